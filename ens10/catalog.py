@@ -41,8 +41,8 @@ class Variable:
     @property
     def attributes(self) -> dict[str, str]:
         """CF attributes of a field of this variable."""
-        named = {"standard_name": self.standard_name} if self.standard_name else {}
-        return {"units": self.units, "long_name": self.long_name, **named}
+        cf_attribute = {"standard_name": self.standard_name} if self.standard_name else {}
+        return {"units": self.units, "long_name": self.long_name, **cf_attribute}
 
 
 _TABLE = (
@@ -178,10 +178,10 @@ def variable(name: str) -> Variable:
     Raises:
         UnknownNameError: no such variable in ENS-10.
     """
-    found = _KNOWN.get(_ALIASES.get(name, name))
-    if found is None:
+    entry = _KNOWN.get(_ALIASES.get(name, name))
+    if entry is None:
         raise UnknownNameError("variable", name, VARIABLES)
-    return found
+    return entry
 
 
 def variable_of_param(param_id: int) -> Variable | None:

@@ -22,10 +22,8 @@ def channel_names(dataset: xr.Dataset) -> list[str]:
     """
     surface, upper = [], []
     rank = {name: n for n, name in enumerate(VARIABLES)}
-    ordered = sorted(
-        dataset.data_vars, key=lambda name: (rank.get(str(name), len(rank)), str(name))
-    )
-    for name in ordered:
+    names = sorted(dataset.data_vars, key=lambda name: (rank.get(str(name), len(rank)), str(name)))
+    for name in names:
         field = dataset[name]
         if "level" not in field.dims:
             surface.append(str(name))

@@ -153,8 +153,8 @@ def sums_of_years(
     Returns:
         Three arrays of shape (channel, latitude, longitude).
     """
-    chosen = np.isin(statistics["valid_year"].sel(step=target_step), list(years))
-    part = statistics.sel(step=step).isel(block=chosen)
+    is_in_years = np.isin(statistics["valid_year"].sel(step=target_step), list(years))
+    part = statistics.sel(step=step).isel(block=is_in_years)
     return (
         part[f"{kind}_count"].sum("block").to_numpy(),
         part[f"{kind}_sum"].sum("block").to_numpy(),

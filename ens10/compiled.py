@@ -29,8 +29,8 @@ def cache_works() -> bool:
     a container without a home, compiled loops are kept in a folder of this user's own among the
     temporary files, or not at all: then each process compiles them again.
     """
-    beside = os.access(Path(__file__).parent, os.W_OK)
-    if (_config.CACHE_DIR or beside or _has_home()) and _cache_is_writable():
+    source_is_writable = os.access(Path(__file__).parent, os.W_OK)
+    if (_config.CACHE_DIR or source_is_writable or _has_home()) and _cache_is_writable():
         return True
     folder = _own_temporary_folder()
     if folder is None:
@@ -63,8 +63,8 @@ def _own_temporary_folder() -> Path | None:
         folder = Path(tempfile.gettempdir()) / f"ens10-compiled-{os.getuid()}"
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        about = folder.lstat()
-        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid():
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
             folder.chmod(0o700)
             return folder
     return None

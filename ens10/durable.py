@@ -34,8 +34,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
         OSError: it cannot be written (no space, no permission); what was there before stays.
     """
     data = memoryview(content.encode() if isinstance(content, str) else content)
-    with whole_path(path) as aside:
-        file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    with whole_path(path) as partial:
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             while data:
                 data = data[os.write(file, data) :]
@@ -56,13 +56,13 @@ def whole_path(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written (no space, no permission); what was there before stays.
     """
-    aside = temporary_path(path)
+    partial = temporary_path(path)
     try:
-        yield aside
-        _sync(aside)
-        aside.replace(path)
+        yield partial
+        _sync(partial)
+        partial.replace(path)
     except BaseException as error:
-        _discard(aside, path, error)
+        _discard(partial, path, error)
         raise
     sync_folder(path.parent)
 
@@ -74,14 +74,14 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         OSError: it cannot be written (no space, no permission); what was there before stays.
     """
-    with whole_path(path) as aside, aside.open("wb") as file:
+    with whole_path(path) as partial, partial.open("wb") as file:
         yield file
 
 
-def _discard(aside: Path, path: Path, error: BaseException) -> None:
+def _discard(partial: Path, path: Path, error: BaseException) -> None:
     """Remove what was written; raise what the system refused, which libraries wrap."""
     with contextlib.suppress(OSError):
-        aside.unlink()
+        partial.unlink()
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in FULL + REFUSED:
@@ -114,7 +114,7 @@ def leftovers(folder: Path, *names: str) -> list[Path]:
         names: of the files that were written; all if none are given.
     """
     digits = "[0-9a-f]" * 2 * _BYTES
-    return [left for name in names or ("*",) for left in folder.glob(f".{name}.{digits}{_SUFFIX}")]
+    return [path for name in names or ("*",) for path in folder.glob(f".{name}.{digits}{_SUFFIX}")]
 
 
 def clear_leftovers(folder: Path, *names: str) -> None:
@@ -124,11 +124,11 @@ def clear_leftovers(folder: Path, *names: str) -> None:
         folder: to look into.
         names: of the files whose lock the caller holds; all if none are given.
     """
-    for left in leftovers(folder, *names):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
+    for leftover in leftovers(folder, *names):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
         else:
-            left.unlink(missing_ok=True)
+            leftover.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -166,14 +166,14 @@ class LostProcessError(Ens10Error, ConnectionError):
 
 def listing(items: Sequence[str]) -> str:
     """Join items in one line, at most twenty, with the number of the others."""
-    left = len(items) - _MOST_LISTED
-    return ", ".join(items[:_MOST_LISTED]) + (f", and {left} more" if left > 0 else "")
+    remaining = len(items) - _MOST_LISTED
+    return ", ".join(items[:_MOST_LISTED]) + (f", and {remaining} more" if remaining > 0 else "")
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
     """Return '; did you mean X?' for the known name nearest to `name`, or ""."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def _restore(kind: type[Ens10Error], message: str, attributes: dict[str, Any]) -> Ens10Error:
@@ -185,5 +185,5 @@ def _restore(kind: type[Ens10Error], message: str, attributes: dict[str, Any]) -
 
 
 def _sentence(problem: str, remedy: str) -> str:
-    ended = problem if problem.endswith("?") else f"{problem}."
-    return f"{ended} {remedy.rstrip('.')}." if remedy else ended
+    sentence = problem if problem.endswith("?") else f"{problem}."
+    return f"{sentence} {remedy.rstrip('.')}." if remedy else sentence

@@ -32,8 +32,8 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 
     def __init__(self, what: str, module: str, *extras: str) -> None:
         self.what, self.extras = what, extras
-        chosen = ",".join(extras)
-        super().__init__(f"{what} needs {module}. Install it with: pip install 'ens10[{chosen}]'")
+        names = ",".join(extras)
+        super().__init__(f"{what} needs {module}. Install it with: pip install 'ens10[{names}]'")
         self.name = module
 
 

@@ -47,10 +47,10 @@ def machine_error(error: BaseException) -> Ens10Error | None:
         None where the cause is another.
     """
     for cause, handled in _causes(error):
-        if isinstance(cause, OSError) and not handled and (told := _access_error(cause)):
-            return told
-        if lacking := _shortage_error(cause):
-            return lacking
+        if isinstance(cause, OSError) and not handled and (refusal := _access_error(cause)):
+            return refusal
+        if shortage := _shortage_error(cause):
+            return shortage
     return None
 
 
@@ -90,10 +90,10 @@ def check_memory_limit(command: str) -> None:
     Raises:
         ResourceError: the limit is too low.
     """
-    needed = _NEEDED.get(command, 0)
-    soft = _soft_limit("RLIMIT_AS")
-    if soft is not None and soft >> 20 < needed:
-        raise _no_memory(f"; `ens10 {command}` needs {needed} MB or more")
+    minimum = _NEEDED.get(command, 0)
+    limit = _soft_limit("RLIMIT_AS")
+    if limit is not None and limit >> 20 < minimum:
+        raise _no_memory(f"; `ens10 {command}` needs {minimum} MB or more")
 
 
 def _no_memory(more: str = "") -> ResourceError:
@@ -105,15 +105,15 @@ def _no_memory(more: str = "") -> ResourceError:
 
 
 def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """Rebuild an error that was pickled (by a worker process).
+    """Yield an error and its causes, each with True if it was only being handled.
 
-    A refusal that was being handled need not be the cause: many are expected.
+    An error that was being handled when another was raised need not be its cause.
     """
-    seen: set[int] = set()
+    ids: set[int] = set()
     cause: BaseException | None = error
     handled = False
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    while cause is not None and id(cause) not in ids:
+        ids.add(id(cause))
         yield cause, handled
         handled = handled or cause.__cause__ is None
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
@@ -121,8 +121,8 @@ def _causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
 
 def _access_error(error: OSError) -> Ens10Error | None:
     """Return the error of a file or folder that the system refused to access, or None."""
-    given = error.filename  # a number where a file was opened by its descriptor
-    path = os.fsdecode(given) if isinstance(given, str | bytes | os.PathLike) else ""
+    filename = error.filename  # a number where a file was opened by its descriptor
+    path = os.fsdecode(filename) if isinstance(filename, str | bytes | os.PathLike) else ""
     if error.errno in FULL:
         return _full(path)
     if error.errno == errno.ENOTDIR:

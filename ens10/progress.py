@@ -43,12 +43,12 @@ def bar(
         A function to call with the amount of work done since the last call.
     """
     with _progress(shown, in_bytes) as progress:
-        known = None if in_bytes and not total else total
-        task = progress.add_task(f"{what:<12}", total=known, completed=done)
+        known_total = None if in_bytes and not total else total
+        task = progress.add_task(f"{what:<12}", total=known_total, completed=done)
         yield lambda more: progress.advance(task, more)
 
 
-def _progress(shown: bool, in_bytes: bool) -> "Progress":
+def _progress(visible: bool, in_bytes: bool) -> "Progress":
     from importlib.util import find_spec
 
     from rich.console import Console
@@ -79,7 +79,7 @@ def _progress(shown: bool, in_bytes: bool) -> "Progress":
 
     console = Console(stderr=True)
     if console.is_jupyter and find_spec("ipywidgets") is None:
-        shown = False  # rich would warn in place of each bar
+        visible = False  # rich would warn in place of each bar
 
     return Progress(
         TextColumn("{task.description}"),
@@ -90,5 +90,5 @@ def _progress(shown: bool, in_bytes: bool) -> "Progress":
         TextColumn("left"),
         TimeRemainingColumn(),
         console=console,
-        disable=not shown,
+        disable=not visible,
     )

@@ -59,9 +59,9 @@ class EfiRules:
     def __post_init__(self) -> None:
         check_known("efi.method", self.method, get_args(EfiMethod))
         check_number("efi.levels", self.levels, 2)
-        needed = _LEVELS.get(self.method, self.levels)
-        if self.levels != needed:
-            reason = f"{self.levels}, but the method {self.method} is one of {needed} levels"
+        levels = _LEVELS.get(self.method, self.levels)
+        if self.levels != levels:
+            reason = f"{self.levels}, but the method {self.method} is one of {levels} levels"
             raise ArgumentError("efi.levels", reason, "Change one of the two")
         if isinstance(self.years, str):
             check_known("efi.years", self.years, ("train",))
@@ -242,11 +242,11 @@ def period(argument: str, text: object) -> tuple[np.datetime64, np.datetime64]:
     Raises:
         ArgumentError: not a period, or one that ends before it begins.
     """
-    found = _PERIOD.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _PERIOD.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         raise ArgumentError(argument, f"{str(text)!r} is not {_PERIOD_EXAMPLE}", "Correct it")
     try:
-        first, last = (np.datetime64(end) for end in found.groups())
+        first, last = (np.datetime64(end) for end in match.groups())
     except ValueError as error:
         raise ArgumentError(
             argument, f"{text!r} has a date that does not exist ({error})"
@@ -260,9 +260,9 @@ def period(argument: str, text: object) -> tuple[np.datetime64, np.datetime64]:
 def _check_years(argument: str, years: list[Any]) -> None:
     for year in years:
         check_number(argument, year, 1)
-    twice = sorted({year for year in years if years.count(year) > 1})
-    if twice:
-        raise ArgumentError(argument, f"{twice[0]} occurs twice", "Name each year once")
+    duplicates = sorted({year for year in years if years.count(year) > 1})
+    if duplicates:
+        raise ArgumentError(argument, f"{duplicates[0]} occurs twice", "Name each year once")
 
 
 # Package data of the experiments, read as files: nothing there is imported.

@@ -109,35 +109,35 @@ class Selection:
         """
         if self == Selection():
             return messages
-        selected = self._of_variables(messages)
-        meanings, records = selected.meanings, selected.records
-        keep = np.ones(len(selected), dtype=bool)
+        subset = self._of_variables(messages)
+        meanings, records = subset.meanings, subset.records
+        keep = np.ones(len(subset), dtype=bool)
         if self.levels is not None:
             levels = np.array([m.pressure for m in meanings], dtype=np.float64)  # None becomes NaN
             upper = np.unique(levels[~np.isnan(levels)])
             if not upper.size:
                 reason = "no selected variable lies on pressure levels"
                 raise ArgumentError("levels", reason, "Omit the levels")
-            wanted = upper[_places("levels", self.levels, upper)]
-            keep &= (np.isnan(levels) | np.isin(levels, wanted))[records["meaning"]]
+            selected_values = upper[_places("levels", self.levels, upper)]
+            keep &= (np.isnan(levels) | np.isin(levels, selected_values))[records["meaning"]]
         if self.steps is not None:
             steps = np.array([meaning.step for meaning in meanings])
-            known = np.unique(steps)
-            wanted = known[_places("steps", self.steps, known)]
-            keep &= np.isin(steps, wanted)[records["meaning"]]
+            available = np.unique(steps)
+            selected_values = available[_places("steps", self.steps, available)]
+            keep &= np.isin(steps, selected_values)[records["meaning"]]
         if self.members is not None:
             # the first members are those of all variables, whatever else is selected
-            known = np.unique(np.maximum(messages.records["number"], 0))
-            wanted = known[_member_places(known, self.members)]
-            keep &= np.isin(np.maximum(records["number"], 0), wanted)
+            available = np.unique(np.maximum(messages.records["number"], 0))
+            selected_values = available[_member_places(available, self.members)]
+            keep &= np.isin(np.maximum(records["number"], 0), selected_values)
         if self.dates is not None:
             times = np.unique(messages.records["time"])
-            wanted = times[date_places(times.astype("datetime64[s]"), self.dates)]
-            keep &= np.isin(records["time"], wanted)
+            selected_values = times[date_places(times.astype("datetime64[s]"), self.dates)]
+            keep &= np.isin(records["time"], selected_values)
         if not keep.any():
-            what = "a field with the variables, levels, steps, members and dates selected"
-            raise MissingDataError(messages.paths[0].parent, [what], "Select less at a time")
-        return selected.take(keep)
+            description = "a field with the variables, levels, steps, members and dates selected"
+            raise MissingDataError(messages.paths[0].parent, [description], "Select less at a time")
+        return subset.take(keep)
 
     def _of_variables(self, messages: MessageList) -> MessageList:
         if self.variables is None:
@@ -147,18 +147,18 @@ class Selection:
         for name in self.variables:
             if name not in aliases:
                 raise UnknownNameError("variables", name, sorted(names))
-        wanted = {aliases[name] for name in self.variables}
-        of_meaning = np.array([meaning.name in wanted for meaning in messages.meanings])
-        return messages.take(of_meaning[messages.records["meaning"]])
+        selected_names = {aliases[name] for name in self.variables}
+        is_selected = np.array([meaning.name in selected_names for meaning in messages.meanings])
+        return messages.take(is_selected[messages.records["meaning"]])
 
 
 def _as_tuple(argument: str, values: Sequence[Any] | None, convert: Any) -> Any:
     if values is None:
         return None
-    found = tuple(convert(value) for value in ([values] if isinstance(values, str) else values))
-    if not found:
+    result = tuple(convert(value) for value in ([values] if isinstance(values, str) else values))
+    if not result:
         raise ArgumentError(argument, "nothing is selected", "Omit it to select all")
-    return found
+    return result
 
 
 def _date_text(value: str | int | date | np.datetime64) -> str:
@@ -177,15 +177,15 @@ def _variable_name(name: str, dataset: xr.Dataset) -> str:
     raise UnknownNameError("variables", name, dataset.data_vars)
 
 
-def _places(argument: str, selected: Sequence[float], values: Any) -> list[int]:
+def _places(argument: str, selection: Sequence[float], values: Any) -> list[int]:
     """Return the positions of the selected values along a dimension, in the dimension's order."""
-    known = np.asarray(values)
+    available = np.asarray(values)
     places = set()
-    for value in selected:
-        near = np.flatnonzero(np.abs(known.astype(np.float64) - value) <= _TOLERANCE)
-        if not near.size:
-            raise UnknownNameError(argument, step_number(value), [f"{v:g}" for v in known])
-        places.add(int(near[0]))
+    for value in selection:
+        matches = np.flatnonzero(np.abs(available.astype(np.float64) - value) <= _TOLERANCE)
+        if not matches.size:
+            raise UnknownNameError(argument, step_number(value), [f"{v:g}" for v in available])
+        places.add(int(matches[0]))
     return sorted(places)
 
 
@@ -195,27 +195,27 @@ def _on_levels(dataset: xr.Dataset, places: list[int]) -> xr.Dataset:
     levels = part["level"].to_numpy().tolist()
     empty = []
     for name, field in part.data_vars.items():
-        own = field.attrs.get("levels_hpa")
-        if own is None or "level" not in field.dims:
+        field_levels = field.attrs.get("levels_hpa")
+        if field_levels is None or "level" not in field.dims:
             continue
-        common = [level for level in np.atleast_1d(own).tolist() if level in levels]
+        common = [level for level in np.atleast_1d(field_levels).tolist() if level in levels]
         field.attrs = {**field.attrs, "levels_hpa": common}
         empty += [] if common else [name]
     return part.drop_vars(empty)
 
 
-def _member_places(numbers: npt.NDArray[Any], selected: tuple[int, ...] | int) -> list[int]:
+def _member_places(numbers: npt.NDArray[Any], members: tuple[int, ...] | int) -> list[int]:
     """Return the positions of members, given as some numbers or as how many of the first.
 
     Raises:
         UnknownNameError: a number does not exist.
         ArgumentError: more than there are.
     """
-    if not isinstance(selected, int):
-        return _places("members", selected, numbers)
-    if not 1 <= selected <= numbers.size:
-        raise ArgumentError("members", f"{selected} of {numbers.size} members", "Choose fewer")
-    return list(range(selected))
+    if not isinstance(members, int):
+        return _places("members", members, numbers)
+    if not 1 <= members <= numbers.size:
+        raise ArgumentError("members", f"{members} of {numbers.size} members", "Choose fewer")
+    return list(range(members))
 
 
 def date_places(times: npt.NDArray[np.datetime64], selected: Sequence[str]) -> list[int]:

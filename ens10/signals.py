@@ -73,10 +73,10 @@ def report_interruption(error: BaseException) -> int | None:
         not reported.
     """
     if isinstance(error, Exception):
-        told = error if isinstance(error, Ens10Error) else machine_error(error)
-        if told is None:
+        ens10_error = error if isinstance(error, Ens10Error) else machine_error(error)
+        if ens10_error is None:
             return None
-        print(f"ens10: {told}", file=sys.stderr)
+        print(f"ens10: {ens10_error}", file=sys.stderr)
         return 1
     if not isinstance(error, KeyboardInterrupt | Terminated):
         return None
@@ -121,9 +121,9 @@ class Stop:
 
         Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
         """
-        again = time.monotonic() - self._arrived < _TOGETHER
+        is_repeated = time.monotonic() - self._arrived < _TOGETHER
         self._arrived = time.monotonic()
-        if self.signal and again:
+        if self.signal and is_repeated:
             return
         if self.deferred and not self.signal:
             self.signal = number
@@ -138,11 +138,11 @@ class Stop:
         """
         if threading.current_thread() is not threading.main_thread():
             return {}
-        found: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
-        found = {n: handler for n, handler in found.items() if handler != signal.SIG_IGN}
-        for number in found:
+        handlers: dict[int, Any] = {number: signal.getsignal(number) for number in SIGNALS}
+        handlers = {n: handler for n, handler in handlers.items() if handler != signal.SIG_IGN}
+        for number in handlers:
             signal.signal(number, self.handle)
-        return found
+        return handlers
 
 
 @contextmanager

@@ -49,65 +49,65 @@ def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
         ArgumentError: a split has no dates, or comes after a later one.
     """
     time, valid_time = time.astype("datetime64[s]"), valid_time.astype("datetime64[s]")
-    own = valid_time if protocol.split_by == "valid" else time
+    dates = valid_time if protocol.split_by == "valid" else time
     gap = np.empty(0, np.int64)
     if protocol.kind_of_splits == "years":
         data_years = set(years_of(valid_time).tolist()) & set(years_of(time).tolist())
         years = _years(protocol, sorted(data_years))
         _refuse_overlap(years, protocol.selects_on_test())
-        index = {name: np.flatnonzero(np.isin(years_of(own), years[name])) for name in years}
+        index = {name: np.flatnonzero(np.isin(years_of(dates), years[name])) for name in years}
     else:
-        by = _by_periods if protocol.kind_of_splits == "periods" else _by_shares
-        index = by(protocol, own)
-        _refuse_disorder(protocol, index, own)
+        divide = _by_periods if protocol.kind_of_splits == "periods" else _by_shares
+        index = divide(protocol, dates)
+        _refuse_disorder(protocol, index, dates)
         index, gap = _without_gap(protocol, index, time, valid_time)
-        years = {name: np.unique(years_of(own[index[name]])).tolist() for name in index}
+        years = {name: np.unique(years_of(dates[index[name]])).tolist() for name in index}
     for name, positions in index.items():
         if years[name] and not positions.size:
             raise ArgumentError(
                 f"protocol {protocol.name}",
                 f"no {protocol.split_by} date of the data lies in the {name} years {years[name]}",
-                f"The data have {years_of(own).min()} to {years_of(own).max()}",
+                f"The data have {years_of(dates).min()} to {years_of(dates).max()}",
             )
-    used = np.concatenate(list(index.values()))
-    outside = np.setdiff1d(np.arange(len(time)), used)
+    inside = np.concatenate(list(index.values()))
+    outside = np.setdiff1d(np.arange(len(time)), inside)
     return Splits(years, index, outside, gap)
 
 
-def _by_periods(protocol: Protocol, own: Times) -> Index:
+def _by_periods(protocol: Protocol, times: Times) -> Index:
     """Return positions of the dates in the periods of each split."""
     index = {}
     for name in ("test", "val", "train"):
         dates = getattr(protocol, name)
         texts = dates if isinstance(dates, list) else [dates]
-        chosen = np.zeros(own.size, np.bool_)
+        in_periods = np.zeros(times.size, np.bool_)
         for text in texts if kind_of_dates(dates) else []:
             begin, end = period(name, text)
-            chosen |= (own >= begin) & (own < end)
-        if kind_of_dates(dates) and not chosen.any():
-            raise _no_dates(protocol, name, f"lies in {dates}", own)
-        index[name] = np.flatnonzero(chosen)
+            in_periods |= (times >= begin) & (times < end)
+        if kind_of_dates(dates) and not in_periods.any():
+            raise _no_dates(protocol, name, f"lies in {dates}", times)
+        index[name] = np.flatnonzero(in_periods)
     if protocol.selects_on_test():
         index["val"] = index["test"]
     if protocol.train is None:
         later = np.concatenate([index["val"], index["test"]])
-        before = own < own[later].min() if later.size else np.ones(own.size, np.bool_)
-        index["train"] = np.flatnonzero(before)
+        is_earlier = times < times[later].min() if later.size else np.ones(times.size, np.bool_)
+        index["train"] = np.flatnonzero(is_earlier)
     return {name: index[name] for name in ("train", "val", "test")}
 
 
-def _by_shares(protocol: Protocol, own: Times) -> Index:
+def _by_shares(protocol: Protocol, times: Times) -> Index:
     """Return positions of the dates of each split, counted from the last date."""
-    order, index, share, last = np.argsort(own, kind="stable"), {}, 0.0, own.size
+    order, index, share, last = np.argsort(times, kind="stable"), {}, 0.0, times.size
     for name in ("test", "val", "train"):
         dates = getattr(protocol, name)
         if name == "train" and dates is None:
             dates = 1 - share
         share += dates if isinstance(dates, float) else 0
-        first = own.size - round(share * own.size)
+        first = times.size - round(share * times.size)
         index[name] = np.sort(order[first:last])
         if isinstance(dates, float) and first == last:
-            raise _no_dates(protocol, name, f"is left for a share of {dates:g}", own)
+            raise _no_dates(protocol, name, f"is left for a share of {dates:g}", times)
         last = first
     if protocol.selects_on_test():
         index["val"] = index["test"]
@@ -120,18 +120,18 @@ def _later(protocol: Protocol, index: Index) -> Index:
     return after if protocol.selects_on_test() else {**after, "val": index["test"]}
 
 
-def _refuse_disorder(protocol: Protocol, index: Index, own: Times) -> None:
+def _refuse_disorder(protocol: Protocol, index: Index, times: Times) -> None:
     """Refuse splits that share dates, and a split with dates after the first of a later one."""
     for name, later in _later(protocol, index).items():
         for other in ("val", "test"):
             shared = np.intersect1d(index[name], index[other]) if other != name else later[:0]
             if shared.size:
-                raise OverlapError(name, other, [str(date)[:13] for date in own[shared]])
-        if later.size and index[name].size and own[index[name]].max() > own[later].min():
+                raise OverlapError(name, other, [str(date)[:13] for date in times[shared]])
+        if later.size and index[name].size and times[index[name]].max() > times[later].min():
             raise ArgumentError(
                 f"protocol {protocol.name}",
-                f"the {name} split has dates up to {str(own[index[name]].max())[:13]}, but a later "
-                f"split begins with {str(own[later].min())[:13]}",
+                f"the {name} split has dates up to {str(times[index[name]].max())[:13]}, but a "
+                f"later split begins with {str(times[later].min())[:13]}",
                 "Order the splits in time: train, val, test; only splits by years may be in "
                 "another order",
             )
@@ -141,36 +141,36 @@ def _without_gap(
     protocol: Protocol, index: Index, time: Times, valid_time: Times
 ) -> tuple[Index, Positions]:
     """Drop dates whose truth was not available when the first later forecast started."""
-    kept, gap = dict(index), [np.empty(0, np.int64)]
+    result, gaps = dict(index), [np.empty(0, np.int64)]
     for name, later in _later(protocol, index).items():
         if later.size and index[name].size:
-            known = valid_time[index[name]] <= time[later].min()
-            kept[name] = index[name][known]
-            gap.append(index[name][~known])
-            if not known.any():
+            is_available = valid_time[index[name]] <= time[later].min()
+            result[name] = index[name][is_available]
+            gaps.append(index[name][~is_available])
+            if not is_available.any():
                 raise _no_dates(
                     protocol, name, "is known when the first forecast of a later split starts",
                     valid_time,
                 )  # fmt: skip
-    if not kept["train"].size:
+    if not result["train"].size:
         raise _no_dates(protocol, "train", "is left", valid_time)
-    return kept, np.concatenate(gap)
+    return result, np.concatenate(gaps)
 
 
-def _no_dates(protocol: Protocol, name: str, reason: str, own: Times) -> ArgumentError:
-    ends = f"{str(own.min())[:13]} to {str(own.max())[:13]}" if own.size else "no dates"
+def _no_dates(protocol: Protocol, name: str, reason: str, times: Times) -> ArgumentError:
+    ends = f"{str(times.min())[:13]} to {str(times.max())[:13]}" if times.size else "no dates"
     return ArgumentError(
         f"protocol {protocol.name}",
         f"no {protocol.split_by} date of the {name} split {reason}",
-        f"The data have {ends} ({own.size} dates)",
+        f"The data have {ends} ({times.size} dates)",
     )
 
 
 def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
-    left = list(data_years)
-    test = _take(cast("Years", protocol.test), left)
-    val = test if protocol.val == "test" else _take(cast("Years", protocol.val), left)
-    train = left if protocol.train is None else cast("list[int]", protocol.train)
+    years_left = list(data_years)
+    test = _take(cast("Years", protocol.test), years_left)
+    val = test if protocol.val == "test" else _take(cast("Years", protocol.val), years_left)
+    train = years_left if protocol.train is None else cast("list[int]", protocol.train)
     if not train:
         raise ArgumentError(
             f"protocol {protocol.name}",
@@ -182,15 +182,15 @@ def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
     return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
 
 
-def _take(years: Years | str, left: list[int]) -> list[int]:
-    """Return explicit years, or the last `years` of those left, and remove them from `left`."""
+def _take(years: Years | str, years_left: list[int]) -> list[int]:
+    """Return explicit years, or the last `years` of `years_left`, and remove them from it."""
     if isinstance(years, list):
-        left[:] = [year for year in left if year not in years]
+        years_left[:] = [year for year in years_left if year not in years]
         return years
-    first = max(len(left) - int(years), 0)
-    chosen = left[first:]
-    del left[first:]
-    return chosen
+    first = max(len(years_left) - int(years), 0)
+    last_years = years_left[first:]
+    del years_left[first:]
+    return last_years
 
 
 def _refuse_overlap(years: dict[str, list[int]], select_on_test: bool) -> None:

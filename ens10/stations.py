@@ -61,8 +61,8 @@ def as_row(data: Data) -> Data:
         return data
     if STATION not in data.coords:
         data = data.assign_coords({STATION: np.arange(data.sizes[STATION])})
-    counted = data.assign_coords(longitude=(STATION, np.arange(data.sizes[STATION])))
-    row = counted.swap_dims({STATION: "longitude"})
+    points = data.assign_coords(longitude=(STATION, np.arange(data.sizes[STATION])))
+    row = points.swap_dims({STATION: "longitude"})
     row = row.assign_coords({STATION: ("longitude", row[STATION].to_numpy())})  # without an index
     if isinstance(row, xr.DataArray):
         return row.expand_dims(latitude=[0], axis=row.dims.index("longitude"))
@@ -95,8 +95,8 @@ def coordinates(data: xr.Dataset | xr.DataArray) -> dict[str, Any]:
     Args:
         data: in the form of one row.
     """
-    held = [name for name in COORDINATES if name in data.coords and STATION not in data.dims]
-    return {name: data[name].variable.compute() for name in held}
+    names = [name for name in COORDINATES if name in data.coords and STATION not in data.dims]
+    return {name: data[name].variable.compute() for name in names}
 
 
 def degrees(data: xr.Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
@@ -126,29 +126,31 @@ def recognise_stations(dataset: xr.Dataset, source: Path | str, *, located: bool
     dim = _dimension(dataset)
     if dim is None:
         return dataset
-    flat = [name for name in SINGLE_LEVELS if dataset.sizes.get(name) == 1]
-    dataset = dataset.squeeze(flat, drop=True)
-    along = {str(name): v for name, v in dataset.variables.items() if v.dims == (dim,)}
-    found = {
-        ours: next((along[name] for name in names if name in along), None)
-        for ours, names in _ALIASES.items()
+    single_levels = [name for name in SINGLE_LEVELS if dataset.sizes.get(name) == 1]
+    dataset = dataset.squeeze(single_levels, drop=True)
+    candidates = {str(name): v for name, v in dataset.variables.items() if v.dims == (dim,)}
+    variables = {
+        name: next((candidates[alias] for alias in aliases if alias in candidates), None)
+        for name, aliases in _ALIASES.items()
     }
     for name in _ALIASES:
-        found[name] = found[name] if found[name] is not None else _by_attributes(name, along)
-    lacking = [f"{name} of the stations" for name in PLACES if found[name] is None]
-    if located and lacking:
+        variables[name] = (
+            variables[name] if variables[name] is not None else _by_attributes(name, candidates)
+        )
+    missing = [f"{name} of the stations" for name in PLACES if variables[name] is None]
+    if located and missing:
         remedy = "Map the coordinates with --names FILE, such as dimensions: {y: lat, x: lon}"
-        raise MissingDataError(source, lacking, remedy)
-    names = found.pop(STATION)
-    found[STATION] = xr.Variable(dim, _identifiers(names, dataset.sizes[dim], source))
-    used = {name for names in _ALIASES.values() for name in names} & {*along, dim}
-    bare = dataset.drop_vars(used, errors="ignore").rename({dim: STATION})
-    kept = {
+        raise MissingDataError(source, missing, remedy)
+    names = variables.pop(STATION)
+    variables[STATION] = xr.Variable(dim, _identifiers(names, dataset.sizes[dim], source))
+    old_names = {name for names in _ALIASES.values() for name in names} & {*candidates, dim}
+    bare = dataset.drop_vars(old_names, errors="ignore").rename({dim: STATION})
+    coords = {
         name: (STATION, values.to_numpy(), _ATTRIBUTES[name] | values.attrs)
-        for name, values in found.items()
+        for name, values in variables.items()
         if values is not None
     }
-    return as_row(bare.assign_coords(kept))
+    return as_row(bare.assign_coords(coords))
 
 
 def _dimension(dataset: xr.Dataset) -> str | None:
@@ -158,20 +160,20 @@ def _dimension(dataset: xr.Dataset) -> str | None:
     for dim in map(str, dataset.dims):
         if dim.lower() in _DIMENSIONS:
             return dim
-    held = {str(name): v.dims for name, v in dataset.variables.items() if v.ndim == 1}
+    dims_by_name = {str(name): v.dims for name, v in dataset.variables.items() if v.ndim == 1}
     for y in _ALIASES["lat"]:
         for x in _ALIASES["lon"]:
-            if y in held and held[y] == held.get(x):
-                return str(held[y][0])
+            if y in dims_by_name and dims_by_name[y] == dims_by_name.get(x):
+                return str(dims_by_name[y][0])
     return None
 
 
-def _by_attributes(ours: str, along: Mapping[str, xr.Variable]) -> xr.Variable | None:
+def _by_attributes(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
     """Return the variable that the attributes of CF say is one of the coordinates, if one is."""
     standard = {"lat": "latitude", "lon": "longitude", "altitude": "altitude"}
-    for values in along.values():
+    for values in candidates.values():
         role = "station" if values.attrs.get("cf_role") == "timeseries_id" else None
-        if ours == role or values.attrs.get("standard_name") == standard.get(ours, ""):
+        if name == role or values.attrs.get("standard_name") == standard.get(name, ""):
             return values
     return None
 
@@ -185,10 +187,12 @@ def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> np
         values = np.char.decode(values, "utf-8")
     if values.dtype.kind not in "iu":
         values = np.array([str(value) for value in values], dtype=np.dtypes.StringDType())
-    kept, counts = np.unique(values, return_counts=True)
+    unique, counts = np.unique(values, return_counts=True)
     if (counts > 1).any():
-        twice = listing([str(value) for value in kept[counts > 1]])
-        raise FileError(source, f"stations occur more than once: {twice}", "Remove one of the two")
+        duplicates = listing([str(value) for value in unique[counts > 1]])
+        raise FileError(
+            source, f"stations occur more than once: {duplicates}", "Remove one of the two"
+        )
     return values
 
 
@@ -212,7 +216,7 @@ def places_of(wanted: xr.Dataset, held: xr.Dataset, what: str) -> npt.NDArray[np
         )  # fmt: skip
     places = {str(name): n for n, name in enumerate(held[STATION].to_numpy().tolist())}
     names = [str(name) for name in wanted[STATION].to_numpy().tolist()]
-    lacking = [f"station {name}" for name in names if name not in places]
-    if lacking:
-        raise MissingDataError(what, lacking, "Pass data of all stations")
+    missing = [f"station {name}" for name in names if name not in places]
+    if missing:
+        raise MissingDataError(what, missing, "Pass data of all stations")
     return np.array([places[name] for name in names], dtype=np.int64)

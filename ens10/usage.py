@@ -46,13 +46,13 @@ class Parser(ArgumentParser):
             super().validate(namespace, *args, **settings)
         except KeyError as error:
             parser = self._command()
-            known = [option.lstrip("-") for option in parser._options()]
+            option_names = [option.lstrip("-") for option in parser._options()]
             start = "" if parser is self else f"{self._words()[0]}."
             accepted = set(self.strip_unknown(namespace).keys())
             for key in sorted(set(namespace.keys()) - accepted):
                 name = key.removeprefix(start)
-                if key.startswith(start) and not _is_known(name, known):
-                    error.args = (f"{name!r} is not known{suggestion(name, known)}",)
+                if key.startswith(start) and not _is_known(name, option_names):
+                    error.args = (f"{name!r} is not known{suggestion(name, option_names)}",)
                     break
             raise
 
@@ -69,21 +69,21 @@ class Parser(ArgumentParser):
 
     def _unknown_option(self) -> str:
         """Return a line on the first option that the parser lacks; "" if it has them all."""
-        known = self._command()._options()
+        options = self._command()._options()
         for word in self._words():
             name = word.partition("=")[0]
-            if word.startswith("--") and not _is_known(name, known):
-                near = [option for option in known if option.startswith(name)]
-                if not (near and self.allow_abbrev):
-                    return f"{name!r} is not an option{suggestion(name, known)}"
+            if word.startswith("--") and not _is_known(name, options):
+                matches = [option for option in options if option.startswith(name)]
+                if not (matches and self.allow_abbrev):
+                    return f"{name!r} is not an option{suggestion(name, options)}"
         return ""
 
 
-def _is_known(name: str, known: Sequence[str]) -> bool:
+def _is_known(name: str, options: Sequence[str]) -> bool:
     """Return True for an option, or for a part such as `model.init_args.size` of a whole one."""
-    groups = {option.rpartition(".")[0] for option in known if not option.endswith(".help")}
-    whole = [option for option in known if option not in groups]
-    return name in known or any(name.startswith(f"{option}.") for option in whole)
+    groups = {option.rpartition(".")[0] for option in options if not option.endswith(".help")}
+    leaf_options = [option for option in options if option not in groups]
+    return name in options or any(name.startswith(f"{option}.") for option in leaf_options)
 
 
 def brief(error: BaseException) -> str:

@@ -119,12 +119,12 @@ def apply(
             that the GRIB edition cannot express.
     """
     out, products = Path(out), products or Products()
-    chosen = _format(out, format)
+    file_format = _format(out, format)
     if out.exists() and not force:
         raise FileError(out, "exists already", "Choose another file, or give --force")
     if not out.absolute().parent.is_dir():
         raise FileError(out.parent, "no such folder", "Make it first")
-    if chosen == "grib":
+    if file_format == "grib":
         products = replace(products, moments=True)
     elif encoding is not None:
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
@@ -133,14 +133,14 @@ def apply(
         for run in runs
         for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
     ]
-    data = _opened(forecast, names, missing)
+    data = _open_forecast(forecast, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
         data = _read_once(data)
     together = Together(all_corrections(models, data, products))
-    if chosen == "grib" and together.samples.stations:
+    if file_format == "grib" and together.samples.stations:
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
-    if chosen == "grib":
+    if file_format == "grib":
         raw = None if names else _raw(forecast, together, missing)
         grib = {
             "targets": together.targets,
@@ -159,7 +159,7 @@ def apply(
     partial = out.with_name(f"{out.name}.partial")
     with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(together, partial, plan, progress)
-        _finish(partial, out, chosen, grib, progress)
+        _finish(partial, out, file_format, grib, progress)
         shutil.rmtree(partial, ignore_errors=True)
     return out
 
@@ -208,26 +208,29 @@ class Together:
     @property
     def coordinates(self) -> xr.Dataset:
         """The coordinates of all variables."""
-        held = coordinates(self.samples)
+        coords = coordinates(self.samples)
         if len(self._steps) > 1:
             hours = {"units": self.samples.step_units}
             valid = np.stack([self._of_step(step).valid_time for step in self._steps], axis=1)
-            held |= {"step": ("step", self._steps, hours), "valid_time": (("time", "step"), valid)}
+            coords |= {
+                "step": ("step", self._steps, hours),
+                "valid_time": (("time", "step"), valid),
+            }
         units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
         core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core.items()}
-        return xr.Dataset(coords=core | held)
+        return xr.Dataset(coords=core | coords)
 
     def blank(self) -> xr.Dataset:
         """The variables with zeros, NaN at steps that no model corrects, without memory."""
-        held: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for part in self._parts:
             for name in part.form[0]:
                 dims, shape, _ = self.tables[self._name(part, name)]
                 small = np.full([1 if dim != "step" else len(self._steps) for dim in dims], np.nan)
-                first = held.setdefault(self._name(part, name), (dims, small.astype("f4"), shape))
+                first = fields.setdefault(self._name(part, name), (dims, small.astype("f4"), shape))
                 first[1][self._place(part, 0)] = 0.0
-        filled = {k: (dims, np.broadcast_to(v, shape)) for k, (dims, v, shape) in held.items()}
-        return xr.Dataset(filled, self.coordinates.coords)
+        variables = {k: (dims, np.broadcast_to(v, shape)) for k, (dims, v, shape) in fields.items()}
+        return xr.Dataset(variables, self.coordinates.coords)
 
     def write(self, i: int, arrays: Mapping[str, Any]) -> None:
         """Compute date `i` and write its chunks.
@@ -251,15 +254,15 @@ class Together:
         """The variables and coordinates of one model."""
         form, core, attributes = part.form
         several = len(self._steps) > 1
-        for name, (dims, values, about) in form.items():
+        for name, (dims, values, attrs) in form.items():
             if len(self._parts) > 1:
-                about = {**about, **attributes}
+                attrs = {**attrs, **attributes}
             shape: tuple[int, ...] = (len(self), *values.shape[1:])
             if several:
                 dims = (dims[0], "step", *dims[1:])
                 shape = (shape[0], len(self._steps), *shape[1:])
-            held = self.tables.setdefault(self._name(part, name), (dims, shape, about))
-            self._require(held == (dims, shape, about), part, name)
+            table = self.tables.setdefault(self._name(part, name), (dims, shape, attrs))
+            self._require(table == (dims, shape, attrs), part, name)
         for dim, values in core.items():
             self._require(list(self._core.setdefault(dim, values)) == list(values), part, dim)
 
@@ -270,10 +273,10 @@ class Together:
 
     def _refuse_others(self) -> None:
         """Refuse models that correct the same, and forecasts of other dates."""
-        held: dict[tuple[str, float], TrainedModel] = {}
+        models: dict[tuple[str, float], TrainedModel] = {}
         for part in self._parts:
             model = part.model
-            other = held.setdefault((model.target, model.step), model)
+            other = models.setdefault((model.target, model.step), model)
             if other is not model:
                 both = f"{other.name} and {model.name} both correct {model.target}"
                 reason = f"{both} at step {model.step:g}"
@@ -285,19 +288,19 @@ class Together:
         return next(part.samples for part in self._parts if part.model.step == step)
 
 
-def _format(out: Path, chosen: str | None) -> Format:
-    known = get_args(Format)
-    if chosen is not None and chosen not in known:
-        raise UnknownNameError("format", chosen, known)
-    found = chosen or _SUFFIXES.get(out.suffix.lower())
-    if found is None:
+def _format(out: Path, format_name: str | None) -> Format:
+    formats = get_args(Format)
+    if format_name is not None and format_name not in formats:
+        raise UnknownNameError("format", format_name, formats)
+    file_format = format_name or _SUFFIXES.get(out.suffix.lower())
+    if file_format is None:
         raise ArgumentError(
             "out", f"{out.name} does not say the format", f"Name it {', '.join(_SUFFIXES)}"
         )
-    return found  # type: ignore[return-value]
+    return file_format  # type: ignore[return-value]
 
 
-def _opened(
+def _open_forecast(
     forecast: Path | str | xr.Dataset, names: Names | None, missing: Missing
 ) -> xr.Dataset | Path | str:
     """The forecast as models take it: the path of a prepared store, or a lazy Dataset."""
@@ -353,7 +356,7 @@ def _with_memory(array: Any, axis: int) -> Any:
 
 def _compute(together: Together, partial: Path, plan: dict[str, Any], progress: bool) -> None:
     """Compute the dates that are not done yet."""
-    arrays = _resumed(partial, plan, together) or _begun(partial, plan, together)
+    arrays = _resume_arrays(partial, plan, together) or _create_arrays(partial, plan, together)
     todo = [i for i in range(len(together)) if not (partial / _DONE / str(i)).exists()]
     for i in track(todo, "apply", len(todo), progress):
         together.write(i, arrays)
@@ -367,7 +370,9 @@ def _chunks(partial: Path, together: Together, i: int) -> list[Path]:
     return [file for folder in folders for file in folder.rglob("*") if file.is_file()]
 
 
-def _resumed(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any] | None:
+def _resume_arrays(
+    partial: Path, plan: dict[str, Any], together: Together
+) -> dict[str, Any] | None:
     """The arrays of an interrupted call; None if there was none, or one of something else."""
     try:
         same = json.loads((partial / _PLAN).read_text(encoding="utf-8")) == plan
@@ -379,9 +384,9 @@ def _resumed(partial: Path, plan: dict[str, Any], together: Together) -> dict[st
     return {name: root[name] for name in together.tables}
 
 
-def _begun(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any]:
+def _create_arrays(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any]:
     """The arrays of a new store; what an older call left is removed."""
-    tables, held = together.tables, together.coordinates
+    tables, coords = together.tables, together.coordinates
     shutil.rmtree(partial, ignore_errors=True)
     (partial / _DONE).mkdir(parents=True)
     root = zarr.open_group(partial / _DATA, mode="w")
@@ -392,26 +397,28 @@ def _begun(partial: Path, plan: dict[str, Any], together: Together) -> dict[str,
         arrays[name] = create_array(
             root, name, shape, dims, chunks=(*[1] * inner, *shape[inner:]), attributes=attributes
         )
-    write_coordinates(root, held, [str(name) for name in held.coords])
+    write_coordinates(root, coords, [str(name) for name in coords.coords])
     write_whole(partial / _PLAN, json.dumps(plan, indent=1))
     return arrays
 
 
-def _finish(partial: Path, out: Path, chosen: Format, grib: dict[str, Any], progress: bool) -> None:
+def _finish(
+    partial: Path, out: Path, file_format: Format, grib: dict[str, Any], progress: bool
+) -> None:
     """Give the result its name, now that all dates are done."""
     store = partial / _DATA
-    if chosen == "zarr":
+    if file_format == "zarr":
         record_files(store, PREDICTED)
         replace_folder(store, out)
         return
     dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
-    with whole_path(out) as aside:
-        if chosen == "grib":
-            write_corrected(aside, dataset, **grib, progress=progress)
+    with whole_path(out) as temporary:
+        if file_format == "grib":
+            write_corrected(temporary, dataset, **grib, progress=progress)
         else:
             dataset.attrs.pop(RECORDED)
             with writing_netcdf(out):
-                write_netcdf(aside, dataset, 0, progress)
+                write_netcdf(temporary, dataset, 0, progress)
 
 
 def _raw(
@@ -422,5 +429,5 @@ def _raw(
         return None
     files = grib_files(forecast)
     names = [t if t in VARIABLES else split_exactly(t)[0] for t in together.targets]
-    chosen = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
-    return GribFields(files, missing, chosen) if files else None
+    selection = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
+    return GribFields(files, missing, selection) if files else None

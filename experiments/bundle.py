@@ -81,8 +81,8 @@ class Parts:
     @property
     def trained(self) -> list[dict[str, Any]]:
         """What the training data of each target and lead time were."""
-        trained: list[dict[str, Any]] = self.known.get("parts") or [self.known]
-        return trained
+        parts: list[dict[str, Any]] = self.known.get("parts") or [self.known]
+        return parts
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
@@ -120,7 +120,7 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
         raise FileError(out, "exists already", "Choose another file, or give --force")
     parts = read_parts(run)
     files = {
-        MODEL: _json(_about(parts, licence)),
+        MODEL: _json(_describe(parts, licence)),
         CONFIG: _shared_config(run, parts),
         WEIGHTS: save_tensors(_tensors(parts)),
         CARD: _card(parts, licence).encode(),
@@ -144,28 +144,28 @@ def _of_run(run: Path, trust: Sequence[str]) -> Parts:
     state = checkpoint.get(EnsembleDataModule.__name__) or {}
     if "mean" not in state:
         raise FileError(file, "it holds no normalisation statistics", "Train again")
-    known = state.get("trained") or _of_older_run(run)
+    training = state.get("trained") or _of_older_run(run)
     checksum = sha256(file.read_bytes()).hexdigest()
     weights = checkpoint["state_dict"]
-    return Parts(run, run.resolve().name, config, weights, state, known, checksum)
+    return Parts(run, run.resolve().name, config, weights, state, training, checksum)
 
 
 def _of_older_run(run: Path) -> dict[str, Any]:
     """What is known of the training data of a run whose checkpoint does not hold it."""
-    held = provenance.read_provenance(run)
-    lacking = [name for name in ("target", "step") if name not in held]
-    if lacking:
-        raise FileError(run / provenance.FILE, f"it has no {lacking[0]}", "Train again")
+    facts = provenance.read_provenance(run)
+    missing = [name for name in ("target", "step") if name not in facts]
+    if missing:
+        raise FileError(run / provenance.FILE, f"it has no {missing[0]}", "Train again")
     names = {f.name for f in fields(TrainingData)} - {"dates"}  # which counts them there
-    known = {name: held[name] for name in names if name in held}
-    return {"step_units": "h", "units": str(held.get("target_units") or ""), **known}
+    training = {name: facts[name] for name in names if name in facts}
+    return {"step_units": "h", "units": str(facts.get("target_units") or ""), **training}
 
 
 def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
     files = _files_of(path)
     with readable(path, "damaged", _REMEDY):
-        about = parse_json(files[MODEL])
-        version = about["format"]
+        description = parse_json(files[MODEL])
+        version = description["format"]
     if version != FORMAT:
         reason = f"a bundle of format {version}; this version reads {FORMAT}"
         raise FileError(path, reason, "Update ens10, or make the bundle again")
@@ -175,15 +175,15 @@ def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
         statistics = {name: tensors[_OF_DATA + name] for name in _STATISTICS}
         return Parts(
             path,
-            str(about["name"]),
+            str(description["name"]),
             config,
             {
                 name.removeprefix(_OF_MODULE): value
                 for name, value in tensors.items()
                 if name.startswith(_OF_MODULE)
             },
-            {**statistics, "channels": [str(channel) for channel in about["channels"]]},
-            dict(about["trained"]),
+            {**statistics, "channels": [str(channel) for channel in description["channels"]]},
+            dict(description["trained"]),
             sha256(path.read_bytes()).hexdigest(),
         )
 
@@ -222,14 +222,16 @@ def _tensors(parts: Parts) -> dict[str, Tensor]:
     Raises:
         FileError: a checkpoint with values that are not tensors.
     """
-    other = [name for name, value in parts.weights.items() if not isinstance(value, Tensor)]
-    if other:
-        raise FileError(parts.path, f"{other[0]} is not a tensor", "Share the run folder instead")
-    named = {f"{_OF_MODULE}{name}": value for name, value in parts.weights.items()}
-    named |= {f"{_OF_DATA}{name}": parts.statistics[name] for name in _STATISTICS}
+    non_tensors = [name for name, value in parts.weights.items() if not isinstance(value, Tensor)]
+    if non_tensors:
+        raise FileError(
+            parts.path, f"{non_tensors[0]} is not a tensor", "Share the run folder instead"
+        )
+    tensors = {f"{_OF_MODULE}{name}": value for name, value in parts.weights.items()}
+    tensors |= {f"{_OF_DATA}{name}": parts.statistics[name] for name in _STATISTICS}
     return {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, value in named.items()
+        for name, value in tensors.items()
     }
 
 
@@ -238,14 +240,14 @@ def _shared_config(run: Path, parts: Parts) -> bytes:
     data = {key: value for key, value in parts.config["data"].items() if key != "store"}
     precision = (parts.config.get("trainer") or {}).get("precision")
     trainer = {} if precision is None else {"trainer": {"precision": precision}}
-    kept = {"model": parts.config["model"], "data": data, **trainer}
-    text = yaml.safe_dump(kept, sort_keys=False).encode()
+    shared = {"model": parts.config["model"], "data": data, **trainer}
+    text = yaml.safe_dump(shared, sort_keys=False).encode()
     if is_own((run / CONFIG).read_bytes()):
         record_own(text)
     return text
 
 
-def _about(parts: Parts, licence: str) -> dict[str, Any]:
+def _describe(parts: Parts, licence: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "name": parts.name,
@@ -263,20 +265,20 @@ def _provenance(run: Path) -> dict[str, Any]:
 
 def _card(parts: Parts, licence: str) -> str:
     """The model card, in Markdown."""
-    known, facts = parts.trained[0], _provenance(parts.path)
-    grid = [_axis(known[name], name) for name in ("latitude", "longitude") if known.get(name)]
-    dates = [datetime.fromtimestamp(s, UTC) for s in known.get("dates", [])]
+    training, facts = parts.trained[0], _provenance(parts.path)
+    grid = [_axis(training[name], name) for name in ("latitude", "longitude") if training.get(name)]
+    dates = [datetime.fromtimestamp(s, UTC) for s in training.get("dates", [])]
     span = f"{len(dates)} dates, {min(dates):%Y-%m-%d} to {max(dates):%Y-%m-%d}" if dates else ""
     inputs = [c.removesuffix(":mean") for c in parts.statistics["channels"] if c.endswith(":mean")]
     rows: Mapping[str, Any] = {
         "corrects": "; ".join(
-            f"{one['target']} ({one['units']}) at lead {one['step']:g} {one['step_units']}"
-            for one in parts.trained
+            f"{part['target']} ({part['units']}) at lead {part['step']:g} {part['step_units']}"
+            for part in parts.trained
         ),
         "model": str(parts.config["model"].get("class_path", "")),
         "grid": "; ".join(grid),
         "inputs": ", ".join(inputs),
-        "members": known.get("members"),
+        "members": training.get("members"),
         "trained on": span,
         "training data": (facts.get("data") or {}).get("checksum"),
         "protocol": facts.get("protocol"),
@@ -298,12 +300,12 @@ def _axis(values: Sequence[float], name: str) -> str:
 def _scores(run: Path) -> str:
     folders = parts_of(run)
     try:
-        words = [in_words(read_states(folder)) for folder in folders]
+        texts = [in_words(read_states(folder)) for folder in folders]
     except Ens10Error:
         return "not scored"
-    if len(words) == 1:
-        return words[0]
-    return "; ".join(f"{folder.name}: {said}" for folder, said in zip(folders, words, strict=True))
+    if len(texts) == 1:
+        return texts[0]
+    return "; ".join(f"{folder.name}: {text}" for folder, text in zip(folders, texts, strict=True))
 
 
 def _json(content: Any) -> bytes:

@@ -26,11 +26,11 @@ class BytesRead(pl.Callback):
         """Write the bytes that each process read, by rank: the last hook that can communicate."""
         if self._data.share.whole:
             return
-        read = torch.zeros(
+        byte_counts = torch.zeros(
             trainer.world_size, dtype=torch.int64, device=trainer.strategy.root_device
         )
-        read[trainer.global_rank] = self._data.bytes_read
+        byte_counts[trainer.global_rank] = self._data.bytes_read
         # a sum: Lightning's way to gather is one that torch 2.13 warns of
-        found = trainer.strategy.reduce(read, reduce_op="sum")
+        all_counts = trainer.strategy.reduce(byte_counts, reduce_op="sum")
         if trainer.is_global_zero:
-            provenance.write(self._run, {"bytes_read": found.tolist()})
+            provenance.write(self._run, {"bytes_read": all_counts.tolist()})

@@ -117,13 +117,13 @@ def read_event(
     part = {"latitude": rows, "longitude": columns}
     places = {source.name: place_of(source, date) for source in (basis, *others)}
     truth = _truth([basis, *others], places, part)
-    shown = [_shown(source, places[source.name], part, truth) for source in (basis, *others)]
-    compared = [shown[0], *(_against(forecast, shown[0]) for forecast in shown[1:])]
-    departure, index, told = _extreme(basis, places[basis.name], part, truth, climate, others)
+    forecasts = [_read(source, places[source.name], part, truth) for source in (basis, *others)]
+    with_gains = [forecasts[0], *(_add_gain(forecast, forecasts[0]) for forecast in forecasts[1:])]
+    departure, index, origin = _extreme(basis, places[basis.name], part, truth, climate, others)
     area = area_weights(basis.forecast["latitude"].to_numpy())[rows]
-    known = others[0].known
+    facts = others[0].known
     return Event(
-        target=str(known.get("target") or truth.name or "truth"),
+        target=str(facts.get("target") or truth.name or "truth"),
         units=str(truth.attrs.get("units", "")),
         start=basis.forecast["time"].to_numpy()[places[basis.name]],
         valid=basis.valid[places[basis.name]],
@@ -131,9 +131,9 @@ def read_event(
         truth=truth,
         departure=departure,
         efi=index,
-        climate=told,
+        climate=origin,
         weights=xr.DataArray(area, {"latitude": truth["latitude"]}, ("latitude",)),
-        forecasts=tuple(compared),
+        forecasts=tuple(with_gains),
     )
 
 
@@ -141,23 +141,23 @@ def _truth(
     sources: Sequence[Source], places: Mapping[str, int], part: Mapping[str, Any]
 ) -> xr.DataArray:
     """The truth, which all runs have to agree on."""
-    found: list[tuple[str, xr.DataArray]] = []
+    truths: list[tuple[str, xr.DataArray]] = []
     for source in sources:
         if source.truth is not None:
             with reading(source.path):
                 field = source.truth.isel(time=places[source.name], **part).load()
-            found.append((source.name, field.reset_coords(drop=True)))
-    first, truth = found[0]
-    for name, field in found[1:]:
+            truths.append((source.name, field.reset_coords(drop=True)))
+    first, truth = truths[0]
+    for name, field in truths[1:]:
         if not np.allclose(truth.to_numpy(), field.to_numpy(), rtol=1e-5, atol=0, equal_nan=True):
-            told = f"{first} and {name} have different truth on that date"
-            raise ArgumentError("runs", told, "Give runs of the same data")
+            reason = f"{first} and {name} have different truth on that date"
+            raise ArgumentError("runs", reason, "Give runs of the same data")
     if not bool(truth.notnull().any()):
         raise ArgumentError("region", "the truth is missing at all of its points")
     return truth
 
 
-def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
+def _read(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
     with reading(source.path):
         field = source.forecast.isel(time=place, **part).load()
     arrays = {str(name): values.to_numpy() for name, values in field.data_vars.items()}
@@ -166,9 +166,9 @@ def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataAr
         centre, low, high = (forecast.quantile(level) for level in (0.5, *_ONE_SIGMA))
         spread = (high - low) / 2
     elif isinstance(forecast, ClosedForm):
-        none = np.full(truth.shape, np.nan)
-        centre = forecast.mean if "mean" in forecast.formulas else none
-        spread = np.sqrt(forecast.variance) if "variance" in forecast.formulas else none
+        missing = np.full(truth.shape, np.nan)
+        centre = forecast.mean if "mean" in forecast.formulas else missing
+        spread = np.sqrt(forecast.variance) if "variance" in forecast.formulas else missing
     else:
         members = arrays["members"].astype(np.float64)
         centre, spread = members.mean(axis=0), members.std(axis=0, ddof=1)
@@ -177,11 +177,11 @@ def _shown(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataAr
         "spread": spread,
         "crps": Pair(forecast, truth.to_numpy()).field("crps"),
     }
-    made = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
-    return Shown(source.name, error=made["centre"] - truth, gain=None, **made)
+    fields = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
+    return Shown(source.name, error=fields["centre"] - truth, gain=None, **fields)
 
 
-def _against(forecast: Shown, raw: Shown) -> Shown:
+def _add_gain(forecast: Shown, raw: Shown) -> Shown:
     return Shown(
         forecast.name,
         forecast.centre,
@@ -205,23 +205,28 @@ def _extreme(
     channel = basis.known.get("target") or others[0].known.get("target")
     if store is None or channel is None:
         return None, None, "none: the runs do not say from which store; give it with --climate"
-    told_by = basis if basis.known.get("protocol") else others[0]
+    protocol_source = basis if basis.known.get("protocol") else others[0]
     forecast = basis.forecast.isel(time=[place])
     try:
-        rules = provenance.rules_of(told_by.known)
-        quantiles, told = _climate(store, str(channel), forecast, rules)
-        own = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
+        rules = provenance.rules_of(protocol_source.known)
+        quantiles, text = _climate(store, str(channel), forecast, rules)
+        region_quantiles = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
     except Ens10Error as error:
         if climate is not None:
             raise
         return None, None, f"none: {error}"
     # the store's coordinates of the same grid may differ by rounding
-    own = own.assign_coords({dim: truth[dim] for dim in _GRID}).transpose("quantile", *_GRID)
+    region_quantiles = region_quantiles.assign_coords({dim: truth[dim] for dim in _GRID}).transpose(
+        "quantile", *_GRID
+    )
     members = forecast["members"].isel(time=0, **part).load().reset_coords(drop=True)
     index = efi(
-        members.drop_attrs(), own.drop_attrs(), member_dim="number", quantile_dim="quantile"
+        members.drop_attrs(),
+        region_quantiles.drop_attrs(),
+        member_dim="number",
+        quantile_dim="quantile",
     )
-    return truth - own.sel(quantile=0.5, method="nearest", drop=True), index, told
+    return truth - region_quantiles.sel(quantile=0.5, method="nearest", drop=True), index, text
 
 
 def _climate(
@@ -236,9 +241,11 @@ def _climate(
     except Ens10Error:  # none for this channel, step or date
         step = step_number(forecast["step"].item()) if "step" in forecast.coords else None
         dates = forecast["time"].to_numpy()
-        made = model_climate(store, channel, step=step, dates=dates, protocol=rules, levels=_LEVELS)
-        count = int(made["members"].to_numpy()[0])
+        quantiles = model_climate(
+            store, channel, step=step, dates=dates, protocol=rules, levels=_LEVELS
+        )
+        count = int(quantiles["members"].to_numpy()[0])
         years = rules.efi.years
-        whose = "the training years" if years == "train" else f"{years} years"
-        told = f"{count:,} members of {whose}, from a window of {rules.efi.window} start dates"
-        return made, f"{told} (protocol {rules.name})"
+        years_text = "the training years" if years == "train" else f"{years} years"
+        text = f"{count:,} members of {years_text}, from a window of {rules.efi.window} start dates"
+        return quantiles, f"{text} (protocol {rules.name})"

@@ -60,40 +60,40 @@ def area_mean(field: xr.DataArray, weights: xr.DataArray) -> float:
     Returns:
         NaN without any value.
     """
-    known = field.notnull()
-    shares = (weights * known).transpose(*field.dims).to_numpy().astype(np.float64)
+    valid = field.notnull()
+    shares = (weights * valid).transpose(*field.dims).to_numpy().astype(np.float64)
     if not shares.sum() > 0:
         return float("nan")
-    return float((shares * field.where(known, 0).to_numpy()).sum() / shares.sum())
+    return float((shares * field.where(valid, 0).to_numpy()).sum() / shares.sum())
 
 
 def numbers_of(event: Event) -> list[Numbers]:
     """The numbers of each forecast, the raw ensemble first."""
-    return [_numbers(event, shown) for shown in event.forecasts]
+    return [_numbers(event, forecast) for forecast in event.forecasts]
 
 
-def _numbers(event: Event, shown: Shown) -> Numbers:
+def _numbers(event: Event, forecast: Shown) -> Numbers:
     def mean(field: xr.DataArray) -> float:
         return area_mean(field, event.weights)
 
-    raw = event.forecasts[0].crps.where(shown.crps.notnull())
-    none = float("nan")
-    by_efi = none
+    raw = event.forecasts[0].crps.where(forecast.crps.notnull())
+    undefined = float("nan")
+    by_efi = undefined
     if event.efi is not None:
-        by_efi = area_mean(shown.crps, event.weights * abs(event.efi).fillna(0))
-    compared = shown.gain is not None
+        by_efi = area_mean(forecast.crps, event.weights * abs(event.efi).fillna(0))
+    has_gain = forecast.gain is not None
     return Numbers(
-        name=shown.name,
-        centre=mean(shown.centre),
-        error=mean(shown.error),
-        rmse=float(np.sqrt(mean(shown.error**2))),
-        spread=float(np.sqrt(mean(shown.spread**2))),
-        crps=mean(shown.crps),
-        gain=mean(shown.gain) if shown.gain is not None else none,
-        skill=1.0 - mean(shown.crps) / mean(raw) if compared and mean(raw) > 0 else none,
-        better=mean((shown.gain > 0).where(shown.gain.notnull()))
-        if shown.gain is not None
-        else none,
+        name=forecast.name,
+        centre=mean(forecast.centre),
+        error=mean(forecast.error),
+        rmse=float(np.sqrt(mean(forecast.error**2))),
+        spread=float(np.sqrt(mean(forecast.spread**2))),
+        crps=mean(forecast.crps),
+        gain=mean(forecast.gain) if forecast.gain is not None else undefined,
+        skill=1.0 - mean(forecast.crps) / mean(raw) if has_gain and mean(raw) > 0 else undefined,
+        better=mean((forecast.gain > 0).where(forecast.gain.notnull()))
+        if forecast.gain is not None
+        else undefined,
         crps_extreme=by_efi,
     )
 
@@ -101,7 +101,7 @@ def _numbers(event: Event, shown: Shown) -> Numbers:
 def event_facts(event: Event) -> dict[str, float]:
     """Numbers of the event itself: truth, departure and EFI over the region."""
     truth = event.truth
-    made = {
+    facts = {
         "points": float(truth.notnull().sum()),
         "truth, mean": area_mean(truth, event.weights),
         "truth, least": float(truth.min()),
@@ -110,12 +110,12 @@ def event_facts(event: Event) -> dict[str, float]:
     if event.departure is not None and event.efi is not None:
         size = abs(event.efi)
         extreme = (size > EXTREME).where(size.notnull())
-        made["departure from the model climate's median, mean"] = area_mean(
+        facts["departure from the model climate's median, mean"] = area_mean(
             event.departure, event.weights
         )
-        made["EFI of the raw ensemble, mean"] = area_mean(event.efi, event.weights)
-        made[f"share of the area with |EFI| above {EXTREME:g}"] = area_mean(extreme, event.weights)
-    return made
+        facts["EFI of the raw ensemble, mean"] = area_mean(event.efi, event.weights)
+        facts[f"share of the area with |EFI| above {EXTREME:g}"] = area_mean(extreme, event.weights)
+    return facts
 
 
 def to_csv(rows: Sequence[Numbers]) -> str:
@@ -183,13 +183,15 @@ def case_figure(event: Event) -> Figure:
         rows = _rows(event, units)
         count = len(event.forecasts)
         width = max(WIDTH, 0.9 + _PANEL * count)
-        above = 0.95 + min(grid.shape * (width / 3 - 0.4), _HIGHEST)
-        each = 0.3 + min(grid.shape * ((width - 1.0) / count - 0.15), _HIGHEST)
-        figure = new_figure(above + len(rows) * each + 0.3, width)
-        parts: Any = figure.subfigures(2, 1, height_ratios=[above, len(rows) * each + 0.3])
-        top, below = parts
+        top_height = 0.95 + min(grid.shape * (width / 3 - 0.4), _HIGHEST)
+        row_height = 0.3 + min(grid.shape * ((width - 1.0) / count - 0.15), _HIGHEST)
+        figure = new_figure(top_height + len(rows) * row_height + 0.3, width)
+        parts: Any = figure.subfigures(
+            2, 1, height_ratios=[top_height, len(rows) * row_height + 0.3]
+        )
+        top, bottom = parts
         _event(top, event, grid, rows[0], units)
-        _forecasts(below, event, grid, rows)
+        _forecasts(bottom, event, grid, rows)
     return figure
 
 
@@ -197,13 +199,13 @@ def _rows(event: Event, units: str) -> list[_Row]:
     def scaled(
         label: str, cmap: str, signed: bool, field: Callable[[Shown], xr.DataArray | None]
     ) -> _Row:
-        held = [made for shown in event.forecasts if (made := field(shown)) is not None]
-        values = _finite(held)
+        maps = [panel for forecast in event.forecasts if (panel := field(forecast)) is not None]
+        values = _finite(maps)
         limit = nice_limit(values, False)
         low = -limit if signed else 0.0
         return _Row(label + units, _mappable(low, limit, cmap), _extend(values, low, limit), field)
 
-    centres = _finite([event.truth, *(shown.centre for shown in event.forecasts)])
+    centres = _finite([event.truth, *(forecast.centre for forecast in event.forecasts)])
     low, high = np.percentile(centres, [0.5, 99.5]) if centres.size else (0.0, 1.0)
     high = high if high > low else low + 1.0
     mean = _Row(
@@ -211,17 +213,17 @@ def _rows(event: Event, units: str) -> list[_Row]:
     )
     rows = [
         mean,
-        scaled("spread", "cividis", False, lambda shown: shown.spread),
-        scaled("mean less truth", "RdBu_r", True, lambda shown: shown.error),
-        scaled("CRPS", "magma_r", False, lambda shown: shown.crps),
+        scaled("spread", "cividis", False, lambda forecast: forecast.spread),
+        scaled("mean less truth", "RdBu_r", True, lambda forecast: forecast.error),
+        scaled("CRPS", "magma_r", False, lambda forecast: forecast.crps),
     ]
-    if any(shown.gain is not None for shown in event.forecasts):
-        rows.append(scaled("CRPS gained", "RdBu", True, lambda shown: shown.gain))
+    if any(forecast.gain is not None for forecast in event.forecasts):
+        rows.append(scaled("CRPS gained", "RdBu", True, lambda forecast: forecast.gain))
     return rows
 
 
-def _centre(shown: Shown) -> xr.DataArray:
-    return shown.centre
+def _centre(forecast: Shown) -> xr.DataArray:
+    return forecast.centre
 
 
 def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> None:
@@ -229,8 +231,8 @@ def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> Non
     _map(axes[0], event.truth, grid, mean.colours, "truth", event)
     _bar(figure, mean.colours, axes[0], f"truth{units}", mean.extend)
     if event.departure is None or event.efi is None:
-        for place in axes[1:]:
-            place.set_visible(False)
+        for panel in axes[1:]:
+            panel.set_visible(False)
         axes[1].set_visible(True)
         axes[1].axis("off")
         axes[1].text(0.5, 0.5, "no climate:\nno departure, no EFI", ha="center", va="center")
@@ -251,15 +253,15 @@ def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> Non
 def _forecasts(figure: Any, event: Event, grid: Grid, rows: Sequence[_Row]) -> None:
     panels = figure.subplots(len(rows), len(event.forecasts), squeeze=False)
     for row, line in zip(rows, panels, strict=True):
-        for n, (axes, shown) in enumerate(zip(line, event.forecasts, strict=True)):
-            field = row.field(shown)
+        for n, (axes, forecast) in enumerate(zip(line, event.forecasts, strict=True)):
+            field = row.field(forecast)
             if field is None:
                 axes.axis("off")
                 axes.text(0.5, 0.5, "reference", ha="center", va="center", color="0.4")
                 continue
-            _map(axes, field, grid, row.colours, shown.name if row is rows[0] else "", event)
+            _map(axes, field, grid, row.colours, forecast.name if row is rows[0] else "", event)
             # the raw ensemble has no gain, so that its column ends one row earlier
-            ends = row is rows[-1] or (shown.gain is None and row is rows[-2])
+            ends = row is rows[-1] or (forecast.gain is None and row is rows[-2])
             axes.tick_params(labelleft=n == 0, labelbottom=ends)
         bar = figure.colorbar(
             row.colours, ax=list(line), location="right", aspect=14, extend=row.extend, pad=0.01
@@ -271,12 +273,12 @@ def _map(
     axes: Axes, field: xr.DataArray, grid: Grid, colours: ScalarMappable, title: str, event: Event
 ) -> None:
     values = field.transpose("latitude", "longitude").to_numpy()[:, grid.order]
-    shown: Any = colours.norm
+    norm: Any = colours.norm
     axes.pcolormesh(
         grid.x,
         grid.y,
         np.ma.masked_invalid(values.astype(np.float64)),
-        norm=shown,
+        norm=norm,
         cmap=colours.cmap,
         rasterized=True,
     )
@@ -302,8 +304,8 @@ def _mappable(low: float, high: float, cmap: str) -> ScalarMappable:
 
 def _finite(fields: Sequence[xr.DataArray]) -> Floats:
     values = np.concatenate([np.asarray(f.to_numpy(), np.float64).ravel() for f in fields])
-    found: Floats = values[np.isfinite(values)]
-    return found
+    finite: Floats = values[np.isfinite(values)]
+    return finite
 
 
 def _extend(values: Floats, low: float, high: float) -> str:

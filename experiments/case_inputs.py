@@ -62,8 +62,8 @@ def region_box(region: str) -> Box:
     except ValueError:
         raise ArgumentError("region", f"{region!r} is not four numbers", _FORM) from None
     if not -90.0 <= south < north <= 90.0:
-        told = f"south {south:g} and north {north:g} are no latitudes that rise"
-        raise ArgumentError("region", told, _FORM)
+        reason = f"south {south:g} and north {north:g} are no latitudes that rise"
+        raise ArgumentError("region", reason, _FORM)
     if not -360.0 <= west <= 360.0 or not -360.0 <= east <= 360.0:
         raise ArgumentError("region", f"{west:g} or {east:g} is no longitude", _FORM)
     if east - west >= _CIRCLE:  # 0 to 360 is not the meridian that 0 to 0 is
@@ -89,9 +89,9 @@ def part_of_grid(
         inside = region_boxes({region: box}, latitude, longitude).to_numpy()[0] > 0
     except ArgumentError as error:
         lat, lon = latitude.to_numpy(), longitude.to_numpy()
-        told = f"{region!r} holds no point of the grid, which goes from {lat.min():g} to "
-        told += f"{lat.max():g} north and from {lon.min():g} to {lon.max():g} east"
-        raise ArgumentError("region", told, "Give a region that has some") from error
+        reason = f"{region!r} holds no point of the grid, which goes from {lat.min():g} to "
+        reason += f"{lat.max():g} north and from {lon.min():g} to {lon.max():g} east"
+        raise ArgumentError("region", reason, "Give a region that has some") from error
     return np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
 
 
@@ -151,8 +151,8 @@ class Source:
     def valid(self) -> npt.NDArray[np.datetime64]:
         """Valid dates, to the second."""
         name = "valid_time" if "valid_time" in self.forecast.coords else "time"
-        found: npt.NDArray[np.datetime64] = self.forecast[name].to_numpy().astype("M8[s]")
-        return found
+        dates: npt.NDArray[np.datetime64] = self.forecast[name].to_numpy().astype("M8[s]")
+        return dates
 
     @property
     def step(self) -> float | None:
@@ -180,21 +180,21 @@ def open_sources(
         FileError: no predictions.
         MissingDataError: runs on different grids.
     """
-    opened = [open_run(run, step) for run in runs]
-    names = [source.name for source in opened]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ArgumentError("runs", f"two are called {twice[0]!r}", "Give each its own name")
+    sources = [open_run(run, step) for run in runs]
+    names = [source.name for source in sources]
+    duplicates = sorted({name for name in names if names.count(name) > 1})
+    if duplicates:
+        raise ArgumentError("runs", f"two are called {duplicates[0]!r}", "Give each its own name")
     if raw is not None:
-        first = opened[0].forecast if opened else None
-        basis = _raw_beside(Path(raw), step, first, opened[0].known if opened else {})
-        others = [source for source in opened if source.name != basis.name]
+        first = sources[0].forecast if sources else None
+        basis = _raw_beside(Path(raw), step, first, sources[0].known if sources else {})
+        others = [source for source in sources if source.name != basis.name]
     else:
-        found = [source for source in opened if source.name == RAW]
-        if not found:
-            told = f"none of the runs ({', '.join(names)}) is called {RAW!r}"
-            raise ArgumentError("raw", told, "Give the raw ensemble with --raw RUN_OR_STORE")
-        basis, others = found[0], [source for source in opened if source is not found[0]]
+        raw_runs = [source for source in sources if source.name == RAW]
+        if not raw_runs:
+            reason = f"none of the runs ({', '.join(names)}) is called {RAW!r}"
+            raise ArgumentError("raw", reason, "Give the raw ensemble with --raw RUN_OR_STORE")
+        basis, others = raw_runs[0], [source for source in sources if source is not raw_runs[0]]
     if "members" not in basis.forecast:
         raise ArgumentError("raw", f"{basis.name} has no members", "Give the raw ensemble")
     if not others:
@@ -220,18 +220,18 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
     if truth is None:
         raise FileError(path, "holds no truth", "Give what `ens10 predict` wrote")
     folder = path if (path / provenance.FILE).exists() else path.parent
-    known = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
-    name = str(known.get("name") or path.resolve().name)
+    facts = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
+    name = str(facts.get("name") or path.resolve().name)
     if has_stations(forecast):
         reason = f"{path} has stations, and a case is a map of a grid"
         raise ArgumentError("runs", reason, "Show the stations with `ens10 report`")
-    chosen = checked_forecast(_single(forecast, step, path), name).assign_attrs(forecast.attrs)
+    predictions = checked_forecast(_single(forecast, step, path), name).assign_attrs(forecast.attrs)
     observed = _single(truth, step, path).transpose("time", "latitude", "longitude")
-    return Source(name, chosen, observed, known, _store_of(folder), path)
+    return Source(name, predictions, observed, facts, _store_of(folder), path)
 
 
 def _raw_beside(
-    path: Path, step: float | None, like: xr.Dataset | None, known: Mapping[str, Any]
+    path: Path, step: float | None, like: xr.Dataset | None, facts: Mapping[str, Any]
 ) -> Source:
     """The raw ensemble that is given apart: a run, or a prepared store."""
     try:
@@ -239,24 +239,24 @@ def _raw_beside(
     except FileError:
         if like is None:
             raise
-    members = open_raw(path, known.get("target"), like)
-    chosen = checked_forecast(_single(members, step, path), RAW).assign_attrs(members.attrs)
-    return Source(RAW, chosen, None, {}, path, path)
+    members = open_raw(path, facts.get("target"), like)
+    ensemble = checked_forecast(_single(members, step, path), RAW).assign_attrs(members.attrs)
+    return Source(RAW, ensemble, None, {}, path, path)
 
 
 def _single(data: Any, step: float | None, path: Path) -> Any:
     """Without dimensions of steps and levels."""
     if "step" in data.dims:
-        held = [float(value) for value in np.atleast_1d(data["step"].to_numpy())]
-        if step is None and len(held) > 1:
-            told = f"{path} has the steps {', '.join(f'{value:g}' for value in held)}"
-            raise ArgumentError("step", told, "Choose one with --step")
-        if step is not None and step not in held:
+        steps = [float(value) for value in np.atleast_1d(data["step"].to_numpy())]
+        if step is None and len(steps) > 1:
+            reason = f"{path} has the steps {', '.join(f'{value:g}' for value in steps)}"
+            raise ArgumentError("step", reason, "Choose one with --step")
+        if step is not None and step not in steps:
             raise ArgumentError("step", f"{path} has no step {step:g}", "Choose one that it has")
-        data = data.isel(step=0 if step is None else held.index(step))
+        data = data.isel(step=0 if step is None else steps.index(step))
     elif step is not None and "step" in data.coords and float(data["step"]) != step:
-        told = f"{path} has the step {float(data['step']):g} alone"
-        raise ArgumentError("step", told, "Leave out --step")
+        reason = f"{path} has the step {float(data['step']):g} alone"
+        raise ArgumentError("step", reason, "Leave out --step")
     if "level" in data.dims:
         if data.sizes["level"] > 1:
             raise ArgumentError("runs", f"{path} has several levels", "Give runs of one level")
@@ -280,19 +280,19 @@ def _check_alike(basis: Source, other: Source) -> None:
         "units": (_units(basis), _units(other)),
         "steps": (basis.step, other.step),
     }
-    for what, (mine, its) in pairs.items():
-        if mine is not None and its is not None and mine != its:
-            told = f"different {what}: {mine} in {basis.name}, {its} in {other.name}"
-            raise ArgumentError("runs", told, "Make one case of each")
+    for quantity, (first, second) in pairs.items():
+        if first is not None and second is not None and first != second:
+            reason = f"different {quantity}: {first} in {basis.name}, {second} in {other.name}"
+            raise ArgumentError("runs", reason, "Make one case of each")
     for dim in ("latitude", "longitude"):
-        mine, its = basis.forecast[dim].to_numpy(), other.forecast[dim].to_numpy()
-        if mine.shape != its.shape or not np.allclose(mine, its, rtol=0, atol=1e-4):
+        first, second = basis.forecast[dim].to_numpy(), other.forecast[dim].to_numpy()
+        if first.shape != second.shape or not np.allclose(first, second, rtol=0, atol=1e-4):
             raise MissingDataError(other.name, [f"the {dim}s of {basis.name}"], "Give one grid")
 
 
 def _units(source: Source) -> str | None:
-    held = source.truth if source.truth is not None else source.forecast["members"]
-    return held.attrs.get("units")
+    field = source.truth if source.truth is not None else source.forecast["members"]
+    return field.attrs.get("units")
 
 
 def place_of(source: Source, date: str) -> int:
@@ -306,23 +306,23 @@ def place_of(source: Source, date: str) -> int:
         ArgumentError: not a date; a date that the run lacks, with the nearest that it has; a day
             with several dates.
     """
-    wanted = moment_of(date)
+    moment = moment_of(date)
     valid = source.valid
     whole_day = len(date.strip()) <= _DAY
-    same = valid.astype("M8[D]") == wanted.astype("M8[D]") if whole_day else valid == wanted
-    found = np.flatnonzero(same)
-    if found.size == 1:
-        return int(found[0])
-    if found.size > 1:
-        told = ", ".join(str(valid[n])[:16] for n in found)
-        raise ArgumentError("date", f"{date} has several: {told}", "Give one with its hour")
-    nearest = valid[int(np.argmin(np.abs(valid - wanted)))]
-    told = f"{source.name} has no forecast valid on {date}; the nearest is {_shown(nearest)}"
+    same = valid.astype("M8[D]") == moment.astype("M8[D]") if whole_day else valid == moment
+    places = np.flatnonzero(same)
+    if places.size == 1:
+        return int(places[0])
+    if places.size > 1:
+        text = ", ".join(str(valid[n])[:16] for n in places)
+        raise ArgumentError("date", f"{date} has several: {text}", "Give one with its hour")
+    nearest = valid[int(np.argmin(np.abs(valid - moment)))]
+    text = f"{source.name} has no forecast valid on {date}; the nearest is {_format(nearest)}"
     starts = source.forecast["time"].to_numpy().astype("M8[D]")
-    begun = np.flatnonzero(starts == wanted.astype("M8[D]"))
-    if begun.size:
-        told += f" (the forecast that starts on that date is valid on {_shown(valid[begun[0]])})"
-    raise ArgumentError("date", told, f"It has {len(valid)} from {_span(valid)}")
+    matches = np.flatnonzero(starts == moment.astype("M8[D]"))
+    if matches.size:
+        text += f" (the forecast that starts on that date is valid on {_format(valid[matches[0]])})"
+    raise ArgumentError("date", text, f"It has {len(valid)} from {_span(valid)}")
 
 
 def moment_of(date: str) -> np.datetime64:
@@ -339,13 +339,13 @@ def moment_of(date: str) -> np.datetime64:
     raise ArgumentError("date", f"{date!r} is no date", "Give it as 2006-01-31")
 
 
-def _shown(moment: np.datetime64) -> str:
+def _format(moment: np.datetime64) -> str:
     text = str(moment)
     return text[:_DAY] if text.endswith("T00:00:00") else text[:16]
 
 
 def _span(valid: npt.NDArray[np.datetime64]) -> str:
-    return f"{_shown(valid.min())} to {_shown(valid.max())}"
+    return f"{_format(valid.min())} to {_format(valid.max())}"
 
 
 Floats = npt.NDArray[np.float64]
@@ -400,8 +400,8 @@ def most_extreme(
     with reading(source.path):
         truth = source.truth.to_numpy().astype(np.float64)
     size = standardise_truth(truth, source.valid)
-    found = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
-    return sorted(found, key=lambda extreme: -extreme.size)[:number]
+    extremes = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
+    return sorted(extremes, key=lambda extreme: -extreme.size)[:number]
 
 
 def standardise_truth(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Floats:
@@ -421,41 +421,41 @@ def standardise_truth(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Float
         terms += [np.cos(angle), np.sin(angle)]
     basis = np.stack(terms, axis=1)
     flat = truth.reshape(len(truth), -1)
-    rest = flat - basis @ (np.linalg.pinv(basis) @ flat)
-    deviation = np.sqrt((rest**2).sum(axis=0) / (len(rest) - basis.shape[1]))
-    usual = np.where(deviation > 1e-9 * np.abs(flat).max(axis=0), deviation, np.nan)
-    made: Floats = (rest / usual).reshape(truth.shape)
-    return made
+    residual = flat - basis @ (np.linalg.pinv(basis) @ flat)
+    deviation = np.sqrt((residual**2).sum(axis=0) / (len(residual) - basis.shape[1]))
+    scale = np.where(deviation > 1e-9 * np.abs(flat).max(axis=0), deviation, np.nan)
+    departures: Floats = (residual / scale).reshape(truth.shape)
+    return departures
 
 
 def _regions(source: Source, region: str | None) -> list[str]:
     if region is not None:
         return [region]
     lat, lon = source.forecast["latitude"], source.forecast["longitude"]
-    held = []
+    names = []
     for name in REGIONS:
         try:
             part_of_grid(name, lat, lon)
         except ArgumentError:
             continue
-        held.append(name)
-    return [name for name in held if name != "global"] or held
+        names.append(name)
+    return [name for name in names if name != "global"] or names
 
 
 def _of_region(source: Source, size: Floats, region: str) -> list[Extreme]:
     rows, columns = part_of_grid(region, source.forecast["latitude"], source.forecast["longitude"])
     area = area_weights(source.forecast["latitude"].to_numpy())[rows][:, None]
-    found = []
+    extremes = []
     for moment, field in zip(source.valid, size, strict=True):
         part = field[np.ix_(rows, columns)]
-        there = np.isfinite(part)
-        if not there.any():
+        valid = np.isfinite(part)
+        if not valid.any():
             continue
-        w, z = (area * there), np.where(there, part, 0.0)
+        w, z = (area * valid), np.where(valid, part, 0.0)
         most = z.ravel()[int(np.argmax(np.abs(z)))]
         means = ((w * np.abs(z)).sum() / w.sum(), (w * z).sum() / w.sum())
-        found.append(Extreme(moment, region, float(means[0]), float(means[1]), float(most)))
-    return found
+        extremes.append(Extreme(moment, region, float(means[0]), float(means[1]), float(most)))
+    return extremes
 
 
 def listing(found: Sequence[Extreme]) -> str:

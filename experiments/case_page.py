@@ -86,8 +86,8 @@ def run_case(
     if worst is not None:
         return listing(most_extreme(runs[0], worst, region, step))
     if date is None or region is None:
-        lacking = "date" if date is None else "region"
-        raise ArgumentError(f"--{lacking}", "not given", "List events to choose from: --worst 10")
+        argument = "date" if date is None else "region"
+        raise ArgumentError(f"--{argument}", "not given", "List events to choose from: --worst 10")
     event, path = write_case(runs, date, region, step=step, **files)
     return f"{in_lines(event)}\nWrote {path}"
 
@@ -112,24 +112,26 @@ def columns(numbers: Sequence[Numbers], units: str) -> list[Column]:
     """The table; columns without any number are left out."""
     u = f" ({units})" if units not in ("", "1") else ""
 
-    def made(heading: str, values: Sequence[float], digits: int, factor: float = 1.0) -> Column:
+    def make_column(
+        heading: str, values: Sequence[float], digits: int, factor: float = 1.0
+    ) -> Column:
         return Column(heading, tuple(number(factor * value, f".{digits}f") for value in values))
 
     scale = max((abs(row.crps) for row in numbers if np.isfinite(row.crps)), default=1.0)
     digits = max(0, 3 - int(np.floor(np.log10(scale)))) if scale > 0 else 3
-    found = [
+    all_columns = [
         Column("Forecast", tuple(row.name for row in numbers), numeric=False),
-        made(f"Mean{u}", [row.centre for row in numbers], min(digits, 2)),
-        made(f"Mean error{u}", [row.error for row in numbers], digits),
-        made(f"RMSE of the mean{u}", [row.rmse for row in numbers], digits),
-        made(f"Spread{u}", [row.spread for row in numbers], digits),
-        made(f"CRPS{u}", [row.crps for row in numbers], digits),
-        made(f"Gain over raw{u}", [row.gain for row in numbers], digits),
-        made("CRPSS (%)", [row.skill for row in numbers], 1, 100),
-        made("Better than raw (% of area)", [row.better for row in numbers], 0, 100),
-        made(f"CRPS by |EFI|{u}", [row.crps_extreme for row in numbers], digits),
+        make_column(f"Mean{u}", [row.centre for row in numbers], min(digits, 2)),
+        make_column(f"Mean error{u}", [row.error for row in numbers], digits),
+        make_column(f"RMSE of the mean{u}", [row.rmse for row in numbers], digits),
+        make_column(f"Spread{u}", [row.spread for row in numbers], digits),
+        make_column(f"CRPS{u}", [row.crps for row in numbers], digits),
+        make_column(f"Gain over raw{u}", [row.gain for row in numbers], digits),
+        make_column("CRPSS (%)", [row.skill for row in numbers], 1, 100),
+        make_column("Better than raw (% of area)", [row.better for row in numbers], 0, 100),
+        make_column(f"CRPS by |EFI|{u}", [row.crps_extreme for row in numbers], digits),
     ]
-    return [column for column in found if set(column.cells) != {ABSENT}]
+    return [column for column in all_columns if set(column.cells) != {ABSENT}]
 
 
 def _title(event: Event) -> str:
@@ -157,7 +159,7 @@ def _page(event: Event, numbers: Sequence[Numbers], picture: bytes) -> str:
 
 def _facts(event: Event) -> dict[str, str]:
     units = f" {event.units}" if event.units not in ("", "1") else ""
-    held = {
+    facts = {
         "Start": when(event.start),
         "Valid": when(event.valid),
         "Region": in_words(event.region),
@@ -165,9 +167,9 @@ def _facts(event: Event) -> dict[str, str]:
     }
     for name, value in event_facts(event).items():
         if name == "points":
-            held["Grid points"] = f"{value:.0f}"
+            facts["Grid points"] = f"{value:.0f}"
         elif "EFI" in name:
-            held[name] = number(value, ".2f")
+            facts[name] = number(value, ".2f")
         else:
-            held[name] = f"{number(value, '.2f')}{units}"
-    return held
+            facts[name] = f"{number(value, '.2f')}{units}"
+    return facts

@@ -47,17 +47,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         # from memory, a string that claims gigabytes is not made room for
         source = path if _is_zip(path) else io.BytesIO(path.read_bytes())
         try:
-            held = torch.load(source, map_location="cpu", weights_only=True)
+            checkpoint = torch.load(source, map_location="cpu", weights_only=True)
         except pickle.UnpicklingError as error:
             raise FileError(
                 path,
                 "holds more than tensors and plain values, or is damaged, and is not loaded",
                 "Use a checkpoint that `ens10 fit` wrote",
             ) from error
-    if not isinstance(held, dict) or not isinstance(held.get("state_dict"), dict):
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         remedy = "Those of a run are in RUN/checkpoints"
         raise FileError(path, "no checkpoint: it has no state_dict", remedy)
-    return held
+    return checkpoint
 
 
 def _is_zip(path: Path) -> bool:
@@ -87,17 +87,17 @@ def resumable(folder: Path, *, repair: bool = False) -> Path | None:
         FileError: all checkpoints are damaged.
     """
     last = folder / LAST
-    found = [path for path in (last, folder / PREVIOUS, folder / BEST) if path.is_file()]
-    whole = next((path for path in found if is_whole(path)), None)
-    if whole is None and found:
+    checkpoints = [path for path in (last, folder / PREVIOUS, folder / BEST) if path.is_file()]
+    intact = next((path for path in checkpoints if is_whole(path)), None)
+    if intact is None and checkpoints:
         raise FileError(last, "damaged, and there is no other checkpoint", "Train again")
-    if whole is None or whole == last or not repair:
-        return whole
+    if intact is None or intact == last or not repair:
+        return intact
     if last.is_file():
-        said = f"{last} is damaged; resuming from {whole.name}, the one before"
-        print(f"ens10: {said}", file=sys.stderr)
+        message = f"{last} is damaged; resuming from {intact.name}, the one before"
+        print(f"ens10: {message}", file=sys.stderr)
     with whole_file(last) as file:
-        file.write(whole.read_bytes())
+        file.write(intact.read_bytes())
     return last
 
 
@@ -124,15 +124,19 @@ def differences(held: Shapes, wanted: Shapes) -> list[str]:
         held: shapes in the checkpoint.
         wanted: shapes in the model.
     """
-    lacking = [name for name in wanted if name not in held]
-    strange = [name for name in held if name not in wanted]
-    other = [
+    missing = [name for name in wanted if name not in held]
+    unexpected = [name for name in held if name not in wanted]
+    other_shapes = [
         f"{name} {held[name]}, in the model {shape}"
         for name, shape in wanted.items()
         if name in held and held[name] != shape
     ]
-    said = [("it lacks", lacking), ("the model lacks", strange), ("other shapes:", other)]
-    return [f"{what} {_some(names)}" for what, names in said if names]
+    groups = [
+        ("it lacks", missing),
+        ("the model lacks", unexpected),
+        ("other shapes:", other_shapes),
+    ]
+    return [f"{label} {_some(names)}" for label, names in groups if names]
 
 
 def other_architecture(path: Path, differing: list[str]) -> FileError:
@@ -146,5 +150,5 @@ def other_architecture(path: Path, differing: list[str]) -> FileError:
 
 
 def _some(names: list[str]) -> str:
-    left = len(names) - _MOST_NAMED
-    return listing(names[:_MOST_NAMED]) + (f" and {left} more" if left > 0 else "")
+    remaining = len(names) - _MOST_NAMED
+    return listing(names[:_MOST_NAMED]) + (f" and {remaining} more" if remaining > 0 else "")

@@ -56,10 +56,10 @@ def given_world_options(options: Any, instead: Sequence[str] = ("store",)) -> di
         ArgumentError: both were given.
     """
     names = ("grid", "years", "dates", "world")
-    asked = {name: getattr(options, name, None) for name in names}
-    given = {name: value for name, value in asked.items() if value is not None}
+    values = {name: getattr(options, name, None) for name in names}
+    world_options = {name: value for name, value in values.items() if value is not None}
     other = [name for name in instead if getattr(options, name) not in (None, False)]
-    if given and other:
+    if world_options and other:
         text = f"Leave it out, or --{other[0]}"
-        raise ArgumentError(f"--{next(iter(given))}", "is of synthetic worlds", text)
-    return given
+        raise ArgumentError(f"--{next(iter(world_options))}", "is of synthetic worlds", text)
+    return world_options

@@ -71,9 +71,9 @@ def couple_run(
         if path.exists() and not force:
             raise FileError(path, "exists already", "Choose another place, or give --force")
     models = load_models(run, trust=trust, history=store)
-    named = {part_name(model.target, model.step, model.step_units): model for model in models}
+    by_name = {part_name(model.target, model.step, model.step_units): model for model in models}
     for folder, path in zip(folders, paths, strict=True):
-        model = named[folder.name] if len(models) > 1 else models[0]
+        model = by_name[folder.name] if len(models) > 1 else models[0]
         _couple(model, method, path, seed)
     return paths[0] if len(paths) == 1 else folders[0].parent
 
@@ -83,10 +83,10 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
     corrections = model.corrections(Path(model.history), Products(members=method, seed=seed))
     corrections.samples.require_truth()
     index = corrections.batches.index
-    whole = corrections.lazy().isel(time=index)
+    forecast = corrections.lazy().isel(time=index)
     truth = field_of(open_store(model.history, "truth"), model.target, "target")
-    truth = truth.sel(step=model.step, time=whole["time"])
-    members = whole[model.target].assign_attrs(long_name="members", coupled_by=method)
+    truth = truth.sel(step=model.step, time=forecast["time"])
+    members = forecast[model.target].assign_attrs(long_name="members", coupled_by=method)
     coupled = xr.Dataset(
         {"members": members, "truth": (truth.dims, truth.data, {**truth.attrs})},
         attrs={"forecast_kind": "ensemble", RECORDED: PREDICTIONS_FORMAT},

@@ -84,9 +84,11 @@ def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
         remedy = "Remove it, or choose another --out"
         raise FileError(out, "holds files, but no demonstration to resume", remedy)
     world = World.load(folder)
-    written = read_mapping(folder / "world.json").get("seed")
-    if written != seed:
-        raise FileError(out, f"holds the demonstration of seed {written}", "Choose another --out")
+    world_seed = read_mapping(folder / "world.json").get("seed")
+    if world_seed != seed:
+        raise FileError(
+            out, f"holds the demonstration of seed {world_seed}", "Choose another --out"
+        )
     if world.kind != kind:
         reason = f"holds the demonstration of the {world.kind} world"
         raise FileError(out, reason, "Choose another --out")
@@ -109,13 +111,13 @@ def make_run(
         return
     if not quiet:
         _CONSOLE.print(f"[bold]{run.name}[/]")
-    silent = ["--quiet"] if quiet else []
-    begun = run.exists() and (run / "config.yaml").exists()
-    if not begun:
-        fixed = ["--config", str(config_path(run.name)), "--data.store", str(store)]
-        seeded = ["--seed_everything", str(seed), *options]
-        run_stage("fit", [*fixed, *seeded, "--run", str(run), *silent])
+    quiet_options = ["--quiet"] if quiet else []
+    has_config = run.exists() and (run / "config.yaml").exists()
+    if not has_config:
+        path_options = ["--config", str(config_path(run.name)), "--data.store", str(store)]
+        seed_options = ["--seed_everything", str(seed), *options]
+        run_stage("fit", [*path_options, *seed_options, "--run", str(run), *quiet_options])
     elif "seconds" not in provenance.read_provenance(run):
-        run_stage("fit", ["--run", str(run), "--resume", *silent])
-    run_stage("predict", ["--run", str(run), *silent])
+        run_stage("fit", ["--run", str(run), "--resume", *quiet_options])
+    run_stage("predict", ["--run", str(run), *quiet_options])
     score_run(run)

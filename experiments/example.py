@@ -110,17 +110,17 @@ def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
         UnknownNameError: no such configuration.
         Ens10Error: a model that does not fit the store.
     """
-    given = bool(os.environ.get(STORE))
+    has_user_store = bool(os.environ.get(STORE))
     _check_known(models)
     store = example_store(work)
-    folder = _runs(work, store, given)
-    wanted = [name for name in models or MODELS if not (given and name == OPTIMUM)]
-    for name in wanted:
+    folder = _runs(work, store, has_user_store)
+    names = [name for name in models or MODELS if not (has_user_store and name == OPTIMUM)]
+    for name in names:
         if not (folder / name / STATES).exists():
-            begun = time.perf_counter()
-            _finish(name, folder, store, work, given)
-            print(f"{folder / name} in {time.perf_counter() - begun:.0f} s")
-    return {name: folder / name for name in wanted}
+            start = time.perf_counter()
+            _finish(name, folder, store, work, has_user_store)
+            print(f"{folder / name} in {time.perf_counter() - start:.0f} s")
+    return {name: folder / name for name in names}
 
 
 def figure_style() -> None:
@@ -140,22 +140,22 @@ def _example(work: Path | str) -> Path:
     return Path(work) / "example"
 
 
-def _runs(work: Path | str, store: Path, given: bool) -> Path:
+def _runs(work: Path | str, store: Path, has_user_store: bool) -> Path:
     """A folder for each store, so that another one never gives the runs of the first."""
-    if not given:
+    if not has_user_store:
         return _example(work) / "runs"
     return Path(work) / f"runs-{store.stem}-{provenance.checksum(store)}"
 
 
 def _check_known(models: Sequence[str]) -> None:
     configs = Path(str(files("ens10.experiments"))) / "configs"
-    known = sorted([*(path.stem for path in configs.glob("*.yaml")), OPTIMUM])
+    names = sorted([*(path.stem for path in configs.glob("*.yaml")), OPTIMUM])
     for name in models:
-        if name not in known:
-            raise UnknownNameError("models", name, known)
+        if name not in names:
+            raise UnknownNameError("models", name, names)
 
 
-def _finish(name: str, folder: Path, store: Path, work: Path | str, given: bool) -> None:
+def _finish(name: str, folder: Path, store: Path, work: Path | str, has_user_store: bool) -> None:
     from ens10.experiments.demo import make_run
     from ens10.experiments.optimum import score_optimum
 
@@ -163,7 +163,9 @@ def _finish(name: str, folder: Path, store: Path, work: Path | str, given: bool)
         raw = example_runs("raw", work=work)["raw"]
         score_optimum(example_world(work), raw, folder / name)
         return
-    epochs = [] if given or name not in EPOCHS else ["--trainer.max_epochs", str(EPOCHS[name])]
+    epochs = (
+        [] if has_user_store or name not in EPOCHS else ["--trainer.max_epochs", str(EPOCHS[name])]
+    )
     try:
         make_run(folder / name, store, options=epochs, quiet=True)
     except Ens10Error as error:
@@ -171,11 +173,11 @@ def _finish(name: str, folder: Path, store: Path, work: Path | str, given: bool)
         raise
 
 
-def _once(path: Path, make: Callable[[Path], None], what: str) -> None:
+def _once(path: Path, make: Callable[[Path], None], label: str) -> None:
     """Makes a folder under another name first: one that is there is whole."""
     if path.exists():
         return
-    begun = time.perf_counter()
+    start = time.perf_counter()
     partial = path.with_name(f"{path.name}.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,4 +188,4 @@ def _once(path: Path, make: Callable[[Path], None], what: str) -> None:
         shutil.rmtree(partial)
         if not path.exists():
             raise
-    print(f"{what} {path} in {time.perf_counter() - begun:.0f} s")
+    print(f"{label} {path} in {time.perf_counter() - start:.0f} s")

@@ -43,21 +43,21 @@ def skill_maps(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | 
     Raises:
         UnknownNameError: no run of that name.
     """
-    against = next((run for run in runs if run.name == reference), None)
-    if against is None:
+    reference_run = next((run for run in runs if run.name == reference), None)
+    if reference_run is None:
         raise UnknownNameError("reference", reference, [run.name for run in runs])
-    shown = [run for run in runs if run is not against and "crps_map_sum" in run.states]
-    if not shown or "crps_map_sum" not in against.states:
+    others = [run for run in runs if run is not reference_run and "crps_map_sum" in run.states]
+    if not others or "crps_map_sum" not in reference_run.states:
         return None
-    skills = {run.name: 100 * skill_map(run.states, against.states) for run in shown}
+    skills = {run.name: 100 * skill_map(run.states, reference_run.states) for run in others}
     return score_maps(skills, f"CRPSS against {reference} (%)", signed="better")
 
 
 def skill_map(states: xr.Dataset, reference: xr.Dataset) -> xr.DataArray:
     """1 - CRPS / CRPS of the reference at each grid point; NaN where the latter is 0 or missing."""
-    other = finish_mean(reference, "crps_map")
-    own = finish_mean(states, "crps_map").assign_coords(other.coords)
-    return 1.0 - own / other.where(other > 0)
+    reference_crps = finish_mean(reference, "crps_map")
+    crps = finish_mean(states, "crps_map").assign_coords(reference_crps.coords)
+    return 1.0 - crps / reference_crps.where(reference_crps > 0)
 
 
 def crps_chart(rows: Sequence[Row]) -> Figure:
@@ -67,26 +67,26 @@ def crps_chart(rows: Sequence[Row]) -> Figure:
         rows: of `score_table`.
     """
     with mpl.rc_context(STYLE):
-        shown = [row for row in rows if row.kind != "optimum"]
+        model_rows = [row for row in rows if row.kind != "optimum"]
         figure = new_figure(1.0 + 0.3 * len(rows))
         axes = figure.subplots()
-        for place, row in enumerate(shown):
+        for place, row in enumerate(model_rows):
             reference = row.crpss is None and any(other.crpss for other in rows)
             _dot(axes, place, row, GREY if reference else BLUE)
         optimum = next((row for row in rows if row.kind == "optimum"), None)
         if optimum:
             axes.axvline(optimum.crps.value, color=INK, linestyle="--", linewidth=1)
-            at = (optimum.crps.value, 1.0)
+            anchor = (optimum.crps.value, 1.0)
             axes.annotate(
                 optimum.model,
-                at,
+                anchor,
                 (0, 3),
                 xycoords=("data", "axes fraction"),
                 textcoords="offset points",
                 ha="center",
             )
-        axes.set_yticks(range(len(shown)), [row.model for row in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.set_yticks(range(len(model_rows)), [row.model for row in model_rows])
+        axes.set_ylim(len(model_rows) - 0.4, -0.6)
         axes.margins(x=0.06)
         axes.grid(axis="x")
         axes.tick_params(axis="y", length=0)
@@ -114,8 +114,8 @@ def calibration(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure |
     panels = histograms_of(runs, reference)
     if not panels:
         return None
-    counts = {f"{name}: {what}": counts for name, what, counts in panels}
-    colours = {f"{name}: {what}": ORANGE for name, what, _ in panels if name == reference}
+    counts = {f"{name}: {kind}": counts for name, kind, counts in panels}
+    colours = {f"{name}: {kind}": ORANGE for name, kind, _ in panels if name == reference}
     return histogram_figure(counts, colours=colours)
 
 
@@ -123,13 +123,13 @@ def histograms_of(
     runs: Sequence[FinishedRun], reference: str
 ) -> list[tuple[str, str, xr.DataArray]]:
     """Return names of runs, "rank" or "PIT", and counts: those of the reference first."""
-    found = []
+    histograms = []
     for run in sorted(runs, key=lambda run: run.name != reference):
         if run.name == reference and "rank_count" in run.states:
-            found.append((run.name, "rank", run.states["rank_count"]))
+            histograms.append((run.name, "rank", run.states["rank_count"]))
         if "pit_count" in run.states:
-            found.append((run.name, "PIT", run.states["pit_count"]))
-    return found
+            histograms.append((run.name, "PIT", run.states["pit_count"]))
+    return histograms
 
 
 def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
@@ -138,13 +138,13 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
     Returns:
         The figure, or None if no run has a log of two epochs or more.
     """
-    learned = [run for run in runs if len(run.log) > 1]
-    if not learned:
+    logged_runs = [run for run in runs if len(run.log) > 1]
+    if not logged_runs:
         return None
     with mpl.rc_context(STYLE):
         figure = new_figure(2.9)
         axes = figure.subplots()
-        for n, run in enumerate(learned):
+        for n, run in enumerate(logged_runs):
             cycle, place = divmod(n, len(COLOURS))
             colour = COLOURS[place]
             loss_curves(axes, run, colour, colour, LINES[cycle % len(LINES)], label=run.name)
@@ -152,7 +152,7 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
         axes.plot([], [], color=GREY, linestyle=":", label="training")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("epoch")
-        names = {run.loss_name for run in learned}
+        names = {run.loss_name for run in logged_runs}
         axes.set_ylabel(names.pop() if len(names) == 1 else "loss")
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
@@ -187,12 +187,12 @@ def loss_curves(
         ("train_loss", training, ":", ""),
         ("val_loss", colour, line, label),
     ):
-        held = [(e.number, v) for e in run.log if (v := getattr(e, name)) is not None]
-        epochs, losses = np.array(held, dtype=np.float64).reshape(-1, 2).T
+        points = [(e.number, v) for e in run.log if (v := getattr(e, name)) is not None]
+        epochs, losses = np.array(points, dtype=np.float64).reshape(-1, 2).T
         axes.plot(epochs, np.clip(losses, *ends), color=shade, linestyle=style, label=legend)
     finite = [e for e in run.log if e.val_loss is not None and np.isfinite(e.val_loss)]
     best = min(finite, key=lambda epoch: epoch.val_loss or 0.0, default=None)
     if best is not None:
-        at = np.clip(best.val_loss or 0.0, *ends)
-        axes.plot(best.number, at, "o", color=colour, markersize=5)
+        height = np.clip(best.val_loss or 0.0, *ends)
+        axes.plot(best.number, height, "o", color=colour, markersize=5)
     return best

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ASIDES = (
+_HARMLESS = (
     r".*does not have many workers which may be a bottleneck.*",
     r".*Checkpoint directory .* exists and is not empty.*",
     r".*Experiment logs directory .* exists and is not empty.*",
@@ -31,8 +31,8 @@ def suppress_lightning_warnings() -> Iterator[None]:
         for log, _ in levels:
             log.setLevel(logging.WARNING)
         with warnings.catch_warnings():
-            for aside in _ASIDES:
-                warnings.filterwarnings("ignore", aside)
+            for message in _HARMLESS:
+                warnings.filterwarnings("ignore", message)
             yield
     finally:
         for log, level in levels:

@@ -97,7 +97,7 @@ def load_models(
 ) -> "list[TrainedModel]":
     """The model of each target and lead time of a run or bundle; see `load_model`."""
     parts = read_parts(path, trust)
-    module, data = _built(parts.path, parts.config)
+    module, data = _build(parts.path, parts.config)
     _fill(module, parts.path, parts.weights)
     if draws is not None:
         _set_draws(module, parts.name, draws)
@@ -162,16 +162,16 @@ class TrainedModel:
         checksum: str = "",
         part: int = 0,
     ) -> None:
-        known = trained[part]
+        training = trained[part]
         self.name, self.history, self.checksum = name, history, checksum
-        self.target, self.step = str(known["target"]), step_number(known["step"])
-        self.step_units, self.units = str(known["step_units"]), str(known["units"])
-        self.members: int | None = data.ensemble or known.get("members")
-        self._module, self._data, self._known = module.eval().requires_grad_(False), data, known
-        self.targets = [str(one["target"]) for one in trained if one["step"] == known["step"]]
+        self.target, self.step = str(training["target"]), step_number(training["step"])
+        self.step_units, self.units = str(training["step_units"]), str(training["units"])
+        self.members: int | None = data.ensemble or training.get("members")
+        self._module, self._data, self._known = module.eval().requires_grad_(False), data, training
+        self.targets = [str(one["target"]) for one in trained if one["step"] == training["step"]]
         self.place = self.targets.index(self.target)
         self._steps = list(dict.fromkeys(one["step"] for one in trained))
-        self._normaliser = normaliser_of(state).at(self._steps.index(known["step"]))
+        self._normaliser = normaliser_of(state).at(self._steps.index(training["step"]))
         self._precision = _PRECISIONS.get(precision)
         self._device = torch.device("cpu")
 
@@ -228,11 +228,11 @@ class TrainedModel:
         except UnknownNameError as error:
             if error.argument not in ("target", "inputs"):
                 raise
-            needed = dict.fromkeys([*self.targets, *self._inputs()])
-            lacking = [name for name in needed if name.partition("@")[0] not in error.known]
+            channels = dict.fromkeys([*self.targets, *self._inputs()])
+            missing = [name for name in channels if name.partition("@")[0] not in error.known]
             raise ArgumentError(
                 "forecast",
-                f"it lacks {listing(lacking)}, which {self.name} takes; it has "
+                f"it lacks {listing(missing)}, which {self.name} takes; it has "
                 f"{listing(error.known)}",
                 "Add what is missing, or map its names (--names)",
             ) from error
@@ -300,8 +300,8 @@ class TrainedModel:
         if len(places) <= count:
             reason = f"{self.history} has the truth of {len(places)} training dates"
             raise ArgumentError("history", reason, "Name the store that the run was trained on")
-        chosen = places[dates_near(dates, date, count, _SCHAAKE_DAYS, seed)]
-        fields = np.stack([samples.truth(int(n)) for n in chosen])
+        past_places = places[dates_near(dates, date, count, _SCHAAKE_DAYS, seed)]
+        fields = np.stack([samples.truth(int(n)) for n in past_places])
         return torch.from_numpy(fields)[None].to(self._device)
 
     @cached_property
@@ -356,21 +356,21 @@ class TrainedModel:
             raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
 
     def _check_grid(self, samples: Samples) -> None:
-        trained = self._known.get("stations", [])
-        given = samples.station_names
-        if trained != given:
-            points = [listing(names) or "a grid" for names in (given, trained)]
+        training_names = self._known.get("stations", [])
+        forecast_names = samples.station_names
+        if training_names != forecast_names:
+            points = [listing(names) or "a grid" for names in (forecast_names, training_names)]
             reason = f"the forecast has {points[0]}; {self.name} was trained on {points[1]}"
             remedy = "Select the stations of the training, in their order"
             raise ArgumentError("stations", reason, remedy)
         for name in ("latitude", "longitude"):
-            ours, theirs = np.asarray(self._known.get(name, [])), getattr(samples, name)
-            same = ours.size == theirs.size and np.abs(ours - theirs).max() < _NEAR_DEGREES
-            if ours.size and not same:
+            expected, actual = np.asarray(self._known.get(name, [])), getattr(samples, name)
+            same = expected.size == actual.size and np.abs(expected - actual).max() < _NEAR_DEGREES
+            if expected.size and not same:
                 raise ArgumentError(
                     "grid",
-                    f"the forecast has {_axis(name, theirs)}; {self.name} was trained on "
-                    f"{_axis(name, ours)}",
+                    f"the forecast has {_axis(name, actual)}; {self.name} was trained on "
+                    f"{_axis(name, expected)}",
                     "Interpolate the forecast, or train on its grid",
                 )
 
@@ -403,16 +403,16 @@ class TrainedModel:
             )
 
     def _warn_of_seasons(self, samples: Samples) -> None:
-        known = np.asarray(self._known.get("dates", []), np.float64)
-        if not known.size:
+        training_dates = np.asarray(self._known.get("dates", []), np.float64)
+        if not training_dates.size:
             return
-        turns = (_seconds(samples)[:, None] - known[None, :]) / (_YEAR * _DAY)
-        away = (np.abs(turns - np.round(turns)) * _YEAR).min(axis=1)
-        far = np.flatnonzero(away > _SEASON_DAYS)
+        years = (_seconds(samples)[:, None] - training_dates[None, :]) / (_YEAR * _DAY)
+        days_away = (np.abs(years - np.round(years)) * _YEAR).min(axis=1)
+        far = np.flatnonzero(days_away > _SEASON_DAYS)
         if far.size:
             first = str(samples.valid_time[far[0]])[:10]
             warnings.warn(
-                f"{far.size} of {len(away)} dates, the first {first}, "
+                f"{far.size} of {len(days_away)} dates, the first {first}, "
                 f"are more than {_SEASON_DAYS:g} days of the calendar from every date that "
                 f"{self.name} was trained on",
                 BeyondTrainingWarning,
@@ -439,15 +439,17 @@ class TrainedModels:
         """
         fields: dict[str, list[xr.DataArray]] = {}
         for model in self.models:
-            one = model(forecast, **options)
-            for name, field in one.data_vars.items():
-                of_all = fields.setdefault(variable_name(model.target, str(name)), [])
-                of_all.append(field.assign_attrs(one.attrs))
+            dataset = model(forecast, **options)
+            for name, field in dataset.data_vars.items():
+                parts = fields.setdefault(variable_name(model.target, str(name)), [])
+                parts.append(field.assign_attrs(dataset.attrs))
         several = len({model.step for model in self.models}) > 1
         if not several:
             return xr.Dataset({name: parts[0] for name, parts in fields.items()})
-        joined = {name: xr.concat(parts, "step", coords=_OF_LEAD) for name, parts in fields.items()}
-        return xr.Dataset(joined).transpose("time", "step", ...)
+        variables = {
+            name: xr.concat(parts, "step", coords=_OF_LEAD) for name, parts in fields.items()
+        }
+        return xr.Dataset(variables).transpose("time", "step", ...)
 
 
 def all_corrections(
@@ -458,17 +460,19 @@ def all_corrections(
     Raises:
         ArgumentError: as for `TrainedModel.corrections`.
     """
-    found: list[Corrections] = []
+    corrections: list[Corrections] = []
     for model in models:
-        beside = next((one for one in found if one.model.same_network(model)), None)
-        found.append(beside.of_target(model) if beside else model.corrections(forecast, products))
-    return found
+        sibling = next((other for other in corrections if other.model.same_network(model)), None)
+        corrections.append(
+            sibling.of_target(model) if sibling else model.corrections(forecast, products)
+        )
+    return corrections
 
 
 def variable_name(target: str, name: str) -> str:
     """Return the name of a variable of one target among those of several."""
-    known = name == target or name.startswith(f"{target}_")
-    return name if known else f"{target}_{name}"
+    has_target = name == target or name.startswith(f"{target}_")
+    return name if has_target else f"{target}_{name}"
 
 
 class Corrections:
@@ -541,14 +545,14 @@ class Corrections:
 
     def _forecasts(self, i: int) -> Forecasts:
         """The features of date `i`, and the forecast of each target of the run."""
-        found = (self._last or {}).get(i)
-        if found is None:
+        forecasts = (self._last or {}).get(i)
+        if forecasts is None:
             batch = self.batch(i)
-            found = (batch, self.model.distributions(batch))
+            forecasts = (batch, self.model.distributions(batch))
             if self._last is not None:
                 self._last.clear()
-                self._last[i] = found
-        return found
+                self._last[i] = forecasts
+        return forecasts
 
     def _computed(
         self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
@@ -588,9 +592,9 @@ class Corrections:
         import dask
         import dask.array as da
 
-        computed: Any = dask.delayed(_fields_of_date, pure=False)  # type: ignore[attr-defined]
-        shared: Any = dask.delayed(self, pure=False, traverse=False)  # type: ignore[attr-defined]
-        dates = [computed(shared, i) for i in range(len(self))]
+        compute: Any = dask.delayed(_fields_of_date, pure=False)  # type: ignore[attr-defined]
+        corrections: Any = dask.delayed(self, pure=False, traverse=False)  # type: ignore[attr-defined]
+        dates = [compute(corrections, i) for i in range(len(self))]
         return self._dataset(
             {
                 name: [da.from_delayed(one[name], like.shape, like.dtype) for one in dates]  # type: ignore[no-untyped-call]
@@ -603,11 +607,11 @@ class Corrections:
         import dask.array as da
 
         form, core, attributes = self.form
-        held = {}
+        variables = {}
         for name, arrays in parts.items():
-            whole = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
-            held[name] = (form[name][0], whole(arrays), form[name][2])
-        return xr.Dataset(held, {**core, **coordinates(self.samples)}, attributes)
+            concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
+            variables[name] = (form[name][0], concatenate(arrays), form[name][2])
+        return xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
 
     def batch(self, i: int) -> Batch:
         """The features of date `i`, on the model's device."""
@@ -615,30 +619,30 @@ class Corrections:
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
         units = self.model.units
-        known = self.samples.targets[self.model.place].attributes
-        held: Fields = {
+        attributes = self.samples.targets[self.model.place].attributes
+        fields: Fields = {
             name: (
                 forecast.dims,
                 value.detach().cpu().float().numpy(),
-                known | forecast.variable_attributes(name, units),
+                attributes | forecast.variable_attributes(name, units),
             )
             for name, value in forecast.variables().items()
         }
-        held |= self._products.fields(forecast, self.model.target, units, template, dates)
+        fields |= self._products.fields(forecast, self.model.target, units, template, dates)
         if not self.samples.stations:
-            return held
+            return fields
         return {
-            name: (station_dims(dims), values.squeeze(dims.index("latitude")), about)
-            for name, (dims, values, about) in held.items()
+            name: (station_dims(dims), values.squeeze(dims.index("latitude")), attrs)
+            for name, (dims, values, attrs) in fields.items()
         }
 
     def _template(self, batch: Batch, past: bool) -> Tensor:
         """The fields whose order the members take, (1, M, H, W)."""
-        count, by = self.samples.members, self._products.members
+        count, coupling = self.samples.members, self._products.members
         batch = by_target(batch)[self.model.place]
-        if by == "schaake" and past:
+        if coupling == "schaake" and past:
             return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
-        if by == "ecc":
+        if coupling == "ecc":
             members: Tensor = batch["members"]
             return members
         shape: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)  # only that counts
@@ -669,7 +673,7 @@ def _axis(name: str, values: npt.NDArray[Any]) -> str:
     return f"{values.size} {name}s from {values[0]:g} to {values[-1]:g}"
 
 
-def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
+def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
     """The module of a configuration, untrained, and its data module, which opens nothing yet.
 
     Raises:
@@ -681,8 +685,8 @@ def _built(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
     with configuration_errors(path):
         data = {"store": "", **config["data"]}
-        made = build(parser.parse_object({"model": config["model"], "data": data}))
-    return made.model, made.data
+        instances = build(parser.parse_object({"model": config["model"], "data": data}))
+    return instances.model, instances.data
 
 
 def _fill(module: pl.LightningModule, path: Path, state: dict[str, Any]) -> None:

@@ -41,12 +41,12 @@ def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         os.close(file)
-        raise _held(path) from error
+        raise _in_use_error(path) from error
     except OSError as error:
         os.close(file)
         if error.errno not in _NO_LOCKS:
             raise
-        with _claimed(path, wait=wait):
+        with _hold_claim(path, wait=wait):
             yield
         return
     if not _is_at(file, path):  # its owner removed it between the opening and the lock
@@ -73,18 +73,18 @@ def owner(path: Path) -> str:
 
 
 @contextmanager
-def _claimed(path: Path, *, wait: bool) -> Iterator[None]:
+def _hold_claim(path: Path, *, wait: bool) -> Iterator[None]:
     with suppress(OSError):
         if path.stat().st_size == 0:
             path.unlink()
     mark = path.with_name(f"{path.name}.claim")
     while True:
-        with claim(mark) as ours:
-            if ours:
+        with claim(mark) as is_owner:
+            if is_owner:
                 yield
                 return
         if not wait:
-            raise _held(mark)
+            raise _in_use_error(mark)
         time.sleep(_LOOK)
 
 
@@ -99,5 +99,5 @@ def _is_at(file: int, path: Path) -> bool:
         return False
 
 
-def _held(path: Path) -> FileError:
+def _in_use_error(path: Path) -> FileError:
     return FileError(path.parent, f"in use by {owner(path)}", "Wait for it, or end it")

@@ -55,23 +55,23 @@ def columns_of_members(runs: Sequence[FinishedRun], rows: Sequence[Row]) -> list
 
 def in_words(runs: Sequence[FinishedRun]) -> list[str]:
     """How to read the table."""
-    told = [
+    sentences = [
         "“M of its members” is the mean CRPS of M members drawn from the forecast, and Fair that "
         "of infinitely many, if members were independent. A model whose members look at each other "
         "is not such a forecast: its fair CRPS can be low because its members are kept apart, with "
         "spread/error above 1. Judge it by the plain CRPS and spread/error (Roberts 2026)."
     ]
     if any(run.sizes for run in runs):
-        told.append(
+        sentences.append(
             "“Given M members” was measured: the trained model got the first M raw members. By as "
             "much as “M of its members” is lower, it gains from having seen all of them."
         )
     else:
-        told.append(
+        sentences.append(
             "How a model of members scores when it is given fewer was not measured for these runs; "
             "`python -m ens10.experiments.sizes RUN` does it."
         )
-    return told
+    return sentences
 
 
 def _expected(row: Row, size: int | None) -> float | None:

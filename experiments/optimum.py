@@ -29,18 +29,18 @@ def score_optimum(world: World, model: Path, folder: Path, progress: bool = Fals
     Raises:
         MissingDataError: the world lacks dates of the predictions.
     """
-    known = provenance.read_provenance(model)
+    facts = provenance.read_provenance(model)
     _, truth = open_predictions(model)
-    best = world.optimum(known["target"], progress=progress, step=int(known["step"]))
-    wanted = truth["time"].to_numpy()
-    lacking = np.setdiff1d(wanted, best["time"].to_numpy())
-    if lacking.size:
+    best = world.optimum(facts["target"], progress=progress, step=int(facts["step"]))
+    dates = truth["time"].to_numpy()
+    missing = np.setdiff1d(dates, best["time"].to_numpy())
+    if missing.size:
         raise MissingDataError(
-            "World", [str(t)[:13] for t in lacking], "Give the world that the store was made from"
+            "World", [str(t)[:13] for t in missing], "Give the world that the store was made from"
         )
-    best = best.sel(time=wanted)
-    scores = usual_scores(best, truth, known["target"])
-    states = score_states(best, truth, scores, weights=known["weights"])
-    shared = {key: known[key] for key in _SHARED if key in known}
+    best = best.sel(time=dates)
+    scores = usual_scores(best, truth, facts["target"])
+    states = score_states(best, truth, scores, weights=facts["weights"])
+    shared = {key: facts[key] for key in _SHARED if key in facts}
     provenance.write(folder, {**shared, "name": "optimum", "kind": "optimum"})
     write_states(states, folder)

@@ -18,16 +18,16 @@ class StageParser(LightningArgumentParser, Parser):
 
 def with_strategy(arguments: Sequence[str]) -> list[str]:
     """`ddp_spatial` by its class, so that options such as `--trainer.strategy.lat` go with it."""
-    found, flag = [str(argument) for argument in arguments], "--trainer.strategy"
-    if not any(argument.startswith(f"{flag}.") for argument in found):
-        return found  # Lightning resolves the name
+    words, flag = [str(argument) for argument in arguments], "--trainer.strategy"
+    if not any(argument.startswith(f"{flag}.") for argument in words):
+        return words  # Lightning resolves the name
     path = f"{SpatialStrategy.__module__.rpartition('.')[0]}.{SpatialStrategy.__name__}"
-    for n, argument in enumerate(found):
+    for n, argument in enumerate(words):
         if argument == f"{flag}={_SPATIAL}":
-            found[n] = f"{flag}={path}"
-        elif argument == _SPATIAL and n and found[n - 1] == flag:
-            found[n] = path
-    return found
+            words[n] = f"{flag}={path}"
+        elif argument == _SPATIAL and n and words[n - 1] == flag:
+            words[n] = path
+    return words
 
 
 def check_protocol(protocol: Any) -> None:
@@ -42,9 +42,9 @@ def check_protocol(protocol: Any) -> None:
         return
     path = protocol.get("__path__")
     if path is not None:
-        made = protocol_of(path.absolute)
+        file_protocol = protocol_of(path.absolute)
         if protocol["name"] == Protocol.name:  # of no one
-            protocol["name"] = made.name
+            protocol["name"] = file_protocol.name
     fields = protocol.as_dict() if hasattr(protocol, "as_dict") else dict(protocol)
     fields.pop("__path__", None)
     protocol_of(fields)

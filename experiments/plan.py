@@ -134,10 +134,10 @@ def plan_config(
         raise UnknownNameError("precision", precision, precisions)
     subject = subject_of(config, grid_shape(grid, "--grid") if grid else None)
     batch = subject.batch if batch_size is None else batch_size
-    of_fields, preset = precisions[precision], MACHINES[machine]
-    cost = subject.footprints(of_fields)
-    best = plan(cost, devices, 1e9 * memory_gb, batch, preset, of_fields, progress=progress)
-    return Planned(best, subject, preset, of_fields)
+    field_precision, preset = precisions[precision], MACHINES[machine]
+    cost = subject.footprints(field_precision)
+    best = plan(cost, devices, 1e9 * memory_gb, batch, preset, field_precision, progress=progress)
+    return Planned(best, subject, preset, field_precision)
 
 
 def subject_of(
@@ -221,16 +221,16 @@ def print_plan(planned: Planned) -> None:
     for option in best.options[:12]:
         table.add_row(*_cells(option), style="green" if option is best.best else "")
     console.print(table, highlight=False)
-    more = len(best.options) - 12
-    lines = [f"and {more} splits more"] if more > 0 else []
+    remaining = len(best.options) - 12
+    lines = [f"and {remaining} splits more"] if remaining > 0 else []
     lines += [f"Recommended: {best}", f"Use it by: {_flags(best)}"]
     for line in (*lines, f"Rates of {machine.name}: {machine.source}"):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _console() -> Console:
-    plain = Console()
-    return plain if plain.is_terminal else Console(width=120)
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 def _cells(option: Option) -> list[str]:
@@ -300,11 +300,11 @@ def measure_rates(rates: Rates, models: Sequence[str], progress: bool = True) ->
     Raises:
         FileError: a model cannot be run.
     """
-    shown = track(models, "models", len(models), progress)
-    new = {model: measure_apart(model, rates.grid) for model in shown}
-    devices = ", ".join(sorted({str(one["device"]) for one in new.values()}))
+    tracked_models = track(models, "models", len(models), progress)
+    new_rates = {model: measure_apart(model, rates.grid) for model in tracked_models}
+    devices = ", ".join(sorted({str(rate["device"]) for rate in new_rates.values()}))
     machine = f"{rates.machine}; models on this machine ({devices})"
-    return replace(rates, machine=machine, models={**rates.models, **new})
+    return replace(rates, machine=machine, models={**rates.models, **new_rates})
 
 
 _MEASURE = (
@@ -316,15 +316,15 @@ _MEASURE = (
 def measure_apart(model: str, grid: Grid) -> dict[str, Any]:
     """Run `measure` in a process of its own, on one thread, so that its memory is the model's."""
     command = [sys.executable, "-c", _MEASURE, model, *map(str, grid)]
-    one = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(
-        command, env={**os.environ, **one}, capture_output=True, text=True, check=False
+    thread_limits = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    result = subprocess.run(
+        command, env={**os.environ, **thread_limits}, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        where = f"could not be run at {grid[0]}x{grid[1]} points"
-        raise FileError(config_path(model), where, last)
-    rate: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    if result.returncode:
+        error = (result.stderr.strip().splitlines() or [f"exit status {result.returncode}"])[-1]
+        reason = f"could not be run at {grid[0]}x{grid[1]} points"
+        raise FileError(config_path(model), reason, error)
+    rate: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return rate
 
 
@@ -388,14 +388,14 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
         trainer.predict(module, _loader([batches[0]] * 3))
     begin, start, ends = clock.times["fit"][0], clock.times["start"][0], clock.times["end"]
     first, count = (begin, steps) if statistical else (ends[0], steps - 1)
-    solved = getattr(module, "method", None) is not None and not statistical
-    predicted = clock.times["predicted"]
+    has_solver = getattr(module, "method", None) is not None and not statistical
+    prediction_ends = clock.times["predicted"]
     on_gpu = trainer.strategy.root_device.type == "cuda"
     peak = torch.cuda.max_memory_allocated() if on_gpu else 1e6 * provenance.peak_memory_mb()
     return {
         "train_seconds": round((ends[-1] - first) / (size * count), 4),
-        "before_seconds": round((start - begin) / (size * steps), 4) if solved else 0.0,
-        "predict_seconds": round((predicted[-1] - predicted[0]) / (size * 2), 4),
+        "before_seconds": round((start - begin) / (size * steps), 4) if has_solver else 0.0,
+        "predict_seconds": round((prediction_ends[-1] - prediction_ends[0]) / (size * 2), 4),
         "memory_gb": round(peak / 1e9, 2),
         "batch": size,
         "device": str(torch.cuda.get_device_name()) if on_gpu else "one core",
@@ -487,12 +487,12 @@ def ens10(targets: Sequence[str], inputs: Iterable[tuple[str, int]] | None = Non
     dates = [f"{y}-{day[:2]}-{day[2:]}T00:00:00" for y in catalog.HINDCAST_YEARS for day in days]
     channels, steps = _channels(catalog.LEVELS_HPA), set(catalog.STEPS_HOURS)
     if inputs is not None:
-        kept = list(inputs)
-        steps, levels = {step for _, step in kept}, {split(name)[1] for name, _ in kept}
+        selection = list(inputs)
+        steps, levels = {step for _, step in selection}, {split(name)[1] for name, _ in selection}
         channels = _channels(sorted(n for n in levels if n is not None), None in levels)
     truth = tuple(resolve(target, channels, "targets") for target in targets)
-    whole = np.array(dates, "M8[s]"), tuple(sorted(steps)), catalog.GRID_SHAPE
-    return Data(*whole, len(catalog.MEMBERS), tuple(channels), truth)
+    axes = np.array(dates, "M8[s]"), tuple(sorted(steps)), catalog.GRID_SHAPE
+    return Data(*axes, len(catalog.MEMBERS), tuple(channels), truth)
 
 
 def _channels(levels: Iterable[int], surface: bool = True) -> list[str]:
@@ -546,22 +546,22 @@ def sizes_of(data: Data, rules: Protocol) -> dict[str, int]:
     chunk, surface = packed_bytes(data.members, rows, columns), len(data.surface)
     years, _ = blocks(np.stack([data.valid_at(step) for step in data.steps], axis=1))
     sums = years.shape[0] * len(data.steps) * 2 * 3 * 8  # count, sum, sum of squares; mean and std
-    named = [split(name) for name in data.truth]
-    upper, levels = {n for n, level in named if level}, {level for _, level in named if level}
+    pairs = [split(name) for name in data.truth]
+    upper, levels = {n for n, level in pairs if level}, {level for _, level in pairs if level}
     # in the truth each variable on levels has all of its levels
-    truth = sum(not level for _, level in named) + len(upper) * len(levels)
-    each = len(_kept_climates(data, rules)) * rules.efi.levels if data.climate else 0
+    truth_fields = sum(not level for _, level in pairs) + len(upper) * len(levels)
+    climate_fields = len(_climate_members(data, rules)) * rules.efi.levels if data.climate else 0
     sizes = {
         "sfc": fields * surface * chunk,
         "pl": fields * (len(data.channels) - surface) * chunk,
         "statistics": (1 + len(data.ensembles)) * len(data.channels) * points * (fields * 8 + sums),
-        "truth": len(data.time) * truth * points * 4,
-        "climate": len(data.climate) * each * points * 4,
+        "truth": len(data.time) * truth_fields * points * 4,
+        "climate": len(data.climate) * climate_fields * points * 4,
     }
     return {name: size for name, size in sizes.items() if size}
 
 
-def _kept_climates(data: Data, rules: Protocol) -> list[int]:
+def _climate_members(data: Data, rules: Protocol) -> list[int]:
     """Return the members of each climate that a store keeps for a channel."""
     climatology = data.climatology(rules)
     return [
@@ -592,22 +592,26 @@ def inputs_of(config: Mapping[str, Any], target: str, data: Data) -> list[tuple[
     Raises:
         UnknownNameError: an input that the data lack.
     """
-    known, names = list(data.channels), config.get("inputs")
-    aim = resolve(target, known, "targets")
+    channels, names = list(data.channels), config.get("inputs")
+    target_channel = resolve(target, channels, "targets")
     if names is None:
-        level = split(aim)[1]
-        return [(name, _STEP) for name in known if split(name)[1] == level]
+        level = split(target_channel)[1]
+        return [(name, _STEP) for name in channels if split(name)[1] == level]
     parts = [text.partition("@") for text in ([target] if names == [config["target"]] else names)]
-    return [(resolve(name, known, "inputs"), int(step or _STEP)) for name, _, step in parts]
+    return [(resolve(name, channels, "inputs"), int(step or _STEP)) for name, _, step in parts]
 
 
 def count_channels(
     config: Mapping[str, Any], inputs: Sequence[tuple[str, int]], rules: Protocol
 ) -> int:
     """Count the features of a network: of each member, or mean and deviation; masks; extras."""
-    each = 1 if of_members(config) else 2
+    per_input = 1 if of_members(config) else 2
     masks = sum(name == _GAPS for name, _ in inputs) if rules.masks else 0
-    return each * len(inputs) + masks + sum(len(EXTRA_NAMES[x]) for x in config.get("extras") or ())
+    return (
+        per_input * len(inputs)
+        + masks
+        + sum(len(EXTRA_NAMES[x]) for x in config.get("extras") or ())
+    )
 
 
 class Training(NamedTuple):
@@ -663,25 +667,27 @@ def cell_of(
     index = split_dates(task.rules, data.time, climatology.valid_time).index
     dates = {name: len(positions) for name, positions in index.items()}
     points = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
-    factor, more = points, 0.0
+    factor, extra_memory = points, 0.0
     if not str(training.config["model"]["class_path"]).endswith(_STATISTICAL):
         members = task.members if of_members(settings) else MEMBERS
         size, path = int(rate["batch"]), config_of(model, configs)
         channels = count_channels(settings, inputs, task.rules)
-        wanted = _modelled(path, data.grid, channels, members, size)
-        base = _modelled(path, rates.grid, None, MEMBERS, size)
-        factor = wanted[0] / base[0]
-        more = (wanted[1] - base[1]) / 1e9 + rates.reading_gb
-    predict, seen = rate["predict_seconds"], training.share * dates["train"]
-    train = training.epochs * (seen * rate["train_seconds"] + dates["val"] * predict)
-    train += dates["train"] * rate["before_seconds"]
+        cost = _model_cost(path, data.grid, channels, members, size)
+        base_cost = _model_cost(path, rates.grid, None, MEMBERS, size)
+        factor = cost[0] / base_cost[0]
+        extra_memory = (cost[1] - base_cost[1]) / 1e9 + rates.reading_gb
+    predict_seconds, train_dates = rate["predict_seconds"], training.share * dates["train"]
+    train_seconds = training.epochs * (
+        train_dates * rate["train_seconds"] + dates["val"] * predict_seconds
+    )
+    train_seconds += dates["train"] * rate["before_seconds"]
     climates = 0
     if resolve(task.target, list(data.channels)) not in data.climate:
-        judged = [(climatology.time[n], climatology.valid_time[n]) for n in index["test"]]
-        climates = data.members * sum(len(climatology.climate_dates(*dates)) for dates in judged)
+        test_times = [(climatology.time[n], climatology.valid_time[n]) for n in index["test"]]
+        climates = data.members * sum(len(climatology.climate_dates(*pair)) for pair in test_times)
     seconds = {
-        "train": factor * train,
-        "predict and score": dates["test"] * (factor * predict + points * rates.score),
+        "train": factor * train_seconds,
+        "predict and score": dates["test"] * (factor * predict_seconds + points * rates.score),
         "climate": points * rates.climate * climates,
     }
     return {
@@ -691,14 +697,14 @@ def cell_of(
         "epochs": training.epochs,
         "dates": dates,
         "hours": {name: value / 3600 for name, value in seconds.items()},
-        "memory_gb": max(0.0, rate["memory_gb"] + more),
+        "memory_gb": max(0.0, rate["memory_gb"] + extra_memory),
         "device": str(rate["device"]),
         "rate": "measured" if abs(factor - 1) < 1e-3 else "scaled",
     }
 
 
 @cache
-def _modelled(
+def _model_cost(
     config: Path, grid: Grid, channels: int | None, members: int, size: int
 ) -> tuple[float, float]:
     """Return seconds of a step and bytes at its peak, by the model of `ens10 plan`."""
@@ -725,15 +731,18 @@ def plan_table(request: Request, rates: Rates) -> dict[str, Any]:
     if request.store is not None:
         data, sizes = of_store(request.store), sizes_on_disk(request.store)
     else:
-        whole, settings = ens10(targets), [t.config["data"] for t in trainings.values()]
-        needs = [n for t in targets for one in settings for n in inputs_of(one, t, whole)]
+        full_data, configs = ens10(targets), [t.config["data"] for t in trainings.values()]
+        needs = [n for t in targets for one in configs for n in inputs_of(one, t, full_data)]
         smaller = [task.members for task in request.tasks]
         data = with_needs(ens10(targets, needs), smaller, targets)
         sizes = sizes_of(data, rules)
-        store = sum(sizes_of(whole, rules).values())
-        whole_bytes = _files(whole) | {"store of everything": store}
-        prepare = {"hours": _preparing(data, rates, rules), "command": _command(data, request)}
-    cells, refused = [], {}
+        store = sum(sizes_of(full_data, rules).values())
+        whole_bytes = _files(full_data) | {"store of everything": store}
+        prepare = {
+            "hours": _preparation_hours(data, rates, rules),
+            "command": _command(data, request),
+        }
+    cells, refusals = [], {}
     for task, model in sorted(
         ((task, model) for task in request.tasks for model in trainings),
         key=lambda one: (targets.index(one[0].target), request.rows.index(one[1])),
@@ -741,7 +750,7 @@ def plan_table(request: Request, rates: Rates) -> dict[str, Any]:
         try:
             cells.append(cell_of(model, task, data, rates, trainings[model], request.configs))
         except Ens10Error as error:
-            refused[f"{model} ({task.name})"] = str(error)
+            refusals[f"{model} ({task.name})"] = str(error)
     return {
         "protocol": rules.name,
         "grid": list(data.grid),
@@ -756,25 +765,25 @@ def plan_table(request: Request, rates: Rates) -> dict[str, Any]:
         "seeds": request.seeds,
         "hours": request.seeds * sum(sum(cell["hours"].values()) for cell in cells),
         "cells": cells,
-        "refused": refused,
+        "refused": refusals,
         "rates": {"grid": list(rates.grid), "machine": rates.machine},
     }
 
 
-def _files(whole: Data) -> dict[str, int]:
+def _files(data: Data) -> dict[str, int]:
     """Return the bytes of the values in ENS-10's files; headers add some hundred to each field."""
-    rows, columns = whole.grid
-    each = 2 * rows * columns * whole.members * len(whole.steps) * len(whole.time)
-    surface = len(whole.surface)
-    upper = len(whole.channels) - surface
-    return {"files of sfc": each * surface, "files of pl": each * upper}
+    rows, columns = data.grid
+    channel_bytes = 2 * rows * columns * data.members * len(data.steps) * len(data.time)
+    surface = len(data.surface)
+    upper = len(data.channels) - surface
+    return {"files of sfc": channel_bytes * surface, "files of pl": channel_bytes * upper}
 
 
-def _preparing(data: Data, rates: Rates, rules: Protocol) -> float:
+def _preparation_hours(data: Data, rates: Rates, rules: Protocol) -> float:
     """Return hours of one core."""
     scale = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
     messages = len(data.time) * len(data.steps) * data.members * len(data.channels)
-    climates = len(data.climate) * sum(_kept_climates(data, rules))
+    climates = len(data.climate) * sum(_climate_members(data, rules))
     return scale * (messages * rates.prepare + climates * rates.climate) / 3600
 
 
@@ -813,9 +822,9 @@ def print_table(content: dict[str, Any], cores: int) -> None:
         cores: at work together: cells at a time, times threads of each.
     """
     console, exists, sizes = _console(), content["store_exists"], content["store_bytes"]
-    look: dict[str, Any] = {"title_justify": "left", "box": None}
+    table_style: dict[str, Any] = {"title_justify": "left", "box": None}
     title = f"Data: {content['store'] or 'ENS-10 itself'}"
-    table = Table("part", "size", title=title, **look)
+    table = Table("part", "size", title=title, **table_style)
     stores = {f"store{'' if exists else ' of these cells'}: {name}": n for name, n in sizes.items()}
     for name, size in {**content["whole_bytes"], **stores}.items():
         table.add_row(name, _size(size))
@@ -823,7 +832,7 @@ def print_table(content: dict[str, Any], cores: int) -> None:
     console.print(table, "", highlight=False)
     header = ("target", "members", "model", "epochs", "hours", "memory", "from")
     title = "Hours of one core for a cell, and the most memory"
-    table = Table(*header, title=title, **look)
+    table = Table(*header, title=title, **table_style)
     for cell in content["cells"]:
         words = [str(cell[name]) for name in header[:4]]
         device = "" if cell["device"] == "one core" else f", {cell['device']}"
@@ -840,15 +849,15 @@ def _lines(content: dict[str, Any], cores: int) -> Iterator[str]:
     counts = ", ".join(f"{count} to {name}" for name, count in dates.items())
     yield f"Dates of protocol {content['protocol']}: {counts}."
     if content["prepare"]:
-        took = _hours(content["prepare"]["hours"])
-        yield f"Prepare: {took} h of one core, scaled from measured messages:"
+        duration = _hours(content["prepare"]["hours"])
+        yield f"Prepare: {duration} h of one core, scaled from measured messages:"
         yield f"  {content['prepare']['command']}"
     yield (
         f"{len(cells)} cells x {seeds} seeds: {_hours(hours)} h of one core, {hours / 24:.1f} "
         f"days; on {cores} at a time {hours / 24 / cores:.1f} days if all of them are kept busy."
     )
-    for name, why in content["refused"].items():
-        yield f"Left out: {name}: {why}"
+    for name, reason in content["refused"].items():
+        yield f"Left out: {name}: {reason}"
     (rows, columns), machine = content["rates"]["grid"], content["rates"]["machine"]
     yield (
         f"Measured at {rows} x {columns} points on {machine}: seconds of a date in a "
@@ -856,9 +865,9 @@ def _lines(content: dict[str, Any], cores: int) -> Iterator[str]:
         "what `ens10 plan` counts of the network for other channels, members or points, too."
     )
     if not content["store_exists"]:
-        whole = sum(content["whole_bytes"][f"files of {kind}"] for kind in ("sfc", "pl"))
+        total = sum(content["whole_bytes"][f"files of {kind}"] for kind in ("sfc", "pl"))
         yield (
-            f"ENS-10 is a download of {whole / 1e12:.2f} TB, under {catalog.DATA_LICENCE}; the "
+            f"ENS-10 is a download of {total / 1e12:.2f} TB, under {catalog.DATA_LICENCE}; the "
             "truth, ERA5, has a licence of its own. `ens10 download DIR --kind sfc --dates all "
             "--dry-run` asks the server."
         )

@@ -81,11 +81,11 @@ def attained_skill(world: World, store: Path) -> dict[str, float]:
 
     raw = mean(crps_ensemble(test["members"], truth, estimator="plain", member_dim=1))
     optimum = mean(crps_normal(best["mu"].to_numpy(), best["sigma"].to_numpy(), truth))
-    found = {"raw": raw, "optimum": optimum}
+    scores = {"raw": raw, "optimum": optimum}
     for name in DESIGNS:
         forecast = normal_of_points(_design(train, name), train, _design(test, name), test)
-        found[name] = 100 * (raw - mean(crps_normal(*forecast, truth))) / (raw - optimum)
-    return found
+        scores[name] = 100 * (raw - mean(crps_normal(*forecast, truth))) / (raw - optimum)
+    return scores
 
 
 def _design(batch: Batch, name: str) -> Floats:
@@ -112,9 +112,9 @@ def _solve(design: Floats, y: Floats, ridge: float = 0.0) -> Floats:
     gram = np.einsum("nhwk,nhwl->hwkl", design, design)
     if ridge:
         gram = gram + ridge * len(design) * np.eye(design.shape[-1])
-    right = np.einsum("nhwk,nhw->hwk", design, y)
-    solved: Floats = np.linalg.solve(gram, right[..., None])[..., 0]
-    return solved
+    right_side = np.einsum("nhwk,nhw->hwk", design, y)
+    coefficients: Floats = np.linalg.solve(gram, right_side[..., None])[..., 0]
+    return coefficients
 
 
 def _product(design: Floats, coefficients: Floats) -> Floats:
@@ -142,9 +142,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for seed in range(options.seeds):
         folder = options.work / f"seed{seed}"
         store = store_of(folder, seed, WorldSize(options.grid))
-        found = attained_skill(World.load(folder / "world"), store)
-        lines.append([found[name] for name in DESIGNS])
-        print(f"seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in found.items()), flush=True)
+        scores = attained_skill(World.load(folder / "world"), store)
+        lines.append([scores[name] for name in DESIGNS])
+        print(f"seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in scores.items()), flush=True)
     for name, values in zip(DESIGNS, np.transpose(lines), strict=True):
         print(f"[1, cos, sin, {name}]: attained skill {np.mean(values):.1f} % (mean of the seeds)")
     return 0

@@ -130,20 +130,20 @@ class _Store:
         root = zarr.open_group(self._partial, mode="w")
         samples = self._samples
         root.attrs.update({**forecast.attributes(), RECORDED: PREDICTIONS_FORMAT})
-        own = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
-        coordinates = _coordinates(samples, self._index).assign_coords(own)
+        coords = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
+        coordinates = _coordinates(samples, self._index).assign_coords(coords)
         split = dict(zip(GRID, self._share.chunks, strict=True))
         split[STATION] = split[GRID[1]]
-        known = dict(samples.attributes)
+        attrs = dict(samples.attributes)
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             name: (
                 forecast.dims,
-                known | forecast.variable_attributes(name, known.get("units", "")),
+                attrs | forecast.variable_attributes(name, attrs.get("units", "")),
             )
             for name in forecast.variables()
         }
         if samples.has_truth:
-            tables["truth"] = (FIELD, known | {"long_name": "truth"})
+            tables["truth"] = (FIELD, attrs | {"long_name": "truth"})
         for name, (dims, attributes) in tables.items():
             if samples.stations:
                 dims = station_dims(dims)
@@ -163,9 +163,9 @@ class _Store:
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
         """This process's part of one date."""
         share = self._share
-        own = dict(zip(GRID, (share.rows, share.columns), strict=True))
+        slices = dict(zip(GRID, (share.rows, share.columns), strict=True))
         if share.first or set(GRID) <= set(dims):
-            index = {dim: own.get(dim, slice(None)) for dim in dims[1:]}
+            index = {dim: slices.get(dim, slice(None)) for dim in dims[1:]}
             if self._samples.stations and GRID[0] in index:
                 values = values.squeeze(dims.index(GRID[0]) - 1)
                 del index[GRID[0]]
@@ -174,9 +174,9 @@ class _Store:
     def _truth(self, place: int) -> Field:
         """The truth of one date at the rows and columns of the share."""
         share = self._share
-        held = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
-        self._samples.read_truth(int(self._index[place]), held, share.rows)
-        return held[:, share.columns]
+        buffer = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
+        self._samples.read_truth(int(self._index[place]), buffer, share.rows)
+        return buffer[:, share.columns]
 
 
 def _coordinates(samples: Samples, index: npt.NDArray[np.int64]) -> xr.Dataset:

@@ -56,7 +56,7 @@ class Products:
 
     def thresholds(self) -> dict[str, list[float]]:
         """Thresholds "above" and "below" which probabilities are computed, each rising."""
-        found: dict[str, list[float]] = {}
+        thresholds: dict[str, list[float]] = {}
         for text in self.probabilities:
             match = _THRESHOLD.fullmatch(text)
             try:
@@ -64,13 +64,13 @@ class Products:
             except (TypeError, ValueError):
                 reason = f"{text!r} is not a threshold"
                 raise ArgumentError("probability", reason, "Write '>303.15' or '<273.15'") from None
-            found.setdefault(side, []).append(value)
-        return {side: sorted(set(values)) for side, values in sorted(found.items())}
+            thresholds.setdefault(side, []).append(value)
+        return {side: sorted(set(values)) for side, values in sorted(thresholds.items())}
 
     def coordinates(self) -> dict[str, list[float]]:
         """The values of the dimensions that `fields` adds, but `number`."""
-        held = {f"threshold_{side}": values for side, values in self.thresholds().items()}
-        return ({"quantile_level": sorted(self.quantiles)} if self.quantiles else {}) | held
+        coords = {f"threshold_{side}": values for side, values in self.thresholds().items()}
+        return ({"quantile_level": sorted(self.quantiles)} if self.quantiles else {}) | coords
 
     def fields(
         self, forecast: Distribution, name: str, units: str, template: Tensor | None, dates: Tensor
@@ -85,24 +85,26 @@ class Products:
                 drawn; None without members.
             dates: (N,) valid dates in seconds.
         """
-        made: Fields = {}
+        fields: Fields = {}
         for moment in ("mean", "std") if self.moments else ():
-            about = {"units": units, "long_name": f"{moment} of the forecast of {name}"}
-            made[f"{name}_{moment}"] = FIELD, _on_host(getattr(forecast, moment)), about
+            attrs = {"units": units, "long_name": f"{moment} of the forecast of {name}"}
+            fields[f"{name}_{moment}"] = FIELD, _on_host(getattr(forecast, moment)), attrs
         if self.quantiles:
             values = forecast.quantile(np.array(sorted(self.quantiles))).transpose(0, 1)
-            about = {"units": units, "long_name": f"quantiles of {name}"}
-            made[f"{name}_quantile"] = _field("quantile_level", values, about)
+            attrs = {"units": units, "long_name": f"quantiles of {name}"}
+            fields[f"{name}_quantile"] = _field("quantile_level", values, attrs)
         for side, thresholds in self.thresholds().items():
-            beyond = forecast.above if side == "above" else forecast.cdf_below
-            values = torch.stack([_probability(beyond, t, forecast) for t in thresholds], 1)
-            about = {"units": "1", "long_name": f"probability of {name} {side} the threshold"}
-            made[f"{name}_probability_{side}"] = _field(f"threshold_{side}", values, about)
+            tail_probability = forecast.above if side == "above" else forecast.cdf_below
+            values = torch.stack(
+                [_probability(tail_probability, t, forecast) for t in thresholds], 1
+            )
+            attrs = {"units": "1", "long_name": f"probability of {name} {side} the threshold"}
+            fields[f"{name}_probability_{side}"] = _field(f"threshold_{side}", values, attrs)
         if template is not None:
-            about = {"units": units, "long_name": f"corrected members of {name}"}
+            attrs = {"units": units, "long_name": f"corrected members of {name}"}
             members = self._members(forecast, template, dates)
-            made[name] = _field("number", members, {**about, "members_by": str(self.members)})
-        return made
+            fields[name] = _field("number", members, {**attrs, "members_by": str(self.members)})
+        return fields
 
     def _members(self, forecast: Distribution, template: Tensor, dates: Tensor) -> Tensor:
         if self.members != "sample":
@@ -111,13 +113,13 @@ class Products:
         date = int(dates[0])
         seed = int(generator_of(date, self.seed, "sample").integers(2**62))
         generator = torch.Generator(template.device).manual_seed(seed)
-        drawn: Tensor = forecast.sample(template.shape[1], generator)
-        return drawn
+        sample: Tensor = forecast.sample(template.shape[1], generator)
+        return sample
 
 
-def _probability(beyond: Any, threshold: float, forecast: Distribution) -> Tensor:
-    chance: Tensor = beyond(torch.full_like(forecast.like, threshold))
-    return chance
+def _probability(tail_probability: Any, threshold: float, forecast: Distribution) -> Tensor:
+    probability: Tensor = tail_probability(torch.full_like(forecast.like, threshold))
+    return probability
 
 
 def _field(
@@ -128,5 +130,5 @@ def _field(
 
 
 def _on_host(values: Tensor) -> np.ndarray[Any, Any]:
-    held: np.ndarray[Any, Any] = values.detach().cpu().float().numpy()
-    return held
+    array: np.ndarray[Any, Any] = values.detach().cpu().float().numpy()
+    return array

@@ -42,13 +42,13 @@ _PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
-    found = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            package_versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return package_versions
 
 
 def processor() -> str:

@@ -51,17 +51,17 @@ def open_raw(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.
         raise FileError(path, "holds no ensemble forecasts", "Give the store that has them")
     steps = _steps(forecast)
     field = field_of(forecasts(path, dask=False), _channel(channel))
-    lacking = [step for step in steps if step not in field["step"].to_numpy()]
-    if lacking:
-        held = ", ".join(f"{step:g}" for step in field["step"].to_numpy())
-        raise ArgumentError("raw", f"{path} has no step {lacking[0]}, but {held}")
+    missing = [step for step in steps if step not in field["step"].to_numpy()]
+    if missing:
+        steps_text = ", ".join(f"{step:g}" for step in field["step"].to_numpy())
+        raise ArgumentError("raw", f"{path} has no step {missing[0]}, but {steps_text}")
     if "step" in forecast.dims:
         members = field.sel(step=steps).assign_coords(step=forecast["step"].to_numpy())
     else:
         members = field.sel(step=steps[0])
-    kept = ("time", "valid_time", "step", "latitude", "longitude", *COORDINATES)
-    coords = {name: members[name].load() for name in kept if name in members.coords}
-    bare = members.drop_vars([c for c in members.coords if c not in kept]).assign_coords(coords)
+    names = ("time", "valid_time", "step", "latitude", "longitude", *COORDINATES)
+    coords = {name: members[name].load() for name in names if name in members.coords}
+    bare = members.drop_vars([c for c in members.coords if c not in names]).assign_coords(coords)
     return xr.Dataset({"members": bare}, attrs={"forecast_kind": "ensemble", NAME: _RAW})
 
 
@@ -82,17 +82,17 @@ def open_climate(path: Path | str, channel: str | None, forecast: xr.Dataset) ->
 
     name, steps = _channel(channel), _steps(forecast)
     if "climate" not in store_kinds(path):
-        words = ",".join(map(str, steps))
+        steps_text = ",".join(map(str, steps))
         raise FileError(
             path,
             "holds no climate",
-            f"Make one with `ens10 prepare SRC STORE --climate {name}@{words}`",
+            f"Make one with `ens10 prepare SRC STORE --climate {name}@{steps_text}`",
         )
     dates = forecast["time"].to_numpy()
-    made = [stored_climate(path, name, dates, step=step) for step in steps]
+    climates = [stored_climate(path, name, dates, step=step) for step in steps]
     if "step" not in forecast.dims:
-        return made[0]
-    return xr.concat(made, xr.Variable("step", forecast["step"].to_numpy()))
+        return climates[0]
+    return xr.concat(climates, xr.Variable("step", forecast["step"].to_numpy()))
 
 
 def _kinds(path: Path | str) -> list[str]:

@@ -30,8 +30,8 @@ def parts_of(run: Path | str) -> list[Path]:
 
     Each holds what a run of that target and lead time does: provenance, predictions and scores.
     """
-    found = Path(run).glob(f"{provenance.PARTS}/*/{provenance.FILE}")
-    return sorted(file.parent for file in found) or [Path(run)]
+    files = Path(run).glob(f"{provenance.PARTS}/*/{provenance.FILE}")
+    return sorted(file.parent for file in files) or [Path(run)]
 
 
 def same_part(run: Path | str, part: Path) -> Path:
@@ -68,7 +68,7 @@ def open_forecast(
         MissingDataError: a coordinate is missing.
     """
     store = store_of(Path(path))
-    dataset = _opened(store, dask)
+    dataset = _open_dataset(store, dask)
     if "forecast_kind" not in dataset.attrs:
         raise _no_predictions(store)
     _check_coordinates(dataset, store)
@@ -88,16 +88,16 @@ def open_truth(path: Path | str, variable: str | None = None) -> xr.DataArray:
     """
     dataset = _of_prepared(Path(path))
     if dataset is None:
-        dataset = _opened(Path(path), dask=False)
+        dataset = _open_dataset(Path(path), dask=False)
     names = [str(name) for name in dataset.data_vars]
     if variable is not None and variable not in names:
         raise UnknownNameError("variable", variable, names)
     if variable is None and len(names) != 1 and "truth" not in names:
         reason = f"holds {len(names)} variables: {', '.join(names)}"
         raise FileError(path, reason, "Name the truth with --variable")
-    chosen = variable or (names[0] if len(names) == 1 else "truth")
+    truth_name = variable or (names[0] if len(names) == 1 else "truth")
     dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
-    return dataset[chosen]
+    return dataset[truth_name]
 
 
 def _of_prepared(path: Path) -> xr.Dataset | None:
@@ -147,7 +147,7 @@ def _raised_by_zarr(error: BaseException) -> bool:
     return False
 
 
-def _opened(path: Path, dask: bool) -> xr.Dataset:
+def _open_dataset(path: Path, dask: bool) -> xr.Dataset:
     if path.suffix in _NETCDF and path.is_file():
         with readable(path, "cannot be read as netCDF"):
             file = xr.open_dataset(path, engine="netcdf4", chunks={} if dask else None)
@@ -163,11 +163,11 @@ def _opened(path: Path, dask: bool) -> xr.Dataset:
         )
     if "ens10_format" in root_attributes(path):  # a prepared store, of half a million files perhaps
         raise _no_predictions(path)
-    found = open_store(path, dask=dask)
+    dataset = open_store(path, dask=dask)
     if _is_of_run(path) and not has_manifest(path):
-        told = "written by an earlier version, without checksums: its files are not checked"
-        print(f"ens10: {path}: {told}. {_REMEDY}.", file=sys.stderr)
-    return found
+        message = "written by an earlier version, without checksums: its files are not checked"
+        print(f"ens10: {path}: {message}. {_REMEDY}.", file=sys.stderr)
+    return dataset
 
 
 def _is_of_run(store: Path) -> bool:
@@ -182,27 +182,27 @@ def _check_coordinates(dataset: xr.Dataset, store: Path) -> None:
             not there.
         FileError: units that are no text.
     """
-    needed = ["valid_time"] if _is_of_run(store) else []
+    coordinate_names = ["valid_time"] if _is_of_run(store) else []
     variables = dataset.variables.values()
-    attributes = [held for variable in variables for held in (variable.attrs, variable.encoding)]
+    attributes = [attrs for variable in variables for attrs in (variable.attrs, variable.encoding)]
     if store.is_dir():
         attributes.append(root_attributes(store))
-    strange = [n for n, v in dataset.variables.items() if not _is_unit(v.attrs.get("units", ""))]
-    if strange:
-        raise FileError(store, f"the units of {strange[0]} are not text", "Write it again")
-    for held in attributes:
-        needed += str(held.get("coordinates", "")).split()
+    invalid = [n for n, v in dataset.variables.items() if not _is_unit(v.attrs.get("units", ""))]
+    if invalid:
+        raise FileError(store, f"the units of {invalid[0]} are not text", "Write it again")
+    for attrs in attributes:
+        coordinate_names += str(attrs.get("coordinates", "")).split()
     points = (STATION,) if STATION in dataset.dims else ("latitude", "longitude")
-    lacking = [n for n in ("time", *points) if n not in dataset.indexes]
-    lacking += [n for n in dict.fromkeys(needed) if n not in dataset.variables]
-    if lacking:
-        lacking = [f"coordinate {name}" for name in dict.fromkeys(lacking)]
-        raise MissingDataError(store, lacking, _REMEDY if _is_of_run(store) else "Write it again")
+    missing = [n for n in ("time", *points) if n not in dataset.indexes]
+    missing += [n for n in dict.fromkeys(coordinate_names) if n not in dataset.variables]
+    if missing:
+        missing = [f"coordinate {name}" for name in dict.fromkeys(missing)]
+        raise MissingDataError(store, missing, _REMEDY if _is_of_run(store) else "Write it again")
 
 
 def _is_unit(units: object) -> bool:
-    held = np.asarray(units)
-    return held.ndim == 0 and held.dtype.kind in "Uifu"
+    array = np.asarray(units)
+    return array.ndim == 0 and array.dtype.kind in "Uifu"
 
 
 def _no_predictions(store: Path) -> FileError:

@@ -68,13 +68,13 @@ def write_report(
 
 
 def _diagnoses(groups: Sequence[Group], progress: bool) -> list[dict[str, Diagnosis]]:
-    found: list[dict[str, Diagnosis]] = [{} for _ in groups]
+    diagnoses: list[dict[str, Diagnosis]] = [{} for _ in groups]
     todo = [(n, run) for n, group in enumerate(groups) for run in group.runs]
     for n, run in track(todo, "predictions", len(todo), progress):
-        made = diagnose(groups[n].folders[run.name], run.states["time"].to_numpy())
-        if made is not None:
-            found[n][run.name] = made
-    return found
+        diagnosis = diagnose(groups[n].folders[run.name], run.states["time"].to_numpy())
+        if diagnosis is not None:
+            diagnoses[n][run.name] = diagnosis
+    return diagnoses
 
 
 def png(figure: Figure) -> bytes:

@@ -91,24 +91,24 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
     arguments, trusted = split_trust(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
-    if begins and not _given(arguments, "--config", "--model"):
+    if begins and not _has_option(arguments, "--config", "--model"):
         command_parser("ens10 fit").error("--model is required; add --config FILE")
-    with suppress_lightning_warnings(), stoppable() as stop, ExitStack() as kept:
+    with suppress_lightning_warnings(), stoppable() as stop, ExitStack() as contexts:
         if _is_first():
-            kept.enter_context(_new_run(run) if begins else _old_run(run, stage))
-        before = []
+            contexts.enter_context(_new_run(run) if begins else _old_run(run, stage))
+        run_options = []
         if not begins:
-            before = ["--config", checked_config(run / CONFIG, trusted, fit=stage == "fit")]
+            run_options = ["--config", checked_config(run / CONFIG, trusted, fit=stage == "fit")]
         if not begins and "--ckpt_path" not in arguments:
-            before += _checkpoint_option(run, stage)
+            run_options += _checkpoint_option(run, stage)
         try:
-            return RunCLI([stage, *before, *arguments], run, stop)
+            return RunCLI([stage, *run_options, *arguments], run, stop)
         except (Terminated, KeyboardInterrupt) as error:
             raise _as_reported(error, stage, run) from None
-        except SystemExit as ended:
-            if isinstance(ended.__context__, KeyboardInterrupt):
+        except SystemExit as exit_error:
+            if isinstance(exit_error.__context__, KeyboardInterrupt):
                 # Lightning makes a silent exit of it
-                raise _as_reported(ended.__context__, stage, run) from None
+                raise _as_reported(exit_error.__context__, stage, run) from None
             raise
 
 
@@ -119,10 +119,10 @@ def _as_reported(error: BaseException, stage: Stage, run: Path) -> Terminated | 
     if (stage == "fit" and not (run / CONFIG).is_file()) or not _is_first():
         remedy = ""
     number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
-    ended = ending(number, remedy)
+    exception = ending(number, remedy)
     if not _is_first():
-        ended.line = ""
-    return ended
+        exception.line = ""
+    return exception
 
 
 @contextmanager
@@ -132,10 +132,10 @@ def _new_run(run: Path) -> Iterator[None]:
     Raises:
         FileError: the folder holds files already, or another process is using it.
     """
-    made = not run.exists()
+    is_new = not run.exists()
     run.mkdir(parents=True, exist_ok=True)
-    ours = {run / LOCK, *leftovers(run, *_FIRST)}
-    if set(run.iterdir()) - ours:
+    allowed_files = {run / LOCK, *leftovers(run, *_FIRST)}
+    if set(run.iterdir()) - allowed_files:
         remedy = "Choose another --run, or resume it with --resume"
         raise FileError(run, "holds files already", remedy)
     try:
@@ -149,7 +149,7 @@ def _new_run(run: Path) -> Iterator[None]:
                 raise
     except BaseException:
         with suppress(OSError):
-            if made:
+            if is_new:
                 run.rmdir()  # if it is empty
         raise
 
@@ -234,9 +234,9 @@ class RunCLI(LightningCLI):
         if self._run != Path(str(self._options.run)):
             reason = f"{self._options.run} in a configuration, {self._run} on the command line"
             raise ArgumentError("run", reason, "Name the run with --run alone")
-        given = self.config[self.config.subcommand].get("ckpt_path")
-        if given:
-            path = Path(given)
+        checkpoint = self.config[self.config.subcommand].get("ckpt_path")
+        if checkpoint:
+            path = Path(checkpoint)
             self._checkpoint = path, checkpoint_shapes(path)
 
     def _refuse_other_architecture(self, error: RuntimeError) -> None:
@@ -244,8 +244,8 @@ class RunCLI(LightningCLI):
         model = getattr(self, "model", None)
         if self._checkpoint is None or model is None:
             return
-        path, held = self._checkpoint
-        differing = differences(held, shapes(model.state_dict()))
+        path, saved_shapes = self._checkpoint
+        differing = differences(saved_shapes, shapes(model.state_dict()))
         if differing:
             raise other_architecture(path, differing) from error
 
@@ -277,8 +277,10 @@ class RunCLI(LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         """A trainer that keeps everything in the run folder."""
-        given = self._get(self.config_init, "trainer.callbacks") or []
-        callbacks: list[pl.Callback] = [given] if isinstance(given, pl.Callback) else list(given)
+        user_callbacks = self._get(self.config_init, "trainer.callbacks") or []
+        callbacks: list[pl.Callback] = (
+            [user_callbacks] if isinstance(user_callbacks, pl.Callback) else list(user_callbacks)
+        )
         logger: RunLog | bool = False
         callbacks.append(SignalHandlers(self._stop))
         if self.subcommand == "fit":
@@ -289,7 +291,7 @@ class RunCLI(LightningCLI):
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
             callbacks.append(RichProgressBar(leave=False))
-        if not any(isinstance(one, pl.callbacks.Checkpoint) for one in callbacks):
+        if not any(isinstance(callback, pl.callbacks.Checkpoint) for callback in callbacks):
             # Lightning would add one that takes the state of ours in older checkpoints for its own
             kwargs["enable_checkpointing"] = False
         trainer = super().instantiate_trainer(
@@ -322,22 +324,22 @@ class RunCLI(LightningCLI):
         self.run_folder.mkdir(parents=True, exist_ok=True)
         parser = self._parser("fit")
         text = parser.dump(self._options, skip_unset=False)  # a null may replace a default
-        kept = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
-        kept["data"].pop("seed", None)  # it is the seed of everything
+        config = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
+        config["data"].pop("seed", None)  # it is the seed of everything
         # a file of the user's may change or move: its content is kept, not its path
-        kept["data"]["protocol"] = reference_of(self.datamodule.protocol)
-        write_config(self.run_folder / CONFIG, kept)
+        config["data"]["protocol"] = reference_of(self.datamodule.protocol)
+        write_config(self.run_folder / CONFIG, config)
         self._note()
 
     def after_fit(self) -> None:
         """Adds what it cost (seconds, memory) and the number of fitted parameters."""
         if not _is_first():
             return
-        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        fitted = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
+        weights = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        coefficients = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
         facts = {name: round(value, 1) for name, value in self.cost.spent().items()}
         facts["memory_mb"] = int(facts["memory_mb"])
-        provenance.write(self.run_folder, {**facts, "parameters": trained + fitted})
+        provenance.write(self.run_folder, {**facts, "parameters": weights + coefficients})
 
     def predict(self, **kwargs: Any) -> None:
         """Predicts into the run folder, keeping nothing in memory."""
@@ -358,7 +360,7 @@ class RunCLI(LightningCLI):
             "name": name,
             "kind": "reference" if name == "raw" else "model",
             "seed": int(self._options.seed_everything),
-            **(_described(samples) if len(parts) == 1 else {}),
+            **(_describe(samples) if len(parts) == 1 else {}),
             "protocol": batches.protocol.name,
             "rules": content_of(batches.protocol),
             "weights": batches.protocol.weighting,
@@ -378,10 +380,10 @@ class RunCLI(LightningCLI):
         provenance.write(self.run_folder, facts)
         for samples in parts if len(parts) > 1 else []:
             part = provenance.part_name(samples.target, samples.step, samples.step_units)
-            provenance.write(self.run_folder / provenance.PARTS / part, _described(samples))
+            provenance.write(self.run_folder / provenance.PARTS / part, _describe(samples))
 
 
-def _described(samples: Samples) -> dict[str, Any]:
+def _describe(samples: Samples) -> dict[str, Any]:
     return {
         "target": samples.target,
         "target_units": samples.attributes.get("units", ""),
@@ -395,7 +397,7 @@ def _is_first() -> bool:
     return not getattr(rank_zero_only, "rank", 0)
 
 
-def _given(arguments: Sequence[str], *options: str) -> bool:
+def _has_option(arguments: Sequence[str], *options: str) -> bool:
     return any(argument.partition("=")[0] in options for argument in arguments)
 
 
@@ -406,17 +408,17 @@ def _asks_for_help(arguments: Sequence[str]) -> bool:
 
 
 def _run_folder(arguments: Sequence[str]) -> Path:
-    found = []
+    folders = []
     for n, argument in enumerate(arguments):
         if argument == "--run" and n + 1 < len(arguments):
-            found.append(arguments[n + 1])
+            folders.append(arguments[n + 1])
         elif argument.startswith("--run="):
-            found.append(argument.removeprefix("--run="))
-    if not found:
+            folders.append(argument.removeprefix("--run="))
+    if not folders:
         raise ArgumentError("--run", "no folder is given for the run", "Add --run FOLDER")
-    if len(found) > 1:
-        raise ArgumentError("--run", f"several folders: {', '.join(found)}", "Give one")
-    return Path(found[0])
+    if len(folders) > 1:
+        raise ArgumentError("--run", f"several folders: {', '.join(folders)}", "Give one")
+    return Path(folders[0])
 
 
 def _checkpoint_option(run: Path, stage: Stage) -> list[str]:

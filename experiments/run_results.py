@@ -82,12 +82,12 @@ def _check(path: Path, remedy: str) -> bool:
 
 def _checksum(path: Path, size: int) -> int:
     """The crc32c of a file's first bytes."""
-    found = 0
+    checksum = 0
     with path.open("rb") as file:
         while size > 0 and (piece := file.read(min(size, _PIECE))):
-            found = crc32c.crc32c(piece, found)
+            checksum = crc32c.crc32c(piece, checksum)
             size -= len(piece)
-    return found
+    return checksum
 
 
 Kind = Literal["model", "reference", "optimum"]
@@ -131,8 +131,8 @@ class FinishedRun:
 
     def states_of(self, score: str) -> xr.Dataset | None:
         """Return the states that have a score, "crps" or "eecrps"; None if it was not scored."""
-        held = (self.extremes, self.states) if score == "eecrps" else (self.states,)
-        return next((s for s in held if s is not None and f"{score}_sum" in s), None)
+        candidates = (self.extremes, self.states) if score == "eecrps" else (self.states,)
+        return next((s for s in candidates if s is not None and f"{score}_sum" in s), None)
 
     @property
     def units(self) -> str:
@@ -175,16 +175,16 @@ def read_run(folder: Path | str) -> FinishedRun:
     if not path.is_dir():
         raise FileError(path, "no such folder", "Give the folder of a run")
     states = _states(path)
-    known = provenance.read_provenance(path) if (path / PROVENANCE).exists() else {}
-    kind: Any = known.get("kind") or "model"
+    facts = provenance.read_provenance(path) if (path / PROVENANCE).exists() else {}
+    kind: Any = facts.get("kind") or "model"
     if kind not in get_args(Kind):
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
-    name = str(known.get("name") or path.resolve().name)
+    name = str(facts.get("name") or path.resolve().name)
     sizes = _sizes(path / SIZES)
     top = provenance.run_of(path)
     log = read_log(top / LOG)
     extremes = load_states(path / EXTREMES) if (path / EXTREMES).exists() else None
-    return FinishedRun(name, kind, states, known, log, sizes, len(_targets(top)) > 1, extremes)
+    return FinishedRun(name, kind, states, facts, log, sizes, len(_targets(top)) > 1, extremes)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
@@ -229,13 +229,13 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     """
     first = runs[0]
     for other in runs[1:]:
-        for what, mine, its in zip(
+        for setting, value, other_value in zip(
             ("target", "units", "step", "weights"), _settings(first), _settings(other), strict=True
         ):
-            if mine is not None and its is not None and mine != its:
+            if value is not None and other_value is not None and value != other_value:
                 raise ArgumentError(
                     "runs",
-                    f"different {what}: {mine} in {first.name}, {its} in {other.name}",
+                    f"different {setting}: {value} in {first.name}, {other_value} in {other.name}",
                     "Make one report for each",
                 )
         try:
@@ -293,15 +293,15 @@ def read_log(file: Path) -> tuple[Epoch, ...]:
     """
     if not file.is_file():
         return ()
-    found: dict[int, dict[str, float]] = {}
+    epochs: dict[int, dict[str, float]] = {}
     names = ("train_loss", "val_loss", "val_crps")
     with file.open(newline="", encoding="utf-8") as lines:
         reader = csv.DictReader(lines)
         for row in reader:
             try:
-                values = found.setdefault(int(float(row["epoch"] or "nan")), {})
+                values = epochs.setdefault(int(float(row["epoch"] or "nan")), {})
                 values |= {name: float(row[name]) for name in names if row.get(name)}
             except (KeyError, ValueError, TypeError) as error:
                 reason = f"line {reader.line_num} is no row of losses ({error})"
                 raise FileError(file, reason, "Delete the log, or train again") from error
-    return tuple(Epoch(n, *(found[n].get(name) for name in names)) for n in sorted(found))
+    return tuple(Epoch(n, *(epochs[n].get(name) for name in names)) for n in sorted(epochs))

@@ -121,17 +121,17 @@ class RunCheckpoints(Checkpoint):
     ) -> None:
         """Add what Lightning leaves out to a checkpoint."""
         epochs: Any = trainer.fit_loop.epoch_progress.current
-        ended = epochs.processed > epochs.completed  # in the hooks at the end of an epoch
-        sums = {} if ended else _training_sums(trainer, pl_module)
-        held: dict[str, Any] = {"format": _FORMAT, "log": self._log.to_csv(), "sums": sums}
-        if ended:
-            held["plateau"] = _plateau_values(trainer)
+        at_epoch_end = epochs.processed > epochs.completed  # in the hooks at the end of an epoch
+        sums = {} if at_epoch_end else _training_sums(trainer, pl_module)
+        state: dict[str, Any] = {"format": _FORMAT, "log": self._log.to_csv(), "sums": sums}
+        if at_epoch_end:
+            state["plateau"] = _plateau_values(trainer)
         if trainer.world_size == 1:
-            held["random"] = _random_state()
-        checkpoint["ens10"] = held
+            state["random"] = _random_state()
+        checkpoint["ens10"] = state
         if self._in_validation:  # to be repeated as a whole: its sums are in no checkpoint
-            begun = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
-            progress = {"total": dict(begun), "current": dict(begun), "is_last_batch": False}
+            counts = {"ready": 1, "started": 1, "processed": 0, "completed": 0}
+            progress = {"total": dict(counts), "current": dict(counts), "is_last_batch": False}
             checkpoint["loops"]["fit_loop"][_EPOCH_LOOP] = progress
 
     def on_load_checkpoint(
@@ -173,13 +173,13 @@ class RunCheckpoints(Checkpoint):
         batch_idx: int,
     ) -> None:
         """Save within an epoch if it is time to, or if a signal asks to end."""
-        stepped, self._step = trainer.global_step != self._step, trainer.global_step
+        has_stepped, self._step = trainer.global_step != self._step, trainer.global_step
         number, due = self._agreed(trainer)
         if not _resumes_within_epochs(trainer, pl_module):
             self._end(number)  # nothing of its epoch can be saved
             return
         validates = trainer.is_last_batch or (batch_idx + 1) % (trainer.val_check_batch or 1) == 0
-        if (number or due) and stepped and not validates:
+        if (number or due) and has_stepped and not validates:
             self._save_last(trainer)
             self._end(number)
 
@@ -240,9 +240,9 @@ class RunCheckpoints(Checkpoint):
         due = time.monotonic() - self._saved >= self._seconds
         if trainer.world_size == 1:
             return self._stop.signal, due
-        mine = torch.tensor([self._stop.signal, int(due)], device=trainer.strategy.root_device)
-        both = trainer.strategy.reduce(mine, reduce_op="max").tolist()
-        return int(both[0]), bool(both[1])
+        flags = torch.tensor([self._stop.signal, int(due)], device=trainer.strategy.root_device)
+        common_flags = trainer.strategy.reduce(flags, reduce_op="max").tolist()
+        return int(common_flags[0]), bool(common_flags[1])
 
     def _end(self, number: int) -> None:
         if number:
@@ -313,38 +313,38 @@ def _keep(last: Path, previous: Path) -> None:
     """Give the last checkpoint a second name, so that it outlives the next one's writing."""
     if not last.is_file():
         return
-    aside = temporary_path(previous)
+    temporary = temporary_path(previous)
     with suppress(OSError):
         try:
-            os.link(last, aside)
+            os.link(last, temporary)
         except OSError:  # a file system without links
             last.replace(previous)
             return
-        aside.replace(previous)
+        temporary.replace(previous)
         # renaming one name of a file to another of its names does nothing and leaves both
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _means(module: pl.LightningModule) -> dict[str, WeightedMean]:
     """The means over an epoch of training that a module logs, by the names of its log."""
-    found = dict(getattr(module, "means", torch.nn.ModuleDict()).items())
+    means = dict(getattr(module, "means", torch.nn.ModuleDict()).items())
     return {
         name: mean
-        for name, mean in found.items()
+        for name, mean in means.items()
         if name.startswith("train") and isinstance(mean, WeightedMean)
     }
 
 
 def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, list[float]]:
     """The sums behind the means over the epoch so far, of all processes together."""
-    found = {}
+    sums_by_name = {}
     for name, mean in _means(module).items():
         sums = torch.stack([mean.total, mean.weight]).double()
         if trainer.world_size > 1:
             sums = trainer.strategy.reduce(sums, reduce_op="sum")
         if sums[1] > 0:  # or nothing of it was logged in this epoch
-            found[name] = sums.tolist()
-    return found
+            sums_by_name[name] = sums.tolist()
+    return sums_by_name
 
 
 def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> bool:
@@ -354,8 +354,10 @@ def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> b
     the batch, with values of the epoch so far that no checkpoint holds.
     """
     schedules = trainer.lr_scheduler_configs
-    followed = any(it.reduce_on_plateau and it.interval == "step" for it in schedules)
-    return module.automatic_optimization and not followed
+    follows_steps = any(
+        schedule.reduce_on_plateau and schedule.interval == "step" for schedule in schedules
+    )
+    return module.automatic_optimization and not follows_steps
 
 
 def _plateau_values(trainer: pl.Trainer) -> list[Tensor | None]:
@@ -367,8 +369,8 @@ def _plateau_values(trainer: pl.Trainer) -> list[Tensor | None]:
     values: list[Tensor | None] = []
     for config in trainer.lr_scheduler_configs:
         due = config.interval == "epoch" and (trainer.current_epoch + 1) % config.frequency == 0
-        found = trainer.callback_metrics.get(config.monitor or "")
-        values.append(found if config.reduce_on_plateau and due else None)
+        value = trainer.callback_metrics.get(config.monitor or "")
+        values.append(value if config.reduce_on_plateau and due else None)
     return values
 
 
@@ -388,14 +390,14 @@ def _random_state() -> dict[str, Any]:
     return state
 
 
-def _restore(held: Mapping[str, Any], trainer: pl.Trainer, module: pl.LightningModule) -> None:
+def _restore(state: Mapping[str, Any], trainer: pl.Trainer, module: pl.LightningModule) -> None:
     """Restore sums and random numbers; a checkpoint of an epoch's end has no sums to continue."""
     means = _means(module)
-    for name, sums in held.get("sums", {}).items():
+    for name, sums in state.get("sums", {}).items():
         if name in means and trainer.is_global_zero:
             total: list[Tensor] = [torch.tensor(x, device=module.device).float() for x in sums]
             means[name].update(*total)
-    random = held.get("random")
+    random = state.get("random")
     if random is not None and trainer.world_size == 1:
         torch.set_rng_state(random["cpu"])
         if "cuda" in random and torch.cuda.device_count() == len(random["cuda"]):

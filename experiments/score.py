@@ -66,10 +66,10 @@ class Scored:
     def table(self) -> str:
         """The groups' CRPS (or their first score) in lines."""
         scores = summarise(self.states, self.reference, by=self.by, maps=False)
-        shown = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)[:4]
-        rows = [[*self.by, *shown, "dates"]]
+        names = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)[:4]
+        rows = [[*self.by, *names, "dates"]]
         for label, part in _cells(scores, self.by):
-            values = [f"{float(part[name]):.4g}" for name in shown]
+            values = [f"{float(part[name]):.4g}" for name in names]
             rows.append([*label, *values, str(int(part["dates"]))])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
@@ -135,23 +135,23 @@ def score_forecast(
         Ens10Error: as `verify` and `cross_check`.
     """
     path = Path(path)
-    before = store_of(path).stat() if path.exists() else None
-    forecast, beside = open_forecast(path)
+    old_stat = store_of(path).stat() if path.exists() else None
+    forecast, stored_truth = open_forecast(path)
     folder = path if (path / provenance.FILE).exists() else path.parent
-    known = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
-    target = known.get("target")
-    observed = beside if truth is None else open_truth(truth, variable or target)
+    facts = provenance.read_provenance(folder) if (folder / provenance.FILE).exists() else {}
+    target = facts.get("target")
+    observed = stored_truth if truth is None else open_truth(truth, variable or target)
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
     if scores is None:
-        usual = usual_scores(forecast, observed, target)
-        scores = [name for name in usual if name != "crps_fair" or _reports_fair_crps(known)]
+        names = usual_scores(forecast, observed, target)
+        scores = [name for name in names if name != "crps_fair" or _reports_fair_crps(facts)]
     else:
         scores = [without_unit(name, str(observed.attrs.get("units", ""))) for name in scores]
-    options = options or ScoringOptions(weights=known.get("weights", "cell"))
+    options = options or ScoringOptions(weights=facts.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
-        checked = (
+        check = (
             None if points is None else cross_check(forecast, observed, points, join=options.join)
         )
         states, other = paired_states(
@@ -159,17 +159,17 @@ def score_forecast(
             observed,
             scores,
             reference=open_forecast(reference)[0] if reference is not None else None,
-            options=_with_opened(
+            options=_open_paths(
                 options, forecast, channel or target or variable or _own_name(observed), target
             ),
         )
-    _check_same(path, before)
-    for each in (states, other):
-        if each is not None and "efi_source" in each.attrs:  # no machine's paths in a result
-            each.attrs["efi_source"] = Path(each.attrs["efi_source"]).name
-    place = folder if out is None else Path(out)
-    states = write_states(states, place, other, options.by)
-    return Scored(place, states, other, tuple(options.by), checked)
+    _check_same(path, old_stat)
+    for dataset in (states, other):
+        if dataset is not None and "efi_source" in dataset.attrs:  # no machine's paths in a result
+            dataset.attrs["efi_source"] = Path(dataset.attrs["efi_source"]).name
+    out_folder = folder if out is None else Path(out)
+    states = write_states(states, out_folder, other, options.by)
+    return Scored(out_folder, states, other, tuple(options.by), check)
 
 
 def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) -> list[str]:
@@ -182,11 +182,11 @@ def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) 
     """
     units, events = EVENTS_OF_TARGETS.get(target or "", ("", ()))
     kind = kind_of(forecast).kind, forecast.sizes.get("number")
-    defined = [name for name in events if not why_undefined(metric_of(name).score.name, *kind)]
-    return [*available_scores(forecast), *(defined if truth.attrs.get("units") == units else ())]
+    extras = [name for name in events if not why_undefined(metric_of(name).score.name, *kind)]
+    return [*available_scores(forecast), *(extras if truth.attrs.get("units") == units else ())]
 
 
-def _with_opened(
+def _open_paths(
     options: ScoringOptions, forecast: xr.Dataset, channel: str | None, target: str | None
 ) -> ScoringOptions:
     """The options with what they name by paths opened."""
@@ -205,21 +205,21 @@ def _with_opened(
     return replace(options, land=land, climatology=climatology, efi=efi)
 
 
-def _check_same(path: Path, before: os.stat_result | None) -> None:
+def _check_same(path: Path, old_stat: os.stat_result | None) -> None:
     """Refuse a store that was replaced while it was read.
 
     Raises:
         FileError: it was.
     """
     # without a manifest, a Zarr store reads NaN where the chunks of an older one have gone
-    if before is not None and not os.path.samestat(before, store_of(path).stat()):
+    if old_stat is not None and not os.path.samestat(old_stat, store_of(path).stat()):
         raise FileError(path, "predicted again while it was scored", "Score again")
 
 
-def _reports_fair_crps(known: Mapping[str, Any]) -> bool:
+def _reports_fair_crps(facts: Mapping[str, Any]) -> bool:
     """Return True if the fair CRPS is reported under the run's protocol, or if it is unknown."""
     try:
-        return provenance.rules_of(known).fair_crps
+        return provenance.rules_of(facts).fair_crps
     except UnknownNameError:
         return True
 
@@ -232,18 +232,18 @@ def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
     """The scores with their confidence intervals in one line."""
     scores = summarise(states, reference, maps=False)
     parts = []
-    shown = [n for n in (*SHOWN, *SKILLS) if n in scores]
-    shown += [n for n in _names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")]
-    shown = shown or _names(scores)
-    for name in shown:
+    names = [n for n in (*SHOWN, *SKILLS) if n in scores]
+    names += [n for n in _names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")]
+    names = names or _names(scores)
+    for name in names:
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
         units = str(scores[name].attrs.get("units", ""))
         units = "" if units == "1" else units
         parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
     if "dates" not in scores:
         return f"histograms of {states.sizes['time']} dates"
-    made = [Interval(0.0, 0.0, 0.0, scores[n].attrs.get("block_length")) for n in shown]
-    return f"{'; '.join(parts)}; {int(scores['dates'])} dates; {blocks_in_words(made)}"
+    intervals = [Interval(0.0, 0.0, 0.0, scores[n].attrs.get("block_length")) for n in names]
+    return f"{'; '.join(parts)}; {int(scores['dates'])} dates; {blocks_in_words(intervals)}"
 
 
 def write_states(
@@ -284,10 +284,10 @@ def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:
             (b for b in (name.removesuffix("_difference"), name[:-1]) if b in METRICS), name
         )
         if base in METRICS and "block_length" in scores[name].attrs:
-            of = f"{METRICS[base].means[0]}_sum"
-            if of in states:
+            sum_name = f"{METRICS[base].means[0]}_sum"
+            if sum_name in states:
                 length = scores[name].attrs["block_length"]
-                states[of].attrs = states[of].attrs | {f"block_length_{name}": length}
+                states[sum_name].attrs = states[sum_name].attrs | {f"block_length_{name}": length}
     return states
 
 

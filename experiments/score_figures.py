@@ -54,37 +54,37 @@ def score_figures(
         ArgumentError: the reference is none of the runs, or a run is of another kind.
         FileError: a run has no predictions.
     """
-    named = {Path(run).resolve().name: Path(run) for run in runs}
-    if reference not in named:
-        raise ArgumentError("reference", f"{reference!r} is not among {sorted(named)}")
-    opened = {name: open_predictions(run) for name, run in named.items()}
-    held = {name: (as_row(f), as_row(t)) for name, (f, t) in opened.items()}
-    for name, (forecast, _) in held.items():
+    paths = {Path(run).resolve().name: Path(run) for run in runs}
+    if reference not in paths:
+        raise ArgumentError("reference", f"{reference!r} is not among {sorted(paths)}")
+    predictions = {name: open_predictions(run) for name, run in paths.items()}
+    pairs = {name: (as_row(f), as_row(t)) for name, (f, t) in predictions.items()}
+    for name, (forecast, _) in pairs.items():
         if forecast.attrs["forecast_kind"] not in _KINDS:
             raise ArgumentError("runs", f"{name} is a {forecast.attrs['forecast_kind']} forecast")
-    states = {n: score_states(*both, by=["latitude_band"]) for n, both in held.items()}
+    states = {n: score_states(*pair, by=["latitude_band"]) for n, pair in pairs.items()}
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, made in _makers(held, states, reference, quantile).items():
+    files = []
+    for name, make in _makers(pairs, states, reference, quantile).items():
         with whole_file(folder / f"{name}.png") as file:
-            made().savefig(file, format="png", dpi=150)
-        written.append(folder / f"{name}.png")
-    return written
+            make().savefig(file, format="png", dpi=150)
+        files.append(folder / f"{name}.png")
+    return files
 
 
 def _makers(
-    held: Mapping[str, tuple[xr.Dataset, xr.DataArray]],
+    pairs: Mapping[str, tuple[xr.Dataset, xr.DataArray]],
     states: Mapping[str, xr.Dataset],
     reference: str,
     quantile: float,
 ) -> dict[str, Callable[[], Figure]]:
     others = [name for name in states if name != reference]
     units = str(states[reference]["crps_map_sum"].attrs.get("units", ""))
-    sums = {name: _sums(*both, quantile) for name, both in held.items()}
-    made: dict[str, Callable[[], Figure]] = {
+    sums = {name: _sums(*pair, quantile) for name, pair in pairs.items()}
+    makers: dict[str, Callable[[], Figure]] = {
         "bias": lambda: draw.score_maps(
-            {n: _bias(*both) for n, both in held.items()}, f"bias ({units})", signed="deviation"
+            {n: _bias(*pair) for n, pair in pairs.items()}, f"bias ({units})", signed="deviation"
         ),
         "histograms": lambda: draw.histogram_figure(_histograms(states)),
         "latitude": lambda: draw.latitude_figure({n: _by_row(s) for n, s in states.items()}),
@@ -93,14 +93,14 @@ def _makers(
         ),
         "roc": lambda: draw.roc_figure({n: roc_curve(s) for n, s in sums.items()}),
     }
-    if has_stations(next(iter(held.values()))[1]):
-        del made["latitude"]  # stations have no rows
+    if has_stations(next(iter(pairs.values()))[1]):
+        del makers["latitude"]  # stations have no rows
     if others:
         skills = {n: 100 * skill_map(states[n], states[reference]) for n in others}
         label = f"CRPSS against {reference} (%)"
-        made["skill"] = lambda: draw.score_maps(skills, label, signed="better")
-        made["card"] = lambda: _card(states, others, reference, label)
-    return made
+        makers["skill"] = lambda: draw.score_maps(skills, label, signed="better")
+        makers["card"] = lambda: _card(states, others, reference, label)
+    return makers
 
 
 def _mean(forecast: xr.Dataset) -> xr.DataArray:
@@ -119,13 +119,13 @@ def _by_row(states: xr.Dataset) -> xr.DataArray:
 
 
 def _histograms(states: Mapping[str, xr.Dataset]) -> dict[str, xr.DataArray]:
-    found = {}
-    for name, held in states.items():
-        kind = "rank" if "rank_count" in held else "pit"
-        counts = held[f"{kind}_count"]
+    histograms = {}
+    for name, state in states.items():
+        kind = "rank" if "rank_count" in state else "pit"
+        counts = state[f"{kind}_count"]
         extra = [d for d in counts.dims if d not in ("rank", "pit_bin")]
-        found[f"{name}: {kind.upper() if kind == 'pit' else kind}"] = counts.sum(extra)
-    return found
+        histograms[f"{name}: {kind.upper() if kind == 'pit' else kind}"] = counts.sum(extra)
+    return histograms
 
 
 def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Dataset:
@@ -133,9 +133,9 @@ def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Data
     threshold = truth.load().quantile(quantile, "time").drop_vars("quantile")
     threshold = threshold.astype(truth.dtype).assign_attrs(truth.attrs)
     event = exceedance_event(truth, threshold)
-    how: dict[str, Any] = {"bins": 10}
+    options: dict[str, Any] = {"bins": 10}
     if "members" in forecast:
-        how = {"members": forecast.sizes["number"]}
+        options = {"members": forecast.sizes["number"]}
         probability = exceedance_probability(forecast["members"], threshold, member_dim="number")
     else:
         probability = exceedance_probability_normal(forecast["mu"], forecast["sigma"], threshold)
@@ -144,8 +144,8 @@ def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Data
         dims="latitude",
         coords={"latitude": truth["latitude"]},
     )
-    given = [a.reset_coords(drop=True) for a in (probability, event)]
-    return event_sums(*given, dim="all", weights=rows, **how).compute()
+    fields = [a.reset_coords(drop=True) for a in (probability, event)]
+    return event_sums(*fields, dim="all", weights=rows, **options).compute()
 
 
 def _card(
@@ -153,9 +153,9 @@ def _card(
 ) -> Figure:
     parts: dict[str, list[xr.DataArray]] = {"crpss": [], "crpss_lower": [], "crpss_upper": []}
     for name in others:
-        found = summarise(states[name], states[reference], by=["latitude_band"])
+        scores = summarise(states[name], states[reference], by=["latitude_band"])
         for part, cells in parts.items():
-            cells.append(100 * found[part].expand_dims(run=[name]))
+            cells.append(100 * scores[part].expand_dims(run=[name]))
     skill, lower, upper = (xr.concat(c, "run", join="exact") for c in parts.values())
     return draw.score_card(skill, lower, upper, label=label)
 

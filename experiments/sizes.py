@@ -50,8 +50,8 @@ def score_sizes(run: Path | str, sizes: Sequence[int] | None = None) -> Path:
     config = _config(run)
     if sizes is None:
         data = config["data"]
-        held = members_of(Path(data["store"]), data["target"], data.get("step"))
-        sizes = [size for size in SIZES if size <= held]
+        member_count = members_of(Path(data["store"]), data["target"], data.get("step"))
+        sizes = [size for size in SIZES if size <= member_count]
     lines = [_score(run, config, size) for size in sizes]
     write_whole(run / SIZES_FILE, csv_of(_COLUMNS, lines))
     return run / SIZES_FILE
@@ -76,8 +76,8 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
     part = run / "sizes" / str(size)
     shutil.rmtree(part, ignore_errors=True)
     (part / "checkpoints").mkdir(parents=True)
-    changed = {**config, "data": {**config["data"], "ensemble": size}}
-    write_config(part / CONFIG, changed, derived_from=run / CONFIG)
+    new_config = {**config, "data": {**config["data"], "ensemble": size}}
+    write_config(part / CONFIG, new_config, derived_from=run / CONFIG)
     shutil.copyfile(run / "checkpoints" / "best.ckpt", part / "checkpoints" / "best.ckpt")
     shutil.copyfile(run / provenance.FILE, part / provenance.FILE)
     try:
@@ -87,8 +87,8 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
         shutil.rmtree(part, ignore_errors=True)
         if not any(part.parent.iterdir()):
             part.parent.rmdir()
-    held = {name: f"{float(scores[name]):.9g}" for name in _COLUMNS[1:] if name in scores}
-    return {"members": size, **held}
+    values = {name: f"{float(scores[name]):.9g}" for name in _COLUMNS[1:] if name in scores}
+    return {"members": size, **values}
 
 
 @reports_errors

@@ -77,14 +77,16 @@ def read_table(path: Path) -> Table:
         rows = list(csv.DictReader(path.read_text().splitlines()))
         raw = {row["seed"]: float(row["crps"]) for row in rows if row["model"] == "raw"}
         attained = any(row["model"] == "optimum" for row in rows)
-        grouped: dict[str, list[dict[str, str]]] = {}
+        rows_by_model: dict[str, list[dict[str, str]]] = {}
         for row in rows:
             if row["model"] not in _LEFT_OUT:
-                grouped.setdefault(row["model"], []).append(row)
-        found = [_model(name, held, raw, attained) for name, held in grouped.items()]
+                rows_by_model.setdefault(row["model"], []).append(row)
+        all_models = [
+            _model(name, seed_rows, raw, attained) for name, seed_rows in rows_by_model.items()
+        ]
     except (OSError, UnicodeDecodeError, KeyError, ValueError, StopIteration) as error:
         raise FileError(path, f"no table of models ({error!r})", "Pass a table.csv") from error
-    models = tuple(model for model in found if model.skill > 0)
+    models = tuple(model for model in all_models if model.skill > 0)
     if not models:
         raise FileError(path, "holds no model with skill", "Pass another table")
     return Table(models, attained)
@@ -113,8 +115,8 @@ def skill_and_cost(tables: Mapping[str, Table]) -> Figure:
         tables: by title.
     """
     with mpl.rc_context(STYLE):
-        most = max(len(table.models) for table in tables.values())
-        figure = new_figure(max(3.9, _INCHES * most))
+        max_models = max(len(table.models) for table in tables.values())
+        figure = new_figure(max(3.9, _INCHES * max_models))
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, (title, table) in zip(panels, tables.items(), strict=True):
             _panel(axes, title, table)
@@ -155,41 +157,41 @@ def _panel(axes: Axes, title: str, table: Table) -> None:
     axes.margins(x=0.25, y=0.1)
     axes.set_ylim(0.0, None)
     axes.grid(axis="y")
-    what = "attained skill (%)" if table.attained else "CRPS removed (%)"
-    axes.set(title=title, xlabel="processor time of the fit (s)", ylabel=what)
+    skill_label = "attained skill (%)" if table.attained else "CRPS removed (%)"
+    axes.set(title=title, xlabel="processor time of the fit (s)", ylabel=skill_label)
 
 
 def _label(axes: Axes, table: Table) -> None:
     """Write the names beside the dots, at the nearest place that is free, and lines to them."""
     dots = [axes.transData.transform((model.seconds, model.skill)) for model in table.models]
-    taken = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
+    boxes = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
     for model in sorted(table.models, key=lambda model: -model.skill):
         dot = (model.seconds, model.skill)
-        name = axes.annotate(
+        label = axes.annotate(
             model.name, dot, (0, 0), textcoords="offset points", fontsize=7, color=INK, va="center"
         )
-        taken.append(_place(name, taken, axes.get_window_extent()))
+        boxes.append(_place(label, boxes, axes.get_window_extent()))
         line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
-        axes.annotate("", dot, name.get_position(), textcoords="offset points", arrowprops=line)
+        axes.annotate("", dot, label.get_position(), textcoords="offset points", arrowprops=line)
 
 
-def _place(name: Annotation, taken: Sequence[Bbox], canvas: Bbox) -> Bbox:
+def _place(label: Annotation, boxes: Sequence[Bbox], canvas: Bbox) -> Bbox:
     """Move a label to the nearest place that overlaps least; return its box."""
-    found: list[tuple[float, tuple[float, float], str, Bbox]] = []
+    candidates: list[tuple[float, tuple[float, float], str, Bbox]] = []
     for distance in range(7, 100, 6):
         for angle in np.radians(range(0, 360, 15)):
             offset = (distance * math.cos(angle), distance * math.sin(angle))
             side = "left" if offset[0] > 0 else "right"
-            name.set(position=offset, horizontalalignment=side)
-            box = name.get_window_extent()
+            label.set(position=offset, horizontalalignment=side)
+            box = label.get_window_extent()
             common = Bbox.intersection(box, canvas)
             outside = 1.0 - _area(common) / _area(box)
-            overlap = outside + sum(_area(Bbox.intersection(box, other)) for other in taken)
-            found.append((overlap, offset, side, box))
+            overlap = outside + sum(_area(Bbox.intersection(box, other)) for other in boxes)
+            candidates.append((overlap, offset, side, box))
             if overlap < _NEGLIGIBLE:
                 return box
-    _, offset, side, box = min(found, key=lambda place: place[0])
-    name.set(position=offset, horizontalalignment=side)
+    _, offset, side, box = min(candidates, key=lambda candidate: candidate[0])
+    label.set(position=offset, horizontalalignment=side)
     return box
 
 

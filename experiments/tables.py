@@ -108,13 +108,13 @@ def score_table(
     optima = [run for run in runs if run.kind == "optimum"]
     if len(optima) > 1:
         raise ArgumentError("runs", f"two optima: {optima[0].name} and {optima[1].name}")
-    chosen = method or _method(runs)
-    against = next((run for run in runs if run.name == reference), None)
+    interval_method = method or _method(runs)
+    reference_run = next((run for run in runs if run.name == reference), None)
     rows = []
     above: FinishedRun | None = None
-    for run in _ordered(runs, reference):
+    for run in _sort_runs(runs, reference):
         best = optima[0] if optima else None
-        rows.append(_row(run, above, against, best, (confidence, chosen, seed)))
+        rows.append(_row(run, above, reference_run, best, (confidence, interval_method, seed)))
         above = run
     return rows
 
@@ -127,7 +127,7 @@ def _method(runs: Sequence[FinishedRun]) -> Method:
     return "student" if dates < FEW_DATES else "bootstrap"
 
 
-def _ordered(runs: Sequence[FinishedRun], reference: str) -> list[FinishedRun]:
+def _sort_runs(runs: Sequence[FinishedRun], reference: str) -> list[FinishedRun]:
     def place(run: FinishedRun) -> tuple[int, float, str]:
         group = 2 if run.kind == "optimum" else int(run.name != reference)
         crps = run.states["crps_sum"].sum() / run.states["crps_weight"].sum()
@@ -139,22 +139,24 @@ def _ordered(runs: Sequence[FinishedRun], reference: str) -> list[FinishedRun]:
 def _row(
     run: FinishedRun,
     above: FinishedRun | None,
-    against: FinishedRun | None,
+    reference_run: FinishedRun | None,
     best: FinishedRun | None,
     bounds: Bounds,
 ) -> Row:
     confidence, method, seed = bounds
-    compared = against if against is not run else None
-    other = compared.states if compared else None
-    own = summarise(run.states, other, confidence=confidence, method=method, seed=seed)
-    step = None
+    baseline = reference_run if reference_run is not run else None
+    baseline_states = baseline.states if baseline else None
+    scores = summarise(run.states, baseline_states, confidence=confidence, method=method, seed=seed)
+    step_scores = None
     if above:
-        step = summarise(run.states, above.states, confidence=confidence, method=method, seed=seed)
+        step_scores = summarise(
+            run.states, above.states, confidence=confidence, method=method, seed=seed
+        )
     attained = None
-    if compared and best and best is not run:
-        attained = attained_skill(run.states, compared.states, best.states, bounds)
+    if baseline and best and best is not run:
+        attained = attained_skill(run.states, baseline.states, best.states, bounds)
     members = run.states.attrs.get("members")
-    crps = _known(own, "crps")
+    crps = _get_interval(scores, "crps")
     if crps is None:
         raise ArgumentError("runs", f"{run.name} was scored without the CRPS")
     return Row(
@@ -164,16 +166,18 @@ def _row(
         members=None if members is None else int(members),
         units=run.units,
         crps=crps,
-        crpss=_known(own, "crpss"),
+        crpss=_get_interval(scores, "crpss"),
         above=above.name if above else None,
-        difference=_known(step, "crps_difference") if step is not None else None,
+        difference=_get_interval(step_scores, "crps_difference")
+        if step_scores is not None
+        else None,
         attained=attained,
-        crps_fair=_known(own, "crps_fair"),
-        rmse=_known(own, "rmse"),
-        spread_error=_known(own, "spread_error"),
+        crps_fair=_get_interval(scores, "crps_fair"),
+        rmse=_get_interval(scores, "rmse"),
+        spread_error=_get_interval(scores, "spread_error"),
         parameters=run.provenance.get("parameters"),
         seconds=run.provenance.get("seconds"),
-        dates=int(own["dates"]),
+        dates=int(scores["dates"]),
         weights=str(run.states.attrs.get("weights", "unknown")),
         confidence=confidence,
         method=method,
@@ -193,7 +197,7 @@ def interval_of(scores: xr.Dataset, name: str, group: int = 0) -> Interval:
     return Interval(value, lower, upper, None if np.isnan(length) else float(length))
 
 
-def _known(scores: xr.Dataset, name: str) -> Interval | None:
+def _get_interval(scores: xr.Dataset, name: str) -> Interval | None:
     return interval_of(scores, name) if name in scores else None
 
 
@@ -219,9 +223,9 @@ def attained_skill(
     best = paired_sums(states, optimum, "crps")
     sums |= {"best_sum": best["reference_sum"], "best_weight": best["reference_weight"]}
     order = np.argsort(states["time"].to_numpy(), kind="stable")
-    scored = order[sums["weight"][order] != 0]
+    positions = order[sums["weight"][order] != 0]
     return interval(
-        {k: v[scored] for k, v in sums.items()},
+        {k: v[positions] for k, v in sums.items()},
         _attained,
         confidence=confidence,
         method=method,
@@ -247,49 +251,51 @@ def columns(rows: Sequence[Row], *, seconds: bool = False) -> list[Column]:
     units = f" ({rows[0].units})" if rows and rows[0].units else ""
     digits = decimals(rows[0].crps.value) if rows else 0
 
-    def made(heading: str, cell: Callable[[Row], str]) -> Column:
+    def make_column(heading: str, cell: Callable[[Row], str]) -> Column:
         return Column(heading, tuple(map(cell, rows)))
 
-    found = [
+    all_columns = [
         Column("Model", tuple(row.model for row in rows), numeric=False),
         Column("Forecast", tuple(map(_forecast, rows)), numeric=False),
-        made(f"CRPS{units}", lambda row: _with_bounds(row.crps, digits)),
-        made("CRPSS (%)", lambda row: _with_bounds(row.crpss, 1, 100)),
-        made("Attained skill (%)", lambda row: _with_bounds(row.attained, 1, 100)),
-        made(f"Δ CRPS to row above{units}", lambda row: _difference(row.difference, digits)),
-        made(f"Fair CRPS{units}", lambda row: _with_bounds(row.crps_fair, digits)),
-        made(f"RMSE{units}", lambda row: _with_bounds(row.rmse, digits, bounds=False)),
-        made("Spread/error", lambda row: _with_bounds(row.spread_error, 3, bounds=False)),
-        made("Parameters", lambda row: _count(row.parameters)),
+        make_column(f"CRPS{units}", lambda row: _with_bounds(row.crps, digits)),
+        make_column("CRPSS (%)", lambda row: _with_bounds(row.crpss, 1, 100)),
+        make_column("Attained skill (%)", lambda row: _with_bounds(row.attained, 1, 100)),
+        make_column(f"Δ CRPS to row above{units}", lambda row: _difference(row.difference, digits)),
+        make_column(f"Fair CRPS{units}", lambda row: _with_bounds(row.crps_fair, digits)),
+        make_column(f"RMSE{units}", lambda row: _with_bounds(row.rmse, digits, bounds=False)),
+        make_column("Spread/error", lambda row: _with_bounds(row.spread_error, 3, bounds=False)),
+        make_column("Parameters", lambda row: _count(row.parameters)),
     ]
     if seconds:
-        found.append(made("Fit (s)", lambda row: _seconds(row.seconds)))
-    return [column for column in found if set(column.cells) != {ABSENT}]
+        all_columns.append(make_column("Fit (s)", lambda row: _seconds(row.seconds)))
+    return [column for column in all_columns if set(column.cells) != {ABSENT}]
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """What a reader has to know of the numbers: estimators, intervals, weights."""
     first = rows[0]
     if first.method == "bootstrap":
-        shown = (i for r in rows for i in (r.crps, r.crpss, r.attained, r.difference, r.crps_fair))
-        how = f"{REPLICATES} circular block bootstrap samples, {blocks_in_words(shown)}"
+        intervals = (
+            i for r in rows for i in (r.crps, r.crpss, r.attained, r.difference, r.crps_fair)
+        )
+        method_text = f"{REPLICATES} circular block bootstrap samples, {blocks_in_words(intervals)}"
     else:
-        how = "Student's t on jackknife values, which takes dates as independent"
-    told = [
+        method_text = "Student's t on jackknife values, which takes dates as independent"
+    sentences = [
         "CRPS (lower is better): plain estimator for members, closed form for normals; "
         f"{_WEIGHTS.get(first.weights, first.weights)}.",
         f"In brackets: {100 * first.confidence:g} % confidence interval over the "
-        f"{first.dates} test dates ({how}); comparisons are paired date by date.",
+        f"{first.dates} test dates ({method_text}); comparisons are paired date by date.",
     ]
     if any(row.difference for row in rows):
-        told.append(f"{NOT_CLEAR} marks a difference whose interval holds 0.")
-    return told
+        sentences.append(f"{NOT_CLEAR} marks a difference whose interval holds 0.")
+    return sentences
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table in GitHub's Markdown with its notes; the same scores give the same bytes."""
-    told = " ".join(escape_markup(note, MARKDOWN) for note in notes(rows))
-    return f"{markdown_of(columns(rows))}\n{told}\n"
+    notes_text = " ".join(escape_markup(note, MARKDOWN) for note in notes(rows))
+    return f"{markdown_of(columns(rows))}\n{notes_text}\n"
 
 
 def latex(rows: Sequence[Row]) -> str:
@@ -310,13 +316,13 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def _values(row: Row) -> dict[str, Any]:
     """All values of a row by the names of their columns in CSV."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for field in fields(Row):
         value = getattr(row, field.name)
         bounds = isinstance(value, Interval)
         parts = (value.value, value.lower, value.upper) if bounds else (value,)
-        found |= {f"{field.name}{p}": part for p, part in zip(_CSV_PARTS, parts, strict=False)}
-    return found
+        values |= {f"{field.name}{p}": part for p, part in zip(_CSV_PARTS, parts, strict=False)}
+    return values
 
 
 def _forecast(row: Row) -> str:
@@ -333,21 +339,21 @@ def decimals(value: float) -> int:
 
 
 def _with_bounds(
-    made: Interval | None, decimals: int, factor: float = 1, *, bounds: bool = True
+    score: Interval | None, decimals: int, factor: float = 1, *, bounds: bool = True
 ) -> str:
-    if made is None or math.isnan(made.value):
+    if score is None or math.isnan(score.value):
         return ABSENT
     form = f".{decimals}f"
-    value = number(factor * made.value, form)
-    if not bounds or math.isnan(made.lower):
+    value = number(factor * score.value, form)
+    if not bounds or math.isnan(score.lower):
         return value
-    lower, upper = (number(factor * x, form) for x in (made.lower, made.upper))
+    lower, upper = (number(factor * x, form) for x in (score.lower, score.upper))
     return f"{value} [{lower}, {upper}]"
 
 
-def _difference(made: Interval | None, decimals: int) -> str:
-    text = _with_bounds(made, decimals)
-    unclear = made is not None and made.lower <= 0 <= made.upper
+def _difference(difference: Interval | None, decimals: int) -> str:
+    text = _with_bounds(difference, decimals)
+    unclear = difference is not None and difference.lower <= 0 <= difference.upper
     return f"{text} {NOT_CLEAR}" if unclear else text
 
 

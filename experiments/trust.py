@@ -43,18 +43,18 @@ def split_trust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     Raises:
         ArgumentError: an option without a module, or one that is not the name of a module.
     """
-    rest, modules = [], []
-    given = iter(arguments)
-    for argument in given:
+    other_arguments, modules = [], []
+    words = iter(arguments)
+    for argument in words:
         name, equals, value = argument.partition("=")
         if name != OPTION:
-            rest.append(argument)
+            other_arguments.append(argument)
             continue
-        module = value if equals else next(given, "")
+        module = value if equals else next(words, "")
         if not _MODULE.fullmatch(module):
             raise ArgumentError(OPTION, f"{module!r} is not the name of a module", "Name one")
         modules.append(module)
-    return rest, modules
+    return other_arguments, modules
 
 
 def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
@@ -85,14 +85,14 @@ def checked_text(text: bytes, path: Path, trusted: Sequence[str], *, fit: bool =
     Raises:
         FileError: not a configuration, or it names code that is not trusted.
     """
-    content = _parsed(text, path)
-    own = is_own(text)
+    content = _parse(text, path)
+    by_user = is_own(text)
     trainer = content.get("trainer") or {}
-    if not (own and fit):
+    if not (by_user and fit):
         content["trainer"] = {k: v for k, v in trainer.items() if k not in _BUILT}
-    if not own:
+    if not by_user:
         _check(path, content, trusted)
-    return text.decode() if own and fit else yaml.safe_dump(content, sort_keys=False)
+    return text.decode() if by_user and fit else yaml.safe_dump(content, sort_keys=False)
 
 
 def write_config(path: Path, content: dict[str, Any], derived_from: Path | None = None) -> None:
@@ -105,9 +105,9 @@ def write_config(path: Path, content: dict[str, Any], derived_from: Path | None 
             only if that one is. None for the configuration of a new run.
     """
     text = yaml.safe_dump(content, sort_keys=False).encode()
-    own = derived_from is None or is_own(derived_from.read_bytes())  # it may be the file itself
+    by_user = derived_from is None or is_own(derived_from.read_bytes())  # maybe the file itself
     write_whole(path, text)
-    if own:
+    if by_user:
         record_own(text)
 
 
@@ -137,7 +137,7 @@ def _records() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "ens10" / "own_runs"
 
 
-def _parsed(text: bytes, path: Path) -> dict[str, Any]:
+def _parse(text: bytes, path: Path) -> dict[str, Any]:
     try:
         content = parse_yaml(text)
     except ValueError as error:
@@ -159,12 +159,12 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
     for section in ("model", "data"):
         if not isinstance(content.get(section) or {}, dict):
             raise FileError(path, f"{section} is not a mapping", "Write its values out")
-    for name, value in _named(content):
-        wanted = isinstance(value, str) and (
+    for name, value in _find_code_names(content):
+        is_trusted = isinstance(value, str) and (
             _CLASSES.fullmatch(value)
             or any(value == module or value.startswith(f"{module}.") for module in trusted)
         )
-        if not wanted:
+        if not is_trusted:
             module = str(value).rpartition(".")[0] or str(value)
             raise FileError(
                 path,
@@ -179,7 +179,7 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
             raise FileError(path, f"{name} names the file {value}", "Write its content there")
 
 
-def _named(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _find_code_names(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Key and value of all that may be looked up as code.
 
     Those are class paths anywhere and, outside `data` (which holds names of files and variables),

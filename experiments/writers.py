@@ -59,7 +59,9 @@ def columns_of(
         text: places of the columns that are set to the left.
     """
     cells = pd.DataFrame(list(rows), columns=list(headings), dtype=object).items()
-    return [Column(str(name), tuple(held), n not in text) for n, (name, held) in enumerate(cells)]
+    return [
+        Column(str(name), tuple(values), n not in text) for n, (name, values) in enumerate(cells)
+    ]
 
 
 def markdown_of(made: Sequence[Column], *, escape: bool = True) -> str:
@@ -84,7 +86,7 @@ def fill_section(page: str, name: str, text: str) -> str:
     marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not marks.search(page):
         raise MissingDataError("page", [f"a place for the {name}"], "Add its two marks")
-    return marks.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page)
+    return marks.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page)
 
 
 def latex_of(made: Sequence[Column], told: Sequence[str] = ()) -> str:
@@ -118,10 +120,10 @@ def csv_of(
     return text
 
 
-def _frame(made: Sequence[Column], special: Mapping[str, str]) -> pd.DataFrame:
+def _frame(columns: Sequence[Column], special: Mapping[str, str]) -> pd.DataFrame:
     """The cells as text, special characters escaped; columns may share a heading."""
-    cells = [[escape_markup(text, special) for text in c.cells] for c in made]
-    headings = [escape_markup(c.heading, special) for c in made]
+    cells = [[escape_markup(text, special) for text in c.cells] for c in columns]
+    headings = [escape_markup(c.heading, special) for c in columns]
     return pd.DataFrame(list(zip(*cells, strict=True)), columns=headings)
 
 

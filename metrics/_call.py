@@ -120,7 +120,7 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
     Raises:
         ArgumentError: an axis that does not exist, or shapes that do not match.
     """
-    moved, loops = {}, {}
+    transposed, loop_shapes = {}, {}
     for name, array in arrays.items():
         axes = checked_axes(name, array, core.get(name, ()))
         move = getattr(array, "movedim", None)  # tensors
@@ -128,15 +128,15 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
         if axes:
             array = move(axes, places) if move else np.moveaxis(array, axes, places)
         check_some(name, tuple(array.shape[: len(axes)]))
-        moved[name], loops[name] = array, tuple(array.shape[len(axes) :])
-    n = len(loop_shape(loops, core))
-    for name, array in moved.items():
-        consumed = len(core.get(name, ()))
-        missing = n - (array.ndim - consumed)
-        if consumed and missing:
-            ones = (*array.shape[:consumed], *(1,) * missing, *array.shape[consumed:])
-            moved[name] = array.reshape(ones)
-    return moved
+        transposed[name], loop_shapes[name] = array, tuple(array.shape[len(axes) :])
+    n = len(loop_shape(loop_shapes, core))
+    for name, array in transposed.items():
+        core_ndim = len(core.get(name, ()))
+        missing = n - (array.ndim - core_ndim)
+        if core_ndim and missing:
+            shape = (*array.shape[:core_ndim], *(1,) * missing, *array.shape[core_ndim:])
+            transposed[name] = array.reshape(shape)
+    return transposed
 
 
 def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, ...]:
@@ -212,16 +212,16 @@ def _on_dask(
     loop_shape(loops, core)
     ready = []
     for name, array in last.items():
-        consumed = len(core.get(name, ()))
-        _say_if_cut(score, name, array.numblocks[array.ndim - consumed :])
-        ready.append(array.rechunk({-1 - i: -1 for i in range(consumed)}))
+        core_ndim = len(core.get(name, ()))
+        _say_if_cut(score, name, array.numblocks[array.ndim - core_ndim :])
+        ready.append(array.rechunk({-1 - i: -1 for i in range(core_ndim)}))
     chunks = ready[0].chunks[: len(loops[next(iter(loops))])]
-    fitted = [_cut_like(a, chunks, len(core.get(n, ()))) for n, a in zip(last, ready, strict=True)]
+    inputs = [_cut_like(a, chunks, len(core.get(n, ()))) for n, a in zip(last, ready, strict=True)]
     marks = ",".join(f"({','.join(f'{n}{i}' for i in range(len(core.get(n, ()))))})" for n in last)
     return da.apply_gufunc(
         partial(_core_last, kernel, [len(core.get(name, ())) for name in last]),
         f"{marks}->()",
-        *fitted,
+        *inputs,
         output_dtypes=[dtype],
     )
 

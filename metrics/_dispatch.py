@@ -26,17 +26,17 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
             Dataset in the place of an array.
     """
     refuse_datasets(arrays)
-    libraries = {name: _one(value) for name, value in arrays.items() if not np.isscalar(value)}
+    libraries = {name: _library(value) for name, value in arrays.items() if not np.isscalar(value)}
     kinds = set(libraries.values())
     if kinds <= {"numpy"}:
         return "numpy"
     if kinds <= {"numpy", "dask"}:
         return "dask"
     if len(kinds) > 1:
-        listed = ", ".join(f"{name} is {kind}" for name, kind in libraries.items())
+        description = ", ".join(f"{name} is {kind}" for name, kind in libraries.items())
         raise ArgumentError(
             next(iter(libraries)),
-            f"arrays of several libraries ({listed})",
+            f"arrays of several libraries ({description})",
             "Pass all from one library",
         )
     return kinds.pop()
@@ -58,7 +58,7 @@ def refuse_datasets(arrays: Mapping[str, Any]) -> None:
             )
 
 
-def _one(value: Any) -> Backend:
+def _library(value: Any) -> Backend:
     if isinstance(value, xr.DataArray):
         return "xarray"
     torch, dask = sys.modules.get("torch"), sys.modules.get("dask.array")

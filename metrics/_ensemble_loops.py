@@ -173,13 +173,13 @@ def _gradients(x, y, grad, side, pair, by_x, by_y):  # type: ignore[no-untyped-d
     M, P = x.shape
     n = POINTS
     rows = np.empty((M + 3) // 4 * 4 * n, x.dtype)
-    count, unused = np.empty(n, np.int32), np.zeros(n, x.dtype)
+    count, scratch = np.empty(n, np.int32), np.zeros(n, x.dtype)
     rows[(M - 1) * n :] = np.nan  # rows that fill the last group are on neither side
     for start in range(0, P, n):
         stop = min(start + n, P)
         size = stop - start
         for m in range(M):
-            _centre(x[m, start:stop], y[start:stop], rows[m * n : m * n + size], unused[:size])
+            _centre(x[m, start:stop], y[start:stop], rows[m * n : m * n + size], scratch[:size])
         total = by_y[start:stop]
         total[:] = 0
         for m in range(M):
@@ -187,8 +187,8 @@ def _gradients(x, y, grad, side, pair, by_x, by_y):  # type: ignore[no-untyped-d
             count[:] = 0
             for four in range(0, rows.size, 4 * n):
                 _count_four(row, rows[four : four + 4 * n], count)
-            outer, by = grad[start:stop], by_x[m, start:stop]
-            _chain(row[:size], count[:size], outer, side, pair, by, total)
+            upstream, by_member = grad[start:stop], by_x[m, start:stop]
+            _chain(row[:size], count[:size], upstream, side, pair, by_member, total)
 
 
 @lru_cache(maxsize=64)

@@ -64,8 +64,8 @@ def field_sums(
         Three arrays of shape (number,), in float64 and int64.
     """
     if zones is None:
-        whole = _row_sums(field, row_weights)
-        return np.array(whole[:1]), np.array(whole[1:2]), np.array(whole[2:], np.int64)
+        sums = _row_sums(field, row_weights)
+        return np.array(sums[:1]), np.array(sums[1:2]), np.array(sums[2:], np.int64)
     total, weight, count = np.zeros(number), np.zeros(number), np.zeros(number, np.int64)
     _zone_sums(field, row_weights, zones, total, weight, count)
     return total, weight, count
@@ -78,9 +78,9 @@ def add_map(field, total, count):  # type: ignore[no-untyped-def]
     for row in range(rows):
         for column in range(columns):
             value = np.float64(field[row, column])
-            there = value == value
-            total[row, column] += value if there else 0.0
-            count[row, column] += there
+            present = value == value
+            total[row, column] += value if present else 0.0
+            count[row, column] += present
 
 
 @numba.njit(**OPTIONS)

@@ -46,9 +46,9 @@ def crps_weighted(
     if weights is not None:
         check_weights(weights)
     weights = np.ones((), members.dtype) if weights is None else weights
-    there = ~(np.isnan(members) | np.isnan(weights)) if skip else np.ones((), bool)
-    w = np.where(there, weights, 0).astype(members.dtype)
-    x = np.where(there, members - y, 0)
+    present = ~(np.isnan(members) | np.isnan(weights)) if skip else np.ones((), bool)
+    w = np.where(present, weights, 0).astype(members.dtype)
+    x = np.where(present, members - y, 0)
     w = np.broadcast_to(w, x.shape)
     total = w.sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -190,9 +190,9 @@ def _plain_terms(x: Array) -> tuple[Array, Array]:
     distance: Array = np.abs(x[0])
     for member in x[1:]:
         distance = distance + np.abs(member)
-    ordered = np.sort(x, axis=0)
+    sorted_x = np.sort(x, axis=0)
     spread: Array = np.zeros_like(distance)
     with np.errstate(invalid="ignore"):  # of infinite members, as in the compiled loops
         for k in range(M // 2):  # the sum of (2k - M + 1) x_(k), in pairs so that less cancels
-            spread = spread + (ordered[M - 1 - k] - ordered[k]) * x.dtype.type(M - 1 - 2 * k)
+            spread = spread + (sorted_x[M - 1 - k] - sorted_x[k]) * x.dtype.type(M - 1 - 2 * k)
     return distance / x.dtype.type(M), spread / x.dtype.type(M**2)

@@ -84,21 +84,21 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
     """Return the CRPS of normal distributions; the arrays have one dtype and broadcast."""
     if check:
         _check_sigma(sigma)
-    shared = (mu, sigma, y)
+    tensors = (mu, sigma, y)
     if not mu.shape == sigma.shape == y.shape:
-        shared = torch.broadcast_tensors(*shared)  # type: ignore[no-untyped-call]
+        tensors = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
     if mu.dtype in _HALF:
-        return crps_normal(*(t.float() for t in shared), check=False).to(mu.dtype)
+        return crps_normal(*(t.float() for t in tensors), check=False).to(mu.dtype)
     if torch.compiler.is_compiling():
-        d = shared[2] - shared[0]
+        d = tensors[2] - tensors[0]
         with torch.no_grad():
-            by_d, by_s = _partials(d, shared[1])
-        traced: Tensor = d * by_d + shared[1] * by_s  # with the derivatives by_d, by_s (Euler)
-        return traced
+            by_d, by_s = _partials(d, tensors[1])
+        crps: Tensor = d * by_d + tensors[1] * by_s  # with the derivatives by_d, by_s (Euler)
+        return crps
     function: Any = EagerNormal
-    if shared[0].numel() >= SMALL and _compiled_here(shared[0]):
+    if tensors[0].numel() >= SMALL and _compiled_here(tensors[0]):
         function = CompiledNormal
-    score: Tensor = function.apply(*shared)
+    score: Tensor = function.apply(*tensors)
     return score
 
 
@@ -147,8 +147,8 @@ def _traceable_score(x: Tensor, factor: float) -> Tensor:
     M = x.shape[0]
     if M > UNROLLED:
         ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)
-        ordered = torch.sort(x, dim=0).values
-        spread = (ordered * ranks.view(-1, *[1] * (x.ndim - 1))).sum(dim=0)
+        sorted_x = torch.sort(x, dim=0).values
+        spread = (sorted_x * ranks.view(-1, *[1] * (x.ndim - 1))).sum(dim=0)
     else:
         spread = torch.zeros_like(x[0])
         for i, j in combinations(range(M), 2):
@@ -233,10 +233,10 @@ class EagerEnsemble(torch.autograd.Function):
         distance = x[0].abs()
         for member in x[1:]:
             distance += member.abs()
-        ordered = _order_statistics(x)
+        sorted_x = _order_statistics(x)
         spread = torch.zeros_like(distance)
         for k in range(M // 2):
-            spread += (ordered[M - 1 - k] - ordered[k]).mul_(M - 1 - 2 * k)
+            spread += (sorted_x[M - 1 - k] - sorted_x[k]).mul_(M - 1 - 2 * k)
         return distance.div_(M).sub_(spread.div_(M**2).mul_(factor))
 
     @staticmethod
@@ -290,15 +290,15 @@ def crps_weighted(
     missing = members.isnan() | w.isnan()
     undefined = y.isnan() if skip else y.isnan() | missing.any(dim=0)
     # zeros in place of every NaN: the gradient 0 of a point without a score times NaN is NaN
-    gap = missing | y.isnan()
-    w, x = w.masked_fill(missing, 0.0), (members - y).masked_fill(gap, 0.0)
+    invalid = missing | y.isnan()
+    w, x = w.masked_fill(missing, 0.0), (members - y).masked_fill(invalid, 0.0)
     total = w.sum(dim=0)
     w = w / torch.where(total > 0, total, 1.0)
     distance = (w * x.abs()).sum(dim=0)
-    ordered, order = torch.sort(x, dim=0)
+    sorted_x, order = torch.sort(x, dim=0)
     w = w.gather(0, order)
     below = w.cumsum(dim=0)[:-1]
-    spread = (ordered.diff(dim=0) * below * (1 - below)).sum(dim=0)
+    spread = (sorted_x.diff(dim=0) * below * (1 - below)).sum(dim=0)
     undefined = undefined | ~(total > 0)
     share = fair_share(estimator, alpha)
     if share:

@@ -18,11 +18,12 @@ def checked_core(
     """
     core_dims: dict[str, list[str]] = {}
     for name, dims in core.items():
-        had = getattr(arrays[name], "dims", ())
+        array_dims = getattr(arrays[name], "dims", ())
         for dim in dims:
-            if dim not in had:
+            if dim not in array_dims:
                 raise ArgumentError(
-                    f"{name}'s dimension", f"{name} has no dimension {dim!r}, only {tuple(had)}"
+                    f"{name}'s dimension",
+                    f"{name} has no dimension {dim!r}, only {tuple(array_dims)}",
                 )
         core_dims[name] = [str(dim) for dim in dims]
         check_some(name, tuple(arrays[name].sizes[dim] for dim in dims))
@@ -58,29 +59,27 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
     Raises:
         ArgumentError: lengths, coordinates or units that differ.
     """
-    set_labels = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
-    sizes_seen: dict[str, tuple[str, Any]] = {}
-    sizes: dict[str, tuple[str, int]] = {}
-    for name, array in set_labels.items():
+    labelled = {k: v for k, v in arrays.items() if isinstance(v, xr.DataArray)}
+    first_indexes: dict[str, tuple[str, Any]] = {}
+    first_sizes: dict[str, tuple[str, int]] = {}
+    for name, array in labelled.items():
         for dim, size in array.sizes.items():  # all there is to see without coordinates
-            first, length = sizes.setdefault(str(dim), (name, size))
-            if size != length and not (dim in array.indexes and str(dim) in sizes_seen):
+            first, length = first_sizes.setdefault(str(dim), (name, size))
+            if size != length and not (dim in array.indexes and str(dim) in first_indexes):
                 raise ArgumentError(name, f"{dim} is {size} long, and {length} in {first}")
         for dim, index in array.indexes.items():
-            first, other = sizes_seen.setdefault(str(dim), (name, index))
+            first, other = first_indexes.setdefault(str(dim), (name, index))
             if not index.equals(other):
-                only = index.symmetric_difference(other)
-                named = ", ".join(str(v) for v in only[:3]) + (", ..." if len(only) > 3 else "")
-                reason = f"({named} is in one only)" if len(only) else "(in another order)"
+                extra = index.symmetric_difference(other)
+                names = ", ".join(str(v) for v in extra[:3]) + (", ..." if len(extra) > 3 else "")
+                reason = f"({names} is in one only)" if len(extra) else "(in another order)"
                 raise ArgumentError(
                     name, f"its {dim} differs from that of {first} {reason}", "Align both first"
                 )
-    units = {
-        k: set_labels[k].attrs["units"] for k in united if "units" in _attrs(set_labels.get(k))
-    }
+    units = {k: labelled[k].attrs["units"] for k in united if "units" in _attrs(labelled.get(k))}
     if len(set(units.values())) > 1:
-        listed = ", ".join(f"{name} in {unit}" for name, unit in units.items())
-        raise ArgumentError(next(iter(units)), f"units differ: {listed}", "Bring all to one unit")
+        pairs = ", ".join(f"{name} in {unit}" for name, unit in units.items())
+        raise ArgumentError(next(iter(units)), f"units differ: {pairs}", "Bring all to one unit")
     return next(iter(units.values()), None)
 
 
@@ -98,12 +97,12 @@ def fitted_coords(array: xr.DataArray) -> xr.DataArray:
     if array.chunks is None:
         return array
     lazy = {name: c for name, c in array.coords.items() if c.chunks is not None}
-    own = dict(zip(array.dims, array.chunks, strict=True))
-    fitted = {
-        name: c.variable.copy(data=c.data.rechunk(tuple(own[d] for d in c.dims)))
+    array_chunks = dict(zip(array.dims, array.chunks, strict=True))
+    coords = {
+        name: c.variable.copy(data=c.data.rechunk(tuple(array_chunks[d] for d in c.dims)))
         for name, c in lazy.items()
     }
-    return array.assign_coords(fitted) if fitted else array
+    return array.assign_coords(coords) if coords else array
 
 
 def _attrs(array: Any) -> dict[str, Any]:

@@ -60,22 +60,22 @@ def _add_pair(d, s, w, excess, total, by_mu, by_sigma, by_w, i, j):  # type: ign
     for p in range(total.size):
         larger = max(si[p], sj[p])
         ratio = min(si[p], sj[p]) / larger if larger > 0 else 0.0
-        both = larger * np.sqrt(1.0 + ratio * ratio)
-        apart = di[p] - dj[p]
-        gap, outside, density = _excess(abs(apart), both)
+        pair_sigma = larger * np.sqrt(1.0 + ratio * ratio)
+        difference = di[p] - dj[p]
+        gap, outside, density = _excess(abs(difference), pair_sigma)
         nearer = min(abs(di[p]), abs(dj[p]))
         shared = 2.0 * nearer if (di[p] > 0) == (dj[p] > 0) else 0.0
         term = shared + ei[p] + ej[p] - gap
         product = wi[p] * wj[p]
         total[p] += product * term
-        sign = 1.0 if apart > 0 else 0.0
-        sign = -1.0 if apart < 0 else sign
+        sign = 1.0 if difference > 0 else 0.0
+        sign = -1.0 if difference < 0 else sign
         slope = product * sign * (1.0 - outside)
         mi[p] -= slope
         mj[p] += slope
-        by_both = product * density / both if both > 0 else 0.0
-        gi[p] -= by_both * si[p]
-        gj[p] -= by_both * sj[p]
+        by_pair_sigma = product * density / pair_sigma if pair_sigma > 0 else 0.0
+        gi[p] -= by_pair_sigma * si[p]
+        gj[p] -= by_pair_sigma * sj[p]
         ui[p] += wj[p] * term
         uj[p] += wi[p] * term
 
@@ -91,27 +91,27 @@ def _scores_and_gradients(mu, sigma, w, y, score, by_mu, by_sigma, by_w, by_y): 
         n = min(_BLOCK, points - first)
         at = slice(first, first + n)
         s, shares = sigma[:, at], w[:, at]
-        total, whole, of_y = score[at], weight_sum[:n], by_y[at]
+        total, share_sum, of_y = score[at], weight_sum[:n], by_y[at]
         of_mu, of_sigma, of_w = by_mu[:, at], by_sigma[:, at], by_w[:, at]
-        total[:], whole[:], of_y[:] = 0.0, 0.0, 0.0
+        total[:], share_sum[:], of_y[:] = 0.0, 0.0, 0.0
         for i in range(K):
             row, value = d[i, :n], mu[i, at]
             for p in range(n):
                 row[p] = value[p] - y[first + p]
-                whole[p] += shares[i, p]
+                share_sum[p] += shares[i, p]
             _set_distances(row, s[i], excess[i, :n], side[i, :n], density[i, :n])
         for i in range(K):
             # the pair of a component with itself
             for p in range(n):
-                own = abs(d[i, p]) + excess[i, p] - 0.5 * _ROOT_2 * _PEAK * s[i, p]
+                self_term = abs(d[i, p]) + excess[i, p] - 0.5 * _ROOT_2 * _PEAK * s[i, p]
                 square = shares[i, p] * shares[i, p]
-                total[p] += square * own
-                slope = shares[i, p] * whole[p] * side[i, p]
+                total[p] += square * self_term
+                slope = shares[i, p] * share_sum[p] * side[i, p]
                 of_mu[i, p] = slope
                 of_y[p] -= slope
-                of_sigma[i, p] = shares[i, p] * whole[p] * density[i, p]
+                of_sigma[i, p] = shares[i, p] * share_sum[p] * density[i, p]
                 of_sigma[i, p] -= square * _ROOT_HALF * _PEAK
-                of_w[i, p] = 2.0 * shares[i, p] * own
+                of_w[i, p] = 2.0 * shares[i, p] * self_term
         for i in range(K):
             for j in range(i + 1, K):
                 _add_pair(d[:, :n], s, shares, excess[:, :n], total, of_mu, of_sigma, of_w, i, j)

@@ -45,7 +45,7 @@ def _formula(
     """Make `_partials` of one type of number; beyond `end` exp(-t^2) is nothing beside 1."""
     erfc, far, scale = tuple(kind(c) for c in coefficients), kind(end), kind(k)
     zero, one, root_half = kind(0), kind(1), kind(0.5**0.5)
-    rest, peak = kind(np.pi**-0.5), kind((2 / np.pi) ** 0.5)
+    inv_sqrt_pi, peak = kind(np.pi**-0.5), kind((2 / np.pi) ** 0.5)
 
     def formula(d, s):  # type: ignore[no-untyped-def]
         size = abs(d)
@@ -56,7 +56,7 @@ def _formula(
         e = exp(-t * t)
         side = one if d > zero else zero
         side = -one if d < zero else side
-        return side * (one - horner(erfc, w) * w * e), peak * e - rest
+        return side * (one - horner(erfc, w) * w * e), peak * e - inv_sqrt_pi
 
     return formula
 

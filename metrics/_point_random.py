@@ -123,8 +123,8 @@ def _dtype(arrays: Mapping[str, xr.DataArray]) -> Any:
 def _bits(labels: npt.NDArray[Any]) -> Keys:
     """Return 64 bits for each label; equal numbers and times have equal bits in any dtype."""
     if labels.dtype.kind in "mM":
-        whole = labels.astype(f"{labels.dtype.kind}8[us]").astype(np.int64)
-        return whole.view(np.uint64)
+        microseconds = labels.astype(f"{labels.dtype.kind}8[us]").astype(np.int64)
+        return microseconds.view(np.uint64)
     if labels.dtype.kind in "iufb":
         return (labels.astype(np.float64) + 0.0).view(np.uint64)  # + 0.0: no negative zero
     return np.array([_hash(str(label)) for label in labels], dtype=np.uint64)

@@ -65,10 +65,10 @@ def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kin
     w = xp.broadcast_to(w, score.shape)
     values = xp.asarray(score).astype(np.float64)
     if omit:
-        there = ~(xp.isnan(values) | xp.isnan(w))
-        values, w = xp.where(there, values, 0.0), xp.where(there, w, 0.0)
-    below = w.sum(axis=axes, dtype=np.float64)
-    return (values * w).sum(axis=axes) / xp.where(below == 0, np.nan, below)
+        present = ~(xp.isnan(values) | xp.isnan(w))
+        values, w = xp.where(present, values, 0.0), xp.where(present, w, 0.0)
+    weight_sum = w.sum(axis=axes, dtype=np.float64)
+    return (values * w).sum(axis=axes) / xp.where(weight_sum == 0, np.nan, weight_sum)
 
 
 def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
@@ -91,11 +91,11 @@ def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr
                 "weights", f"its coordinates differ from those of the scores ({error})"
             ) from error
     if omit:
-        there = score.notnull() & w.notnull()
-        score, w = score.where(there, 0.0).assign_attrs(score.attrs), w.where(there, 0.0)
+        present = score.notnull() & w.notnull()
+        score, w = score.where(present, 0.0).assign_attrs(score.attrs), w.where(present, 0.0)
     total = (score.astype(np.float64) * w).sum(names, skipna=False)
-    below = w.sum(names, skipna=False)
-    return (total / below.where(below != 0)).assign_attrs(score.attrs).rename(score.name)
+    weight_sum = w.sum(names, skipna=False)
+    return (total / weight_sum.where(weight_sum != 0)).assign_attrs(score.attrs).rename(score.name)
 
 
 def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
@@ -106,9 +106,9 @@ def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
         _check_weights(tuple(score.shape), tuple(w.shape))
     w = w.expand(score.shape)
     if omit:
-        lost = score.isnan() | w.isnan()
+        missing = score.isnan() | w.isnan()
         # a product with 0 would keep the NaN, and its gradient
-        score, w = score.masked_fill(lost, 0.0), w.masked_fill(lost, 0.0)
+        score, w = score.masked_fill(missing, 0.0), w.masked_fill(missing, 0.0)
     return (score * w).sum(dim=axes) / w.sum(dim=axes)
 
 

@@ -34,7 +34,7 @@ def as_labelled(
         ArgumentError: arrays of several libraries, or that do not match.
     """
     core = dict(core or {})
-    dims = {name: tuple(named.values()) for name, named in core.items()}
+    dims = {name: tuple(axes.values()) for name, axes in core.items()}
     if backend_of(dict(arrays)) == "xarray":
         checked_core(arrays, dims)
         check_alike(arrays, [name for name in arrays if name not in unlike])
@@ -43,16 +43,16 @@ def as_labelled(
             else xr.DataArray(array)
             for name, array in arrays.items()
         }  # fmt: skip
-    moved = core_first({k: _on_host(v) for k, v in arrays.items()}, dims)
-    loops = {k: tuple(v.shape[len(dims.get(k, ())) :]) for k, v in moved.items()}
+    transposed = core_first({k: _on_host(v) for k, v in arrays.items()}, dims)
+    loops = {k: tuple(v.shape[len(dims.get(k, ())) :]) for k, v in transposed.items()}
     shape = loop_shape(loops, dims)
     result = {}
-    for name, array in moved.items():
-        own = tuple(core.get(name, {}))
-        sizes = array.shape[: len(own)]
+    for name, array in transposed.items():
+        core_names = tuple(core.get(name, {}))
+        sizes = array.shape[: len(core_names)]
         wide = _broadcast(array, (*sizes, *shape)) if loops[name] else array
         outer = [f"dim_{i}" for i in range(len(shape))] if loops[name] else []
-        result[name] = xr.DataArray(wide, dims=[*own, *outer])
+        result[name] = xr.DataArray(wide, dims=[*core_names, *outer])
     return result
 
 
@@ -83,12 +83,12 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, original: Any) -> li
     return [str(name) for name in requested]
 
 
-def _rename_dims(name: str, array: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
-    for new, old in named.items():
+def _rename_dims(name: str, array: xr.DataArray, dim_names: Mapping[str, Dim]) -> xr.DataArray:
+    for new, old in dim_names.items():
         if new != old and new in array.dims:
             reason = f"{new!r} is another one of {array.dims}, and stands for {old!r} in the result"
             raise ArgumentError(f"{name}'s dimension", reason, "Rename it")
-    return array.rename({str(old): new for new, old in named.items() if old != new})
+    return array.rename({str(old): new for new, old in dim_names.items() if old != new})
 
 
 def _on_host(value: Any) -> Any:

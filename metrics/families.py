@@ -156,8 +156,8 @@ def pit(
     from ens10.metrics._point_random import draws
 
     below, upto = pit_interval(family, parameters, y, check=check)
-    drawn = below + draws({"pit": upto}, {}, seed) * (upto - below)
-    return drawn.assign_attrs(upto.attrs).rename(upto.name) if hasattr(drawn, "attrs") else drawn
+    values = below + draws({"pit": upto}, {}, seed) * (upto - below)
+    return values.assign_attrs(upto.attrs).rename(upto.name) if hasattr(values, "attrs") else values
 
 
 def pit_interval(

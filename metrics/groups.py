@@ -233,8 +233,8 @@ def date_groups(of: xr.Dataset | xr.DataArray, by: DateGroup) -> xr.DataArray:
     if when is None or not when.dims or not when.size:
         raise ArgumentError("of", "it has no dates (coordinate valid_time or time)")
     labels = getattr(when.dt, by)
-    there = set(np.unique(labels.to_numpy()[when.notnull().to_numpy()]))
-    order = [s for s in SEASONS if s in there] if by == "season" else sorted(map(int, there))
+    present = set(np.unique(labels.to_numpy()[when.notnull().to_numpy()]))
+    order = [s for s in SEASONS if s in present] if by == "season" else sorted(map(int, present))
     return group_masks(labels.reset_coords(drop=True), name=by, order=order)
 
 
@@ -301,9 +301,9 @@ def _check(name: str, groups: xr.DataArray, score: xr.DataArray | None) -> None:
     if name in score.dims:
         raise ArgumentError("by", f"{name!r} is a dimension of the score", "Rename the groups")
     for dim in groups.dims[1:]:
-        ours, other = score.indexes.get(dim), groups.indexes.get(dim)
+        index, other = score.indexes.get(dim), groups.indexes.get(dim)
         same_size = dim in score.dims and groups.sizes[dim] == score.sizes[dim]
-        if not same_size or (ours is not None and other is not None and not ours.equals(other)):
+        if not same_size or (index is not None and other is not None and not index.equals(other)):
             raise ArgumentError(
                 "by",
                 f"{name!r} is on another {dim} than the score",
@@ -317,18 +317,20 @@ def sums_by_group(values: xr.DataArray, share: xr.DataArray, dims: Sequence[str]
     A missing or infinite value affects only the groups that it has a share in. Dimensions that the
     groups do not depend on are summed first, so that latitude bands cost little more than one mean.
     """
-    first = [d for d in dims if d not in share.dims]
-    rest = [d for d in dims if d in share.dims]
+    free_dims = [d for d in dims if d not in share.dims]
+    shared_dims = [d for d in dims if d in share.dims]
     share = share.astype(np.float64).drop_attrs()
-    values = values.sum(first, skipna=False) if first else values
+    values = values.sum(free_dims, skipna=False) if free_dims else values
     finite = np.isfinite(values)
-    total: xr.DataArray = xr.dot(values.where(finite, 0.0), share, dim=rest, optimize=True)
+    total: xr.DataArray = xr.dot(values.where(finite, 0.0), share, dim=shared_dims, optimize=True)
     if values.chunks is None and bool(finite.all()):
         return total
-    has = (share > 0).astype(np.float64)
+    inside = (share > 0).astype(np.float64)
 
-    def hit(there: xr.DataArray) -> xr.DataArray:
-        touched: xr.DataArray = xr.dot(there.astype(np.float64), has, dim=rest, optimize=True) > 0
+    def hit(points: xr.DataArray) -> xr.DataArray:
+        touched: xr.DataArray = (
+            xr.dot(points.astype(np.float64), inside, dim=shared_dims, optimize=True) > 0
+        )
         return touched
 
     above, below = hit(values == np.inf), hit(values == -np.inf)

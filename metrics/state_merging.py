@@ -71,9 +71,9 @@ def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
         ("dimensions", _dims(first), _dims(second)),
         ("steps or levels", _scalars(first), _scalars(second)),
     )
-    for what, a, b in pairs:
+    for aspect, a, b in pairs:
         if a != b:
-            raise ArgumentError("states", f"different {what}: {a} and {b}")
+            raise ArgumentError("states", f"different {aspect}: {a} and {b}")
 
 
 def _settings(state: xr.Dataset) -> dict[str, object]:
@@ -126,9 +126,9 @@ class _Places:
     def __init__(self, state: xr.Dataset, joined: dict[str, Joined]) -> None:
         self.at: dict[str, npt.NDArray[np.intp] | None] = {}
         for dim, index in joined.items():
-            own = state.indexes.get(dim)
-            whole = own is None or own.equals(index)
-            self.at[dim] = None if whole else index.get_indexer(own)
+            state_index = state.indexes.get(dim)
+            same_index = state_index is None or state_index.equals(index)
+            self.at[dim] = None if same_index else index.get_indexer(state_index)
 
     def of(self, variable: xr.Variable) -> Any:
         """Return the index of a variable in an array of the joined shape."""
@@ -141,13 +141,13 @@ class _Places:
         return np.ix_(*(np.arange(n) if a is None else a for a, n in zip(axes, sizes, strict=True)))
 
 
-def _shape(variable: xr.Variable, joined: dict[str, Joined]) -> tuple[int, ...]:
-    sizes = [joined[str(d)] for d in variable.dims]
+def _shape(variable: xr.Variable, axes: dict[str, Joined]) -> tuple[int, ...]:
+    sizes = [axes[str(d)] for d in variable.dims]
     return tuple(s if isinstance(s, int) else s.size for s in sizes)
 
 
 def _sum_variable(
-    name: str, states: Sequence[xr.Dataset], places: list[_Places], joined: dict[str, Joined]
+    name: str, states: Sequence[xr.Dataset], places: list[_Places], axes: dict[str, Joined]
 ) -> xr.Variable:
     """Return the sum of one variable over the states.
 
@@ -156,9 +156,9 @@ def _sum_variable(
     """
     first = states[0].variables[name]
     parts = [state.variables[name].transpose(*first.dims) for state in states]
-    shape = _shape(first, joined)
+    shape = _shape(first, axes)
     if any(part.chunks is not None for part in parts):
-        return _added_lazily(parts, places, shape)
+        return _add_lazily(parts, places, shape)
     arrays = [part.values for part in parts]
     total = _sum_at([p.of(part) for p, part in zip(places, parts, strict=True)], shape, arrays)
     return xr.Variable(first.dims, total.astype(first.dtype, copy=False), first.attrs)
@@ -173,35 +173,35 @@ def _sum_at(
     return total
 
 
-def _added_lazily(
+def _add_lazily(
     parts: Sequence[xr.Variable], places: Sequence[_Places], shape: tuple[int, ...]
 ) -> xr.Variable:
     """Concatenate lazy parts if the states are disjoint along one dimension; else add them."""
     first = parts[0]
-    cut = {d for p in places for d in first.dims if p.at[str(d)] is not None}
-    if not cut:
+    partial_dims = {d for p in places for d in first.dims if p.at[str(d)] is not None}
+    if not partial_dims:
         return xr.Variable(first.dims, reduce(add, [part.data for part in parts]), first.attrs)
-    if len(cut) == 1:
-        dim = str(cut.pop())
+    if len(partial_dims) == 1:
+        dim = str(partial_dims.pop())
         at = [_along(place, dim, part) for place, part in zip(places, parts, strict=True)]
         order = np.concatenate(at)
         if np.unique(order).size == order.size == shape[first.dims.index(dim)]:
-            together = _concat(parts, dim)
+            variable = _concat(parts, dim)
             back = np.argsort(order)
             in_order = bool((back == np.arange(back.size)).all())
-            return together if in_order else together.isel({dim: back})
+            return variable if in_order else variable.isel({dim: back})
     # states are small: one task adds all parts, into one chunk
-    where = [place.of(part) for place, part in zip(places, parts, strict=True)]
+    positions = [place.of(part) for place, part in zip(places, parts, strict=True)]
     dask: Any = import_module("dask")
-    total = dask.delayed(_sum_at, pure=True)(where, shape, [part.data for part in parts])
+    total = dask.delayed(_sum_at, pure=True)(positions, shape, [part.data for part in parts])
     array = dask_array().from_delayed(total, shape, dtype=first.dtype)
     return xr.Variable(first.dims, array, first.attrs)
 
 
 def _concat(parts: Sequence[xr.Variable], dim: str) -> xr.Variable:
     arrays = [xr.DataArray(part) for part in parts]
-    joined: xr.Variable = xr.concat(arrays, dim, coords="minimal", compat="override").variable
-    return joined.transpose(*parts[0].dims)
+    variable: xr.Variable = xr.concat(arrays, dim, coords="minimal", compat="override").variable
+    return variable.transpose(*parts[0].dims)
 
 
 def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
@@ -210,7 +210,7 @@ def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
 
 
 def _join_coordinate(
-    name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], joined: dict[str, Joined]
+    name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], axes: dict[str, Joined]
 ) -> xr.Variable | None:
     """Join a non-index coordinate, such as valid_time, from the states that have it.
 
@@ -223,7 +223,7 @@ def _join_coordinate(
         return first if same else None
     if any(part.dims != first.dims for part in parts):
         raise ArgumentError("states", f"different dimensions of the coordinate {name}")
-    shape = _shape(first, joined)
+    shape = _shape(first, axes)
     total = np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
     filled = np.zeros(shape, dtype=bool)
     for part, place in zip(parts, places, strict=True):

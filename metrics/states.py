@@ -125,9 +125,9 @@ class Statistic:
         core = dict(core or {})
         weighted = dict(arrays) | ({} if weights is None else {"weights": weights})
         labelled = as_labelled(weighted, core, unlike=[*unlike, "weights"])
-        named = {name for dims in core.values() for name in dims}
+        core_names = {name for dims in core.values() for name in dims}
         points = {
-            key: array.isel({d: 0 for d in named if d in array.dims}, drop=True)
+            key: array.isel({d: 0 for d in core_names if d in array.dims}, drop=True)
             for key, array in labelled.items()
         }
         check_sizes(points)
@@ -276,8 +276,8 @@ def mean_state(
         score, weights, share, dims, nan
     )
     total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
-    named = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
-    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, named, strict=True)})
+    values = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
+    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, values, strict=True)})
 
 
 Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
@@ -297,16 +297,16 @@ def _complete(
         return None
     factors = [array.drop_attrs() for array in (weights, share) if array is not None]
     w = reduce(mul, factors, xr.DataArray(1.0))
-    loose = [d for d in dims if d not in w.dims]
-    rest = [d for d in dims if d in w.dims]
+    free = [d for d in dims if d not in w.dims]
+    shared_dims = [d for d in dims if d in w.dims]
     rows = score.drop_attrs()
-    rows = rows.sum(loose, skipna=False, dtype=np.float64) if loose else rows.astype(np.float64)
+    rows = rows.sum(free, skipna=False, dtype=np.float64) if free else rows.astype(np.float64)
     if w.chunks is not None or not bool(np.isfinite(rows).all()):
         return None
-    n = prod(score.sizes[d] for d in loose)
-    total = xr.dot(rows, w, dim=rest, optimize=True) if w.dims else rows
-    there = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
-    weight, count = (n * part.sum(rest).broadcast_like(total) for part in (w, there))
+    n = prod(score.sizes[d] for d in free)
+    total = xr.dot(rows, w, dim=shared_dims, optimize=True) if w.dims else rows
+    inside = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
+    weight, count = (n * part.sum(shared_dims).broadcast_like(total) for part in (w, inside))
     return total, weight.transpose(*total.dims).copy(), count.transpose(*total.dims).copy()
 
 
@@ -348,9 +348,9 @@ def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
     if extra:
         raise ArgumentError(argument, f"dimensions {extra} that the score lacks")
     for dim in array.dims:
-        ours, other = score.indexes.get(dim), array.indexes.get(dim)
+        index, other = score.indexes.get(dim), array.indexes.get(dim)
         same_size = array.sizes[dim] == score.sizes[dim]
-        if not same_size or (ours is not None and other is not None and not ours.equals(other)):
+        if not same_size or (index is not None and other is not None and not index.equals(other)):
             raise ArgumentError(
                 argument,
                 f"its {dim} ({array.sizes[dim]}) is not that of the score ({score.sizes[dim]})",
@@ -460,21 +460,21 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
             estimator.
     """
     parts = [f"{name}_{part}" for part in ("sum", "weight", "count")]
-    ours, other = state[parts], reference[parts]
+    sums, reference_sums = state[parts], reference[parts]
     for key in ("units", "estimator"):
-        a, b = (s[parts[0]].attrs.get(key) for s in (ours, other))
+        a, b = (s[parts[0]].attrs.get(key) for s in (sums, reference_sums))
         if a is not None and b is not None and a != b:
             raise ArgumentError("reference", f"its {name} has other {key} ({b}) than {a}")
-    other = _ordered_like(ours, other)
+    reference_sums = _ordered_like(sums, reference_sums)
     for part in parts[1:]:
-        a, b = np.broadcast_arrays(ours[part].to_numpy(), other[part].to_numpy())
+        a, b = np.broadcast_arrays(sums[part].to_numpy(), reference_sums[part].to_numpy())
         if not np.allclose(a, b, rtol=1e-9):
             raise ArgumentError(
                 "reference",
                 f"its {name} has other points than the forecast's (their {part} differ)",
                 "Mask the truth where either is missing, and weight both alike",
             )
-    mean, of_reference = finish_mean(ours, name), finish_mean(other, name)
+    mean, of_reference = finish_mean(sums, name), finish_mean(reference_sums, name)
     skill = 1.0 - mean / of_reference.where(of_reference != 0)
     attrs = {"units": "1", "long_name": f"skill score of the mean {name}"}
     return skill.drop_attrs().assign_attrs(attrs).rename(f"{name}_skill")
@@ -515,22 +515,22 @@ def block_sums(
         float64 over the other dimensions and `SUM`; lazy if an array is.
     """
     every = dict.fromkeys(d for a in arrays for d in a.dims if d != MEMBER)
-    kept, reduced = [d for d in every if d not in dims], [d for d in every if d in dims]
-    points = [*kept, *reduced]
-    labels = [[d for d in (MEMBER, *kept, *reduced) if d in a.dims] for a in arrays]
-    ordered = [a.transpose(*own) for a, own in zip(arrays, labels, strict=True)]
-    block = partial(_block, kernel, labels, kept, reduced, size)
+    kept_dims, reduced_dims = [d for d in every if d not in dims], [d for d in every if d in dims]
+    points = [*kept_dims, *reduced_dims]
+    labels = [[d for d in (MEMBER, *kept_dims, *reduced_dims) if d in a.dims] for a in arrays]
+    transposed = [a.transpose(*order) for a, order in zip(arrays, labels, strict=True)]
+    block = partial(_block, kernel, labels, kept_dims, reduced_dims, size)
     chunks = [len(a.variable.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
     if max(chunks, default=1) > 1:
         text = joined_message(name, "members", chunks)
         warnings.warn(text, RechunkWarning, stacklevel=5)
-    axes = tuple(range(len(kept), len(points)))
+    axes = tuple(range(len(kept_dims), len(points)))
     if any(a.chunks is not None for a in arrays):
-        total = _blocks_on_dask(block, ordered, labels, points, axes, size)
+        total = _blocks_on_dask(block, transposed, labels, points, axes, size)
     else:
-        total = block(*(a.to_numpy() for a in ordered)).sum(axis=axes)
-    coords = {d: a.indexes[d] for a in arrays for d in a.indexes if d in kept}
-    return xr.DataArray(total, dims=[*kept, SUM], coords=coords)
+        total = block(*(a.to_numpy() for a in transposed)).sum(axis=axes)
+    coords = {d: a.indexes[d] for a in arrays for d in a.indexes if d in kept_dims}
+    return xr.DataArray(total, dims=[*kept_dims, SUM], coords=coords)
 
 
 def _blocks_on_dask(
@@ -543,9 +543,9 @@ def _blocks_on_dask(
 ) -> Any:
     da = dask_array()
     pairs: list[Any] = []
-    for array, own in zip(arrays, labels, strict=True):
+    for array, dims in zip(arrays, labels, strict=True):
         lazy = da.asarray(array.data)
-        pairs += [lazy.rechunk({own.index(MEMBER): -1}) if MEMBER in own else lazy, tuple(own)]
+        pairs += [lazy.rechunk({dims.index(MEMBER): -1}) if MEMBER in dims else lazy, tuple(dims)]
     parts = da.blockwise(
         block,
         (*points, SUM),
@@ -562,35 +562,41 @@ def _blocks_on_dask(
 def _block(
     kernel: Kernel,
     labels: Sequence[Sequence[Any]],
-    kept: Sequence[Any],
-    reduced: Sequence[Any],
+    kept_dims: Sequence[Any],
+    reduced_dims: Sequence[Any],
     size: int,
     *blocks: npt.NDArray[Any],
 ) -> Floats:
     """Return the sums of one block, with axes of length 1 where it was summed."""
     sizes: dict[Any, int] = {}
-    for own, block in zip(labels, blocks, strict=True):
-        sizes |= dict(zip(own, block.shape, strict=True))
-    points = [*kept, *reduced]
-    out = np.zeros([*(sizes[d] for d in kept), *(1 for _ in reduced), size])
+    for dims, block in zip(labels, blocks, strict=True):
+        sizes |= dict(zip(dims, block.shape, strict=True))
+    points = [*kept_dims, *reduced_dims]
+    out = np.zeros([*(sizes[d] for d in kept_dims), *(1 for _ in reduced_dims), size])
     core = sizes.get(MEMBER, 1)
     for box in _boxes([sizes[d] for d in points], max(1, _BLOCK_VALUES // core)):
-        chosen = dict(zip(points, box, strict=True))
+        slices = dict(zip(points, box, strict=True))
         ready = [
-            _flat(b[tuple(chosen.get(d, slice(None)) for d in own)], own, kept, reduced, chosen)
-            for own, b in zip(labels, blocks, strict=True)
+            _flat(
+                b[tuple(slices.get(d, slice(None)) for d in dims)],
+                dims,
+                kept_dims,
+                reduced_dims,
+                slices,
+            )
+            for dims, b in zip(labels, blocks, strict=True)
         ]
-        place = (*box[: len(kept)], *(slice(None) for _ in reduced))
+        place = (*box[: len(kept_dims)], *(slice(None) for _ in reduced_dims))
         out[place] += kernel(*ready).reshape(out[place].shape)
     return out
 
 
 def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
     """Yield boxes of up to `most` points, as long as possible along the last dimensions."""
-    lengths, left = [], most
+    lengths, remaining = [], most
     for n in reversed(sizes):
-        lengths.append(max(1, min(n, left)))
-        left = max(1, left // max(1, n))
+        lengths.append(max(1, min(n, remaining)))
+        remaining = max(1, remaining // max(1, n))
     steps = list(reversed(lengths))
     if 0 in sizes:
         return []
@@ -603,20 +609,22 @@ def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
 
 def _flat(
     array: npt.NDArray[Any],
-    own: Sequence[Any],
-    kept: Sequence[Any],
-    reduced: Sequence[Any],
-    chosen: dict[Any, slice],
+    dims: Sequence[Any],
+    kept_dims: Sequence[Any],
+    reduced_dims: Sequence[Any],
+    slices: dict[Any, slice],
 ) -> npt.NDArray[Any]:
-    """Reshape a part with the axes `own` to ([members,] kept, reduced)."""
-    front = [array.shape[0]] if MEMBER in own else []
-    lengths = {d: s.stop - s.start for d, s in chosen.items()}
-    have = [array.shape[list(own).index(d)] if d in own else 1 for d in (*kept, *reduced)]
-    full = [*front, *(lengths[d] for d in (*kept, *reduced))]
-    flat = (*front, prod(full[len(front) : len(front) + len(kept)]), -1)
-    if not reduced:
+    """Reshape a part with the axes `dims` to ([members,] kept, reduced)."""
+    front = [array.shape[0]] if MEMBER in dims else []
+    lengths = {d: s.stop - s.start for d, s in slices.items()}
+    sizes = [
+        array.shape[list(dims).index(d)] if d in dims else 1 for d in (*kept_dims, *reduced_dims)
+    ]
+    full = [*front, *(lengths[d] for d in (*kept_dims, *reduced_dims))]
+    flat = (*front, prod(full[len(front) : len(front) + len(kept_dims)]), -1)
+    if not reduced_dims:
         flat = (*flat[:-1], 1)
-    return np.broadcast_to(np.reshape(array, (*front, *have)), full).reshape(flat)
+    return np.broadcast_to(np.reshape(array, (*front, *sizes)), full).reshape(flat)
 
 
 def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[Any]) -> Floats:

@@ -392,8 +392,8 @@ def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
 
 
 def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
-    moved = _clip(ops, lower, upper, y)
-    a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, moved))
+    clipped = _clip(ops, lower, upper, y)
+    a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, clipped))
     at_a, at_b, at_w = (ops.ndtr(z) for z in (a, b, w))
     above_a, above_b, above_w = (ops.ndtr(-z) for z in (a, b, w))
     # (1 - Phi(b))^2 - Phi(w)^2 + Phi(a)^2 + ..., whose terms vanish one by one far outside

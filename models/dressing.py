@@ -147,7 +147,7 @@ class DressingHead(HeadOnMethod):
         half = self.window // 2
         padded = current().pad(deviations, Sides(half, half, half, half), self.edges)
         views = shifted_views(padded, self.window)
-        moved = deviations
+        total = deviations
         for weight, view in zip(weights.unbind(1), views, strict=True):
-            moved = torch.addcmul(moved, weight.unsqueeze(1), view)
-        return moved
+            total = torch.addcmul(total, weight.unsqueeze(1), view)
+        return total

@@ -132,9 +132,9 @@ class TargetHeads(Head):
 
     def forward(self, outputs: Tensor, batch: Batch) -> tuple[Distribution, ...]:
         """Return the forecast of each target from its channels of the outputs."""
-        own = torch.split(outputs, self._sizes, -3)
-        parts = zip(self.heads, own, by_target(batch), strict=True)
-        return tuple(head(channels, of) for head, channels, of in parts)
+        target_outputs = torch.split(outputs, self._sizes, -3)
+        parts = zip(self.heads, target_outputs, by_target(batch), strict=True)
+        return tuple(head(channels, target_batch) for head, channels, target_batch in parts)
 
 
 class RawEnsemble(NamedTuple):
@@ -325,8 +325,8 @@ class FamilyHead(Head):
         floor: float = 1e-3,
     ) -> None:
         super().__init__()
-        if family not in (known := (*location_scale_kinds(), *WITH_SHAPE)):
-            raise UnknownNameError("family", family, known)
+        if family not in (families := (*location_scale_kinds(), *WITH_SHAPE)):
+            raise UnknownNameError("family", family, families)
         _check_bounds(family, lower, upper)
         if family in WITH_SHAPE and not math.isinf(upper):
             raise ArgumentError("upper", f"{family} has no upper bound")
@@ -367,11 +367,11 @@ class FamilyHead(Head):
 
 
 def _check_bounds(family: str, lower: float, upper: float) -> None:
-    given = not (math.isinf(lower) and math.isinf(upper))
+    bounded = not (math.isinf(lower) and math.isinf(upper))
     if not lower < upper:
         raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
-    if family.startswith(("truncated", "censored")) != given:
-        if given:
+    if family.startswith(("truncated", "censored")) != bounded:
+        if bounded:
             raise ArgumentError("lower", f"{family} takes no bounds", "Choose a truncated family")
         raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
 

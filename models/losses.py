@@ -133,10 +133,10 @@ class SumLoss(Loss):
         super().__init__()
         if not losses:
             raise ArgumentError("losses", "no loss is given", "Choose at least one")
-        chosen = [1.0] * len(losses) if factors is None else [float(f) for f in factors]
-        if len(chosen) != len(losses) or not all(math.isfinite(f) for f in chosen):
-            raise ArgumentError("factors", f"{chosen} for {len(losses)} losses")
-        self.losses, self.factors = nn.ModuleList(losses), chosen
+        loss_factors = [1.0] * len(losses) if factors is None else [float(f) for f in factors]
+        if len(loss_factors) != len(losses) or not all(math.isfinite(f) for f in loss_factors):
+            raise ArgumentError("factors", f"{loss_factors} for {len(losses)} losses")
+        self.losses, self.factors = nn.ModuleList(losses), loss_factors
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Return the weighted sum of the losses at each point, (N, H, W)."""
@@ -365,8 +365,8 @@ class EnergyLoss(_FieldsLoss):
         """Return energy scores (N,) of differences (N, M, h, w) on parts of fields."""
         M = differences.shape[1]
         factor = spread_factor(M, self.estimator, self.alpha)
-        found: Tensor = _SquaredNorms.apply(differences)  # type: ignore[no-untyped-call]
-        squares = current().sum(found)
+        local_squares: Tensor = _SquaredNorms.apply(differences)  # type: ignore[no-untyped-call]
+        squares = current().sum(local_squares)
         # no gradient of norms that are 0, as `energy_score` has it
         norms = torch.where(squares > 0, squares, 1).sqrt() * (squares > 0)
         score: Tensor = norms[:, :M].mean(1) - norms[:, M:].sum(1) * (factor / M**2)

@@ -194,10 +194,10 @@ class _ForecastModule(pl.LightningModule):
         parameters = [
             (n, _local(p.detach())) for n, p in self.named_parameters() if p.is_floating_point()
         ]
-        whole = (
+        flags = (
             torch.stack([p.isfinite().all() for _, p in parameters]).tolist() if parameters else []
         )
-        wrong = [name for (name, _), finite in zip(parameters, whole, strict=True) if not finite]
+        wrong = [name for (name, _), finite in zip(parameters, flags, strict=True) if not finite]
         if wrong:
             raise ArgumentError(
                 "weights", f"not finite after the last step: {listing(wrong)}", _DIVERGED
@@ -240,18 +240,18 @@ def parameter_groups(
     others: list[nn.Parameter] = []
     groups: dict[str, list[nn.Parameter]] = {part: [] for part in factors}
     for name, parameter in module.named_parameters():
-        matching = (part for part in factors if f".{part}." in f".{name}.")
-        part = next(matching, None)
+        matches = (part for part in factors if f".{part}." in f".{name}.")
+        part = next(matches, None)
         (others if part is None else groups[part]).append(parameter)
-    for part, found in groups.items():
-        if not found:
+    for part, group in groups.items():
+        if not group:
             names = sorted({p for n, _ in module.named_parameters() for p in n.split(".")[:-1]})
-            known = ", ".join(name for name in names if not name.isdigit())
+            part_names = ", ".join(name for name in names if not name.isdigit())
             reason = f"no parameter has {part!r} in its name"
-            raise ArgumentError("learning_rates", reason, f"Choose from: {known}")
+            raise ArgumentError("learning_rates", reason, f"Choose from: {part_names}")
         if not 0 <= factors[part] < math.inf:
             raise ArgumentError("learning_rates", f"{part}: {factors[part]} is not a factor")
-    return [(1.0, others), *((factors[part], found) for part, found in groups.items())]
+    return [(1.0, others), *((factors[part], group) for part, group in groups.items())]
 
 
 class TrainedModule(_ForecastModule):
@@ -537,7 +537,7 @@ def with_penalty(loss: Tensor, network: Network) -> Tensor:
     return loss if penalty is None else loss + penalty
 
 
-def _require_fields(data: object, what: str) -> None:
+def _require_fields(data: object, subject: str) -> None:
     """Refuse patches and points of this package's data module.
 
     Raises:
@@ -546,7 +546,7 @@ def _require_fields(data: object, what: str) -> None:
     if isinstance(data, EnsembleDataModule):
         kind = kind_of(data.kind)
         if kind.evaluation is not kind:
-            reason = f"{what} whole fields, not {type(kind).__name__.lower()}"
+            reason = f"{subject} whole fields, not {type(kind).__name__.lower()}"
             raise ArgumentError("kind", reason, "Set data.kind to fields or members")
 
 
@@ -579,13 +579,13 @@ def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> li
     fields = batch["features"][bad]
     wrong = ~fields.isfinite()
     channels = [n for n in range(fields.shape[-3]) if bool(wrong[..., n, :, :].any())]
-    named = len(features) == fields.shape[-3]
-    inputs = [features[n] if named else f"feature {n}" for n in channels]
+    has_names = len(features) == fields.shape[-3]
+    inputs = [features[n] if has_names else f"feature {n}" for n in channels]
     for key, values in batch.items():
         if key in ("raw_mean", "raw_std", "target", "members") and isinstance(values, Tensor):
             part = values[bad]
-            counted = valid.unsqueeze(-3) if part.ndim > valid.ndim else valid
-            if bool((~part.isfinite() & counted).any()):
+            has_weight = valid.unsqueeze(-3) if part.ndim > valid.ndim else valid
+            if bool((~part.isfinite() & has_weight).any()):
                 inputs.append(key)
     return inputs
 

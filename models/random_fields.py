@@ -189,10 +189,10 @@ class RandomFieldHead(HeadOnMethod):
         start = self._reference(batch)
         outputs = outputs.to(start.mean.dtype)
         mu, sigma = start.location_and_scale(outputs[:, :2], self.max_log_scale)
-        drawn = self._draws(outputs[:, 2:] + self.loadings[:, None, None], batch)
+        draws = self._draws(outputs[:, 2:] + self.loadings[:, None, None], batch)
         # filled before the product, whose gradient would be NaN
         centre, scale = (part.masked_fill(start.missing, 1).unsqueeze(1) for part in (mu, sigma))
-        members = start.mask_missing(centre + scale * drawn)
+        members = start.mask_missing(centre + scale * draws)
         return FieldDraws(members, margins=Normal(mu, sigma, positive=True))
 
     def _draws(self, loadings: Tensor, batch: Batch) -> Tensor:
@@ -200,32 +200,32 @@ class RandomFieldHead(HeadOnMethod):
         white, weights = self._random(loadings, batch)
         fields = self.noise(white).flatten(2, 3)
         smooth = loadings[:, : fields.shape[2]]
-        drawn: Tensor = (smooth.unsqueeze(1) * fields).sum(2)
+        draws: Tensor = (smooth.unsqueeze(1) * fields).sum(2)
         variance = smooth.square().sum(1)
         if self.raw_pattern:
             pattern = raw_pattern(batch)
             raw = loadings[:, -1]
-            drawn = drawn + raw.unsqueeze(1) * torch.einsum("nmj,njhw->nmhw", weights, pattern)
+            draws = draws + raw.unsqueeze(1) * torch.einsum("nmj,njhw->nmhw", weights, pattern)
             variance = variance + (raw * pattern.square().sum(1).sqrt()).square()
-        drawn = drawn * variance.clamp(min=1e-12).rsqrt().unsqueeze(1)
+        draws = draws * variance.clamp(min=1e-12).rsqrt().unsqueeze(1)
         if self.training or self.variant == "random":
-            return drawn
-        return _quantiles_of(drawn, batch["dates"], self.seed)
+            return draws
+        return _quantiles_of(draws, batch["dates"], self.seed)
 
     def _random(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return white noise (N, M, lengths, fields, H, W) and weights (N, M, J) of raw members."""
         members = self.training_members if self.training else self.members
-        one = (len(self.noise.lengths), self.fields, *like.shape[-2:])
+        shape = (len(self.noise.lengths), self.fields, *like.shape[-2:])
         count = batch["members"].shape[1] if self.raw_pattern and "members" in batch else 0
         if self.training:
             size = len(like), members
-            return like.new_empty(*size, *one).normal_(), like.new_empty(*size, count).normal_()
+            return like.new_empty(*size, *shape).normal_(), like.new_empty(*size, count).normal_()
         white, weights = [], []
         for date in batch["dates"].tolist():
-            by_purpose = [generator_of(date, self.seed, name) for name in ("fields", "weights")]
-            white.append(by_purpose[0].standard_normal((members, *one), np.float32))
-            weights.append(by_purpose[1].standard_normal((members, count), np.float32))
-        return (torch.from_numpy(np.stack(drawn)).to(like) for drawn in (white, weights))  # type: ignore[return-value]
+            generators = [generator_of(date, self.seed, name) for name in ("fields", "weights")]
+            white.append(generators[0].standard_normal((members, *shape), np.float32))
+            weights.append(generators[1].standard_normal((members, count), np.float32))
+        return (torch.from_numpy(np.stack(arrays)).to(like) for arrays in (white, weights))  # type: ignore[return-value]
 
 
 def raw_pattern(batch: Batch) -> Tensor:
@@ -245,12 +245,12 @@ def raw_pattern(batch: Batch) -> Tensor:
     return pattern
 
 
-def _quantiles_of(drawn: Tensor, dates: Tensor, seed: int) -> Tensor:
+def _quantiles_of(draws: Tensor, dates: Tensor, seed: int) -> Tensor:
     """Replace draws (N, M, H, W) by standard normal quantiles (k - 1/2) / M in their order."""
-    size = drawn.shape[1]
+    size = draws.shape[1]
     levels = (torch.arange(size, dtype=torch.float64) + 0.5) / size
-    quantiles: Tensor = torch.special.ndtri(levels).to(drawn)
-    return quantiles[ranks(drawn, dates, seed)]
+    quantiles: Tensor = torch.special.ndtri(levels).to(draws)
+    return quantiles[ranks(draws, dates, seed)]
 
 
 def _require_whole(batch: Batch) -> None:

@@ -26,16 +26,16 @@ def unsolved_methods(model: nn.Module) -> list[StatisticalMethod]:
 
 def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | TargetMethods, int]]:
     """Return the methods of a model that are not within another, each with its target's place."""
-    found: list[tuple[StatisticalMethod | TargetMethods, int]] = []
+    methods: list[tuple[StatisticalMethod | TargetMethods, int]] = []
     heads = next((m for m in model.modules() if isinstance(m, TargetHeads)), None)
     parts = [*heads.heads, model] if heads is not None else [model]
-    within: set[nn.Module] = set()
+    submodules: set[nn.Module] = set()
     for place, part in enumerate(parts):
         for module in part.modules():
-            if isinstance(module, StatisticalMethod | TargetMethods) and module not in within:
-                found.append((module, place if part is not model else 0))
-                within.update(module.modules())
-    return found
+            if isinstance(module, StatisticalMethod | TargetMethods) and module not in submodules:
+                methods.append((module, place if part is not model else 0))
+                submodules.update(module.modules())
+    return methods
 
 
 def place_advections(model: nn.Module, data: EnsembleDataModule) -> None:
@@ -110,16 +110,16 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
         # by position: the loader's order and position are unchanged
         batches = loader.batches.whole()
         parts = (batches.index[n : n + _DATES] for n in range(0, len(batches.index), _DATES))
-        found: Iterable[Batch] = (as_tensors(batches.batch(part)) for part in parts)
+        training_batches: Iterable[Batch] = (as_tensors(batches.batch(part)) for part in parts)
     elif world == 1 and isinstance(loader, Iterable):
-        found = loader
+        training_batches = loader
     else:
         raise ArgumentError(
             "data",
             f"each of {world} processes sees a part of them, but a statistical method needs all",
             "Train in one process, or with EnsembleDataModule",
         )
-    for batch in found:
+    for batch in training_batches:
         if "rows" in batch or "latitude" in batch:
             raise ArgumentError(
                 "kind",
@@ -131,6 +131,6 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
 
 def _send(method: StatisticalMethod | TargetMethods, trainer: pl.Trainer) -> None:
     """Broadcast the first process's buffers, whose shapes the other processes do not know."""
-    held = {name: value.cpu() for name, value in method.state_dict().items()}
-    received: dict[str, Tensor] = trainer.strategy.broadcast(held, src=0)
-    method.load_state_dict(received)
+    state = {name: value.cpu() for name, value in method.state_dict().items()}
+    first_state: dict[str, Tensor] = trainer.strategy.broadcast(state, src=0)
+    method.load_state_dict(first_state)

@@ -89,9 +89,9 @@ def _explain(word: str) -> NoReturn:
         "fit, validate, test and predict take the options of `ens10 fit --help`.",
     )
     parser.add_argument("--version", action="version", version=f"ens10 {__version__}")
-    listed = parser.add_subcommands(metavar="COMMAND", dest="command")
+    subcommands = parser.add_subcommands(metavar="COMMAND", dest="command")
     for name, command in COMMANDS.items():
-        listed.add_subcommand(name, command_parser(name), help=command.help)
+        subcommands.add_subcommand(name, command_parser(name), help=command.help)
     if word.startswith("-"):
         parser.parse_args([word])
     if not word:

@@ -136,10 +136,10 @@ def _apply(
     if edition is not None or post_processed:
         options["encoding"] = Encoding(edition, post_processed)
     options["names"] = names and read_names(names)
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as recorded_warnings:
         warnings.simplefilter("always", BeyondTrainingWarning)
         out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
-    for warning in caught:
+    for warning in recorded_warnings:
         if issubclass(warning.category, BeyondTrainingWarning):
             print(f"ens10: {warning.message}", file=sys.stderr)
         else:

@@ -57,8 +57,8 @@ def _download_options(parser: Parser) -> None:
 def _download(folder: Path, years: str | None, **options: Any) -> None:
     from ens10.download import download
 
-    chosen = _years("--years", years) if years else None
-    report = download(folder, years=chosen, **options, progress=True)
+    year_range = _years("--years", years) if years else None
+    report = download(folder, years=year_range, **options, progress=True)
     if not (options["dry_run"] or options["cds"]):
         print(f"{folder}: {len(report.fetched)} fetched, {len(report.kept)} there already")
 
@@ -161,9 +161,9 @@ def _verify_options(parser: Parser) -> None:
 def _verify(store: Path, **options: Any) -> int:
     from ens10.convert import verify
 
-    found = verify(store, **options, progress=True)
-    print_verification(store, found)
-    return int(not found.ok)
+    verification = verify(store, **options, progress=True)
+    print_verification(store, verification)
+    return int(not verification.ok)
 
 
 def _export_options(parser: Parser) -> None:

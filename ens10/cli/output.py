@@ -58,8 +58,8 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
     table = Table(*header, box=None, padding=(0, 1))
     fields = [row for row in rows if row.dates or row.level]
     for row in fields:
-        held = (row.minimum, row.mean, row.maximum)
-        numbers = ["" if math.isnan(value) else f"{value:.6g}" for value in held]
+        statistics = (row.minimum, row.mean, row.maximum)
+        numbers = ["" if math.isnan(value) else f"{value:.6g}" for value in statistics]
         steps = ",".join(map(str, row.steps[:4])) + ("..." if len(row.steps) > 4 else "")
         table.add_row(
             row.name, row.level, str(row.dates or "?"), steps, str(row.members or "?"),
@@ -81,12 +81,12 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
 def _notes(rows: "Sequence[Row]") -> dict[str, str]:
     """Each note with the rows that it is about: those of one file often share it."""
     notes = dict.fromkeys(part for row in rows for part in row.note.split("; ") if part)
-    told = {}
+    places = {}
     for note in notes:
-        about = [_place(row) for row in rows if note in row.note.split("; ")]
-        everything = len(about) == len(rows) > 1
-        told[note] = f"all {len(rows)} rows" if everything else listing(about)
-    return told
+        row_names = [_place(row) for row in rows if note in row.note.split("; ")]
+        all_rows = len(row_names) == len(rows) > 1
+        places[note] = f"all {len(rows)} rows" if all_rows else listing(row_names)
+    return places
 
 
 def _place(row: "Row") -> str:
@@ -117,21 +117,21 @@ def print_store(path: Path) -> None:
         return
     truth = open_store(path, "truth")
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
-    how = {field.attrs.get("regridded") for field in truth.data_vars.values()} - {None}
-    held = f"Truth: {', '.join(channel_names(truth))} at step {steps}, {truth.sizes['time']} dates"
-    print(held, *(f"interpolated: {one}" for one in how), sep="; ")
+    methods = {field.attrs.get("regridded") for field in truth.data_vars.values()} - {None}
+    line = f"Truth: {', '.join(channel_names(truth))} at step {steps}, {truth.sizes['time']} dates"
+    print(line, *(f"interpolated: {method}" for method in methods), sep="; ")
 
 
 def print_verification(path: Path, found: "Verification") -> None:
     """What `ens10 verify` found: a line for all, and one for each thing that is wrong."""
     console = _console()
-    wrong = [
+    faults = [
         *(f"{name}: {reason}" for name, reason in found.damaged),
         *(f"{name}: missing" for name in found.missing),
         *(f"{name}: should not be there" for name in found.extra),
         *(f"{name}: differs from the source at {place}" for name, place in found.differing),
     ]
-    for line in wrong:
+    for line in faults:
         _line(console, line, "red")
     for name in found.repaired:
         _line(console, f"{name}: made anew")
@@ -140,7 +140,7 @@ def print_verification(path: Path, found: "Verification") -> None:
     if found.ok:
         _line(console, f"{path}: whole ({size}{sample})", "green")
     else:
-        _line(console, f"{path}: {len(wrong)} wrong ({size}). Mend it with --repair", "red")
+        _line(console, f"{path}: {len(faults)} wrong ({size}). Mend it with --repair", "red")
 
 
 def print_environment() -> None:

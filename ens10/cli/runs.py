@@ -73,18 +73,18 @@ def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
     points, progress = options.pop("cross_check"), sys.stderr.isatty()
     agrees = True
     for path in paths:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as recorded_warnings:
             warnings.simplefilter("always", LeftOutWarning)
             options["reference"] = reference and same_part(reference, path)
-            scored = score_forecast(path, by=by, points=points, progress=progress, **options)
-        for warning in caught:
+            scores = score_forecast(path, by=by, points=points, progress=progress, **options)
+        for warning in recorded_warnings:
             print(f"ens10: {warning.message}", file=sys.stderr)
-        print(f"{path}: {scored.in_words()}")
+        print(f"{path}: {scores.in_words()}")
         if by:
-            print(scored.table())
-        if scored.checked:
-            print(f"{path}: {scored.checked}")
-            agrees &= scored.checked.agrees
+            print(scores.table())
+        if scores.checked:
+            print(f"{path}: {scores.checked}")
+            agrees &= scores.checked.agrees
     return int(not agrees)
 
 

@@ -144,8 +144,8 @@ def _create_fields(
 
 
 def _attributes(name: str, field: xr.DataArray) -> Mapping[str, Any]:
-    catalogued = VARIABLES[name].attributes if name in VARIABLES else {}
-    return {**catalogued, **field.attrs}
+    defaults = VARIABLES[name].attributes if name in VARIABLES else {}
+    return {**defaults, **field.attrs}
 
 
 def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], ...]:
@@ -156,17 +156,17 @@ def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], .
 def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
     group = root.create_group("statistics")
     channels = channel_names(dataset)
-    named = dataset.assign_coords(
+    template = dataset.assign_coords(
         channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
     )
-    write_coordinates(group, named, [*_MOMENTS, "valid_time", *station_coordinates(dataset)])
+    write_coordinates(group, template, [*_MOMENTS, "valid_time", *station_coordinates(dataset)])
     years, _ = blocks(dataset["valid_time"].to_numpy())
     array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
     array[...] = years
     sizes = dataset.sizes
     field = (len(channels), sizes["latitude"], sizes["longitude"])
     for suffix, members in suffixes(sizes["number"], ensembles):
-        whose = f" of the first {members} members" if suffix else ""
+        of_members = f" of the first {members} members" if suffix else ""
         for kind in ("mean", "std"):
             create_array(
                 group,
@@ -174,7 +174,7 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
                 (sizes["time"], sizes["step"], *field),
                 _MOMENTS,
                 chunks=(1, 1, *field),
-                attributes={"long_name": f"ensemble {kind}{whose}, each channel in its units"},
+                attributes={"long_name": f"ensemble {kind}{of_members}, each channel in its units"},
             )
             for part in SUMS:
                 create_array(
@@ -215,9 +215,9 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
     codecs = parse_json((path / kind / str(name) / "zarr.json").read_text())["codecs"]
     if len(codecs) == 1:
         return None
-    about = codecs[1]["configuration"]
-    shuffle = _SHUFFLES[about["shuffle"]]
-    return Packing(about["cname"], about["clevel"], shuffle, about["typesize"])
+    settings = codecs[1]["configuration"]
+    shuffle = _SHUFFLES[settings["shuffle"]]
+    return Packing(settings["cname"], settings["clevel"], shuffle, settings["typesize"])
 
 
 @dataclass(frozen=True)

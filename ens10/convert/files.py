@@ -89,12 +89,12 @@ class Writer:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._units: dict[str, _Written] = {}
+        self._units: dict[str, _UnitFiles] = {}
 
     @contextmanager
     def unit(self, name: str) -> Iterator[None]:
         """Collect the files of a unit; it stays incomplete if an error is raised."""
-        self._units[name] = _Written()
+        self._units[name] = _UnitFiles()
         try:
             yield
         except BaseException:
@@ -138,7 +138,7 @@ class Writer:
 
 
 @dataclass
-class _Written:
+class _UnitFiles:
     """Files that a unit has written, and those it still has to write."""
 
     rows: list[Future[Row]] = field(default_factory=list)
@@ -178,27 +178,27 @@ def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> Non
 
 
 def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
-    temporary = [scratch / secrets.token_hex(8) for _ in files]
+    temporary_names = [scratch / secrets.token_hex(8) for _ in files]
     path = ""
     try:
         with ExitStack() as stack:
-            opened = []
-            for name, one in zip(temporary, files, strict=True):
-                path, content = one
+            descriptors = []
+            for name, entry in zip(temporary_names, files, strict=True):
+                path, content = entry
                 file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 stack.callback(os.close, file)
                 _write_all(file, content)
-                opened.append(file)
+                descriptors.append(file)
             # File systems that order their journal keep this order of data and names through a
             # loss of power, so that the folders need no sync of their own.
-            if len(opened) == 1:
-                os.fsync(opened[0])
+            if len(descriptors) == 1:
+                os.fsync(descriptors[0])
             else:
-                list(_writers().map(os.fsync, opened))
-        for name, (path, _) in zip(temporary, files, strict=True):
+                list(_writers().map(os.fsync, descriptors))
+        for name, (path, _) in zip(temporary_names, files, strict=True):
             _rename(name, root, path)
     except OSError as error:
-        for name in temporary:
+        for name in temporary_names:
             with suppress(OSError):
                 name.unlink()
         if error.errno in _FULL:
@@ -207,9 +207,9 @@ def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> No
 
 
 def _write_all(file: int, content: Octets) -> None:
-    done = 0
-    while done < content.size:
-        done += os.write(file, content[done:].data)
+    offset = 0
+    while offset < content.size:
+        offset += os.write(file, content[offset:].data)
 
 
 def _rename(temporary: Path, root: Path, path: str) -> None:

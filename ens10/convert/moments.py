@@ -52,10 +52,10 @@ class Chunk:
 
     def __init__(self, data: bytearray, fields: int, rows: int, columns: int) -> None:
         self.points = rows * columns
-        whole = np.frombuffer(data, np.uint8)
-        self.records = parse(memoryview(data), fields, rows, columns, whole.size)
-        even = whole.size // 8 * 8
-        self._codes, self._floats = whole[:even].view("<u2"), whole[:even].view("<f4")
+        raw_bytes = np.frombuffer(data, np.uint8)
+        self.records = parse(memoryview(data), fields, rows, columns, raw_bytes.size)
+        size = raw_bytes.size // 8 * 8
+        self._codes, self._floats = raw_bytes[:size].view("<u2"), raw_bytes[:size].view("<f4")
         numbers = [self.records[name].astype(np.float64) for name in _NUMBERS]
         self._numbers = np.stack(numbers, axis=1)
         self._begins = self.records["offset"].astype(np.int64)
@@ -101,8 +101,8 @@ class Chunk:
             spread: shape (points,).
             members: number of first fields to use.
         """
-        packed = (self._kinds, self._begins, self._gaps, self._numbers)
-        _moments(self._codes, self._floats, *packed, members, self.points, mean, spread)
+        field_records = (self._kinds, self._begins, self._gaps, self._numbers)
+        _moments(self._codes, self._floats, *field_records, members, self.points, mean, spread)
 
 
 _NUMBERS = ("scale", "reference", "decimal")
@@ -169,8 +169,8 @@ def _add(values, total):  # type: ignore[no-untyped-def]
 @numba.njit(**OPTIONS)
 def _add_square(values, mean, square):  # type: ignore[no-untyped-def]
     for i in range(values.size):
-        apart = np.float64(values[i]) - mean[i]
-        square[i] += apart * apart
+        deviation = np.float64(values[i]) - mean[i]
+        square[i] += deviation * deviation
 
 
 @numba.njit(**OPTIONS)

@@ -35,8 +35,8 @@ def find_source(store: Path, about: dict[str, Any] | None, given: Path | str | N
         return path
     if about is None or "name" not in about:
         return None
-    around = [store.absolute().parent, *store.absolute().parents[1:3], Path.cwd()]
-    for folder in around:
+    folders = [store.absolute().parent, *store.absolute().parents[1:3], Path.cwd()]
+    for folder in folders:
         path = folder / str(about["name"])
         if path.exists() and ("files" not in about or _names_and_sizes(path) == about["files"]):
             return path
@@ -65,9 +65,9 @@ def source_identity(source: Source | None) -> Plan | None:
         return {"url": str(source)}
     path = Path(source)
     if is_zarr(path):
-        found = files_below(path)
-        size = sum(f.stat().st_size for f in found)
-        return {"name": _name(path), "zarr": [len(found), size]}
+        files = files_below(path)
+        size = sum(f.stat().st_size for f in files)
+        return {"name": _name(path), "zarr": [len(files), size]}
     return {
         "name": _name(path),
         "files": [[f.name, f.stat().st_size] for f in files_in(path)],
@@ -81,10 +81,10 @@ def _name(path: Path) -> str:
 
 def size_of(source: Source) -> int:
     """Return the bytes of a source, 0 if it does not consist of local files."""
-    about = source_identity(source) if not isinstance(source, xr.Dataset) else {}
-    if not about or "files" not in about:
-        return about["zarr"][1] if about and "zarr" in about else 0
-    return sum(size for _, size in about["files"])
+    identity = source_identity(source) if not isinstance(source, xr.Dataset) else {}
+    if not identity or "files" not in identity:
+        return identity["zarr"][1] if identity and "zarr" in identity else 0
+    return sum(size for _, size in identity["files"])
 
 
 def plain(value: Any) -> Any:
@@ -104,20 +104,22 @@ def _jsonable(value: Any) -> Any:
 
 def differences(old: Plan, new: Plan) -> list[str]:
     """List the differences of two plans in words; empty if they describe the same store."""
-    found = []
+    changes = []
     for key in sorted({*old, *new}):
-        before, now = old.get(key), new.get(key)
-        if before == now or key in _NO_CHOICE:
+        previous, current = old.get(key), new.get(key)
+        if previous == current or key in _NO_CHOICE:
             continue
-        if key in ("source", "truth") and isinstance(before, dict) and isinstance(now, dict):
-            found += _sources(key, before, now)
-        elif key in ("source", "truth", "climate") and (before is None or now is None):
-            found.append(f"made {_describe_option(key, before)}, now {_describe_option(key, now)}")
-        elif isinstance(before, dict) and isinstance(now, dict):
-            found += differences(before, now)
+        if key in ("source", "truth") and isinstance(previous, dict) and isinstance(current, dict):
+            changes += _sources(key, previous, current)
+        elif key in ("source", "truth", "climate") and (previous is None or current is None):
+            changes.append(
+                f"made {_describe_option(key, previous)}, now {_describe_option(key, current)}"
+            )
+        elif isinstance(previous, dict) and isinstance(current, dict):
+            changes += differences(previous, current)
         else:
-            found.append(f"{key}: {_format_value(before)}, now {_format_value(now)}")
-    return found
+            changes.append(f"{key}: {_format_value(previous)}, now {_format_value(current)}")
+    return changes
 
 
 def _describe_option(key: str, value: Any) -> str:
@@ -131,17 +133,21 @@ def _describe_option(key: str, value: Any) -> str:
 
 
 def _sources(key: str, old: Plan, new: Plan) -> list[str]:
-    before = {k: v for k, v in old.items() if k != "name"}
-    now = {k: v for k, v in new.items() if k != "name"}
-    if before == now:
+    previous = {k: v for k, v in old.items() if k != "name"}
+    current = {k: v for k, v in new.items() if k != "name"}
+    if previous == current:
         return []
-    if "files" not in before or "files" not in now:
+    if "files" not in previous or "files" not in current:
         return [f"{key}: other data"]
-    had, has = dict(before["files"]), dict(now["files"])
-    found = [f"{n} of {has[n]} bytes, not {had[n]}" for n in had if n in has and had[n] != has[n]]
-    found += [f"{n} is missing" for n in had if n not in has]
-    found += [f"{n} is new" for n in has if n not in had]
-    return [f"{key}: {listing(found)}"]
+    old_sizes, new_sizes = dict(previous["files"]), dict(current["files"])
+    changes = [
+        f"{n} of {new_sizes[n]} bytes, not {old_sizes[n]}"
+        for n in old_sizes
+        if n in new_sizes and old_sizes[n] != new_sizes[n]
+    ]
+    changes += [f"{n} is missing" for n in old_sizes if n not in new_sizes]
+    changes += [f"{n} is new" for n in new_sizes if n not in old_sizes]
+    return [f"{key}: {listing(changes)}"]
 
 
 def _format_value(value: Any) -> str:

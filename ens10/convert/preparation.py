@@ -112,11 +112,11 @@ def prepare(
     """
     store, names = Path(store), names or Names()
     inputs = Inputs(src, truth, names, truth_names, regrid)
-    of_truth = inputs.names_of_truth()  # refused before anything is read
+    truth_mapping = inputs.names_of_truth()  # refused before anything is read
     if regrid is not None:
         if regrid not in get_args(Regrid):
             raise UnknownNameError("regrid", regrid, get_args(Regrid))
-        if of_truth is None:
+        if truth_mapping is None:
             raise ArgumentError("regrid", "there is no truth", "Pass it with --truth")
     selection = Selection.of(variables, levels, steps, members, dates)
     options = {
@@ -227,28 +227,28 @@ class Engine:
     ) -> None:
         """Execute all remaining work, and give the store its final name."""
         path = self.folder.store
-        begun = self._has_partial_store()
-        if begun and (path / NAME).exists():
+        resume = self._has_partial_store()
+        if resume and (path / NAME).exists():
             publish(self.folder, self.store)
             return
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        forecasts, paired = paired_with(inputs, selection, missing, self.workers, self.progress)
+        forecasts, truth = paired_with(inputs, selection, missing, self.workers, self.progress)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         if climate is not None:
             from ens10.quantiles import check_climate
 
             check_climate(forecasts.template, climate)
-        self._structure(begun, forecasts.template, paired, ensembles)
+        self._structure(resume, forecasts.template, truth, ensembles)
         options = self.plan["options"]
         form = form_of(
             path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
         )
         with self._disk_full_error():
-            kept_apart = not isinstance(inputs.truth, xr.Dataset | None)
-            where = str(inputs.truth) if kept_apart else "truth"
-            self._work("prepare", planned_units(forecasts, form, paired, where))
+            is_separate = not isinstance(inputs.truth, xr.Dataset | None)
+            label = str(inputs.truth) if is_separate else "truth"
+            self._work("prepare", planned_units(forecasts, form, truth, label))
             self._work("sums", planned_sums(path, forecasts.template, form))
             if climate is not None:
                 self._climate(climate)
@@ -283,11 +283,15 @@ class Engine:
         return False
 
     def _structure(
-        self, begun: bool, forecasts: xr.Dataset, truth: xr.Dataset | None, ensembles: Sequence[int]
+        self,
+        resume: bool,
+        forecasts: xr.Dataset,
+        truth: xr.Dataset | None,
+        ensembles: Sequence[int],
     ) -> None:
         """Create the empty store and record its plan, or check the recorded plan."""
         folder, axes = self.folder, axes_of(forecasts, truth)
-        if begun:
+        if resume:
             changes = differences(self.plan["axes"], axes)
             if not changes:
                 return
@@ -306,34 +310,36 @@ class Engine:
         content = np.frombuffer(encode_json(self.plan), np.uint8)
         place(folder.scratch, folder.path, [(folder.plan.name, content)])
 
-    def _work(self, what: str, units: Sequence[Planned]) -> None:
+    def _work(self, label: str, units: Sequence[Planned]) -> None:
         """Execute the units that are not complete."""
-        done = self.folder.done()
-        self._left = {unit.name: unit.size for unit in units if unit.name not in done}
+        complete_names = self.folder.done()
+        self._left = {unit.name: unit.size for unit in units if unit.name not in complete_names}
         if not self._left:
             return
-        there = len(units) - len(self._left)
-        if there:
-            self._say(f"resuming: {there} of {len(units)} units are there")
+        complete_count = len(units) - len(self._left)
+        if complete_count:
+            self._say(f"resuming: {complete_count} of {len(units)} units are there")
         self._check_space(sum(self._left.values()))
         total = sum(unit.size for unit in units)
-        begun = total - sum(self._left.values())
-        jobs = group_units((unit.size, unit.make()) for unit in units if unit.name not in done)
-        with bar(what, total, self.progress, done=begun, in_bytes=True) as advance:
+        complete_size = total - sum(self._left.values())
+        jobs = group_units(
+            (unit.size, unit.make()) for unit in units if unit.name not in complete_names
+        )
+        with bar(label, total, self.progress, done=complete_size, in_bytes=True) as advance:
 
-            def finished(name: str) -> None:
+            def advance_unit(name: str) -> None:
                 advance(self._left.pop(name, 0))
 
-            work_on(self.folder, jobs, self.workers, self.scheduler, finished)
+            work_on(self.folder, jobs, self.workers, self.scheduler, advance_unit)
 
-    def _check_space(self, needed: int) -> None:
+    def _check_space(self, size: int) -> None:
         free = shutil.disk_usage(self.folder.path).free
-        if self.progress and needed > 10_000_000:
-            self._say(f"{_gigabytes(needed)} to write, {_gigabytes(free)} free")
-        if needed > free:
+        if self.progress and size > 10_000_000:
+            self._say(f"{_gigabytes(size)} to write, {_gigabytes(free)} free")
+        if size > free:
             raise FileError(
                 self.store,
-                f"it needs {_gigabytes(needed)}, and {_gigabytes(free)} are free",
+                f"it needs {_gigabytes(size)}, and {_gigabytes(free)} are free",
                 "Make room, or choose another disk",
             )
 
@@ -348,8 +354,8 @@ class Engine:
         try:
             yield
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            if not (full or isinstance(error, DiskFullError)):
+            disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            if not (disk_full or isinstance(error, DiskFullError)):
                 raise
             path = error.path if isinstance(error, FileError) else error.filename or self.store
             raise FileError(
@@ -368,8 +374,8 @@ class Engine:
 
     def _is_ours(self) -> bool:
         """Return True if the folder holds nothing but files of `prepare`."""
-        ours = {".tmp", "units", "store", self.folder.plan.name}
-        return {inside.name for inside in self.folder.path.iterdir()} <= ours
+        expected_names = {".tmp", "units", "store", self.folder.plan.name}
+        return {entry.name for entry in self.folder.path.iterdir()} <= expected_names
 
     def _say(self, words: str) -> None:
         if self.progress:
@@ -407,11 +413,11 @@ def complete(folder: Folder, plan: Plan) -> None:
 
 def publish(folder: Folder, store: Path) -> None:
     """Rename a complete store to its final name, and replace an older one."""
-    replaced = store.with_name(store.name + ".replaced")
+    old_store = store.with_name(store.name + ".replaced")
     if store.exists() and any(store.iterdir()):
-        store.rename(replaced)
+        store.rename(old_store)
     folder.store.rename(store)
-    shutil.rmtree(replaced, ignore_errors=True)
+    shutil.rmtree(old_store, ignore_errors=True)
     shutil.rmtree(folder.path, ignore_errors=True)
 
 
@@ -430,20 +436,20 @@ def sweep(store: Path) -> None:
 
 def clear(path: Path) -> None:
     """Empty a folder, which stays and stays locked."""
-    for inside in path.iterdir():
-        if inside.is_dir() and not inside.is_symlink():
-            shutil.rmtree(inside)
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
         else:
-            inside.unlink()
+            entry.unlink()
 
 
 def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     """Write the manifest from the entries of all units and all other files of the store."""
     units = sorted(folder.done())
     lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
-    known = {row[0] for unit in units for row in folder.rows(unit)}
-    arrays = {path.rpartition("/c/")[0] for path in known}
-    rest = [path for path in files_of(folder.store, arrays) if path not in known]
-    content = assemble_manifest(folder.store, plan, lines, [], rest)
+    unit_paths = {row[0] for unit in units for row in folder.rows(unit)}
+    arrays = {path.rpartition("/c/")[0] for path in unit_paths}
+    other_paths = [path for path in files_of(folder.store, arrays) if path not in unit_paths]
+    content = assemble_manifest(folder.store, plan, lines, [], other_paths)
     place(folder.scratch, folder.store, [(COPY, content)])
     place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete

@@ -165,16 +165,16 @@ def open_forecasts(
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
         fields = open_gribs(gribs, selection, missing, workers, progress)
-        whole = _with_all_dims(tidy(fields.dataset(), names, src))
-        if matches(fields, whole):
-            return GribForecasts(fields, whole, numbers, list(range(whole.sizes["time"])))
+        template = _with_all_dims(tidy(fields.dataset(), names, src))
+        if matches(fields, template):
+            return GribForecasts(fields, template, numbers, list(range(template.sizes["time"])))
     return _of_dataset(open_source(src, names, missing), str(src), selection)
 
 
 def grib_files(src: Path | str) -> list[Path]:
     """The files of a source, if all of them are GRIB."""
-    found = [] if is_url(src) or is_zarr(Path(src)) else files_in(Path(src))
-    return found if all(is_grib(file) for file in found) else []
+    files = [] if is_url(src) or is_zarr(Path(src)) else files_in(Path(src))
+    return files if all(is_grib(file) for file in files) else []
 
 
 def _of_dataset(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
@@ -214,14 +214,14 @@ def _check_filled(dataset: xr.Dataset) -> None:
 
 
 def _check_whole(dataset: xr.Dataset, label: str) -> None:
-    lacking = [
+    missing = [
         f"{dim} of {name}"
         for name, field in dataset.data_vars.items()
         for dim in dataset.dims
         if dim not in field.dims and dim != "level"
     ]
-    if lacking:
-        raise MissingDataError(label, lacking, "Leave these variables out with --variables")
+    if missing:
+        raise MissingDataError(label, missing, "Leave these variables out with --variables")
 
 
 @dataclass(frozen=True)
@@ -252,22 +252,22 @@ class Inputs:
             if self.truth is None and not self.names.truth:
                 return None
             return replace(self.names, variables=self.names.truth, truth={})
-        own = self.truth_names
-        found = replace(own, variables={**own.truth, **own.variables}, truth={})
-        if self.truth is None and not found.variables:
+        names = self.truth_names
+        mapping = replace(names, variables={**names.truth, **names.variables}, truth={})
+        if self.truth is None and not mapping.variables:
             raise ArgumentError(
                 "truth_names",
                 "no truth is given, and it names no variable of the forecasts' file as truth",
                 "Pass the truth with --truth, or name it under `variables` in --truth-names FILE",
             )
-        return found
+        return mapping
 
     def names_of_forecasts(self) -> Names:
         """Return the mapping to open the forecasts with, without the names of truth."""
         if self.truth is not None:  # whose names do not concern the forecasts
             return replace(self.names, truth={})
-        own = self.names_of_truth()
-        return replace(self.names, truth=own.variables) if own else self.names
+        truth_mapping = self.names_of_truth()
+        return replace(self.names, truth=truth_mapping.variables) if truth_mapping else self.names
 
 
 def _open_truth(inputs: Inputs, names: Names, missing: Missing) -> xr.Dataset:
@@ -288,12 +288,12 @@ def paired_with(
     """Open forecasts and, if there is any, the truth of their valid dates."""
     names = inputs.names_of_forecasts()
     forecasts = open_forecasts(inputs.src, names, selection, missing, workers, progress)
-    of_truth = inputs.names_of_truth()
-    if of_truth is None:
+    truth_mapping = inputs.names_of_truth()
+    if truth_mapping is None:
         return forecasts, None
-    truth = _open_truth(inputs, of_truth, missing)
-    paired = _in_memory(pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid))
-    return forecasts.at(paired["time"]), paired
+    truth = _open_truth(inputs, truth_mapping, missing)
+    paired_truth = _in_memory(pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid))
+    return forecasts.at(paired_truth["time"]), paired_truth
 
 
 Members = tuple[Message | None, ...]
@@ -314,17 +314,17 @@ class PackedFields:
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Open each file once."""
-        with ExitStack() as files:
-            opened: dict[Path, BinaryIO] = {}
+        with ExitStack() as stack:
+            files: dict[Path, BinaryIO] = {}
 
-            def one(message: Message | None) -> Field:
+            def read_field(message: Message | None) -> Field:
                 if message is None:
                     return None
-                if message.path not in opened:
-                    opened[message.path] = files.enter_context(message.path.open("rb"))
-                return pack(message, opened[message.path])
+                if message.path not in files:
+                    files[message.path] = stack.enter_context(message.path.open("rb"))
+                return pack(message, files[message.path])
 
-            yield lambda part: [one(message) for message in self.messages[part]]
+            yield lambda part: [read_field(message) for message in self.messages[part]]
 
     def origin(self, part: int) -> str:
         """Return FILE:BYTE+LENGTH of each member, with the file's number; a dash for none."""
@@ -361,23 +361,23 @@ class GribForecasts:
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
         """Return the fields of one date and step, for a worker to read."""
         messages = tuple(self._messages(place, part) for part in parts)
-        used = {m.path for members in messages for m in members if m is not None}
-        return PackedFields(messages, {path: self._numbers[path] for path in used})
+        paths = {m.path for members in messages for m in members if m is not None}
+        return PackedFields(messages, {path: self._numbers[path] for path in paths})
 
     def _messages(self, place: tuple[int, int], part: Part) -> Members:
         i, j = self._times[place[0]], place[1]
         if part.level is None:
             return tuple(self._fields.messages(part.variable, i, j))
         level = float(self.template["level"].to_numpy()[part.level])
-        own = self._fields.levels[part.variable]
-        if level not in own:
+        levels = self._fields.levels[part.variable]
+        if level not in levels:
             return (None,) * len(self._fields.numbers)
-        return tuple(self._fields.messages(part.variable, i, j, own.index(level)))
+        return tuple(self._fields.messages(part.variable, i, j, levels.index(level)))
 
     def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
         """Return the maximum number of bytes of all fields of one date and step."""
-        each = [_bytes(m) for part in parts for m in self._messages(place, part) if m is not None]
-        return sum(each) * self.template.sizes["latitude"] * self.template.sizes["longitude"]
+        sizes = [_bytes(m) for part in parts for m in self._messages(place, part) if m is not None]
+        return sum(sizes) * self.template.sizes["latitude"] * self.template.sizes["longitude"]
 
     def at(self, times: Any) -> "GribForecasts":
         """Return the forecasts of some start dates."""
@@ -403,13 +403,13 @@ def open_gribs(
         MissingDataError: fields are missing.
         UnknownNameError: something is selected that is not there.
     """
-    shown = progress and len(files) > 1
+    show_bar = progress and len(files) > 1
     with ExitStack() as stack:
-        found: Iterable[MessageList] = map(scan, files)
+        scans: Iterable[MessageList] = map(scan, files)
         if workers > 1 and len(files) > 1:
-            found = stack.enter_context(processes(workers)).map(scan, files)
+            scans = stack.enter_context(processes(workers)).map(scan, files)
         try:
-            lists = list(track(found, "index", len(files), shown))
+            lists = list(track(scans, "index", len(files), show_bar))
         except BrokenProcessPool as error:
             raise dead_worker_error(files[0].parent) from error
     return GribFields(lists, missing, selection)
@@ -419,8 +419,8 @@ def matches(fields: GribFields, dataset: xr.Dataset) -> bool:
     """Return True if a dataset has the fields' own names and coordinates, in their order."""
     if not set(map(str, dataset.data_vars)) <= set(fields.levels):
         return False  # recognised under another name, and converted perhaps
-    own = fields.coordinates()
-    values = {name: value[1] if isinstance(value, tuple) else value for name, value in own.items()}
+    axes = fields.coordinates()
+    values = {name: value[1] if isinstance(value, tuple) else value for name, value in axes.items()}
     return all(
         np.array_equal(dataset[name].to_numpy(), expected) for name, expected in values.items()
     )

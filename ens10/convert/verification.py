@@ -125,29 +125,29 @@ def verify(
         store_kinds(store)  # says what is wrong
         raise FileError(store, "not a local store", "Verify the store where it lies")
     manifest = read_manifest(store)
-    found = _check_files(store, manifest, workers or _THREADS, progress)
-    if repair and not found.ok:
-        mended = mend_records(store)
-        wrong = _wrong(found) - set(mended)
+    result = _check_files(store, manifest, workers or _THREADS, progress)
+    if repair and not result.ok:
+        repaired_paths = mend_records(store)
+        wrong = _wrong_paths(result) - set(repaired_paths)
         if wrong:
-            mended += repair_units(store, manifest, wrong, source, truth, workers, progress)
-        found = _check_files(store, manifest, workers or _THREADS, progress)
-        found.repaired = sorted(mended)
+            repaired_paths += repair_units(store, manifest, wrong, source, truth, workers, progress)
+        result = _check_files(store, manifest, workers or _THREADS, progress)
+        result.repaired = sorted(repaired_paths)
     path = find_source(store, manifest.plan["source"], source)
     if path is not None and sample:
-        _check_sample(store, found, samples(manifest, path, sample, Random(seed)), progress)
-    return found
+        _check_sample(store, result, samples(manifest, path, sample, Random(seed)), progress)
+    return result
 
 
-def _wrong(found: Verification) -> set[str]:
-    return {path for path, _ in found.damaged} | set(found.missing)
+def _wrong_paths(result: Verification) -> set[str]:
+    return {path for path, _ in result.damaged} | set(result.missing)
 
 
 def _check_files(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
     """Check every file of the manifest against size and checksum, and list extra files."""
     rows = [row for _, row in manifest.rows()]
-    known = {row[0] for row in rows}
-    found = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in known])
+    paths = {row[0] for row in rows}
+    result = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in paths])
     parts = [rows[n : n + _FILES] for n in range(0, len(rows), _FILES)]
     total = sum(row[1] for row in rows)
     with (
@@ -156,20 +156,20 @@ def _check_files(store: Path, manifest: Manifest, threads: int, progress: bool) 
     ):
         for future in as_completed([pool.submit(_check, store, part) for part in parts]):
             for path, size, reason in future.result():
-                found.bytes += size
+                result.bytes += size
                 advance(size)
                 if reason == _MISSING:
-                    found.missing.append(path)
+                    result.missing.append(path)
                 elif reason:
-                    found.damaged.append((path, reason))
-    found.damaged += [(name, "it does not match its checksum") for name in damaged_records(store)]
-    found.damaged.sort()
-    found.missing.sort()
-    return found
+                    result.damaged.append((path, reason))
+    result.damaged += [(name, "it does not match its checksum") for name in damaged_records(store)]
+    result.damaged.sort()
+    result.missing.sort()
+    return result
 
 
 _MISSING = "missing"
-_kept = threading.local()
+_thread_memory = threading.local()
 
 
 def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
@@ -178,25 +178,25 @@ def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
 
 
 def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
-    buffer: npt.NDArray[np.uint8] | None = getattr(_kept, "buffer", None)
+    buffer: npt.NDArray[np.uint8] | None = getattr(_thread_memory, "buffer", None)
     if buffer is None:
-        buffer = _kept.buffer = np.empty(_PIECE, np.uint8)
-    found, done = 0, 0
+        buffer = _thread_memory.buffer = np.empty(_PIECE, np.uint8)
+    checksum, bytes_read = 0, 0
     try:
         check_regular(path)
         with path.open("rb", buffering=0) as file:
-            while done <= size and (count := file.readinto(buffer.data)):
-                found = crc32c(buffer[:count].data, found)
-                done += count
+            while bytes_read <= size and (count := file.readinto(buffer.data)):
+                checksum = crc32c(buffer[:count].data, checksum)
+                bytes_read += count
     except FileNotFoundError:
         return 0, _MISSING
     except FileError:
         return 0, "it is not a regular file"
     except OSError as error:
-        return done, f"it cannot be read ({error.strerror})"
-    if done != size:
-        return done, f"{path.stat().st_size} bytes instead of {size}"
-    return done, "" if found == crc else "it does not match its checksum"
+        return bytes_read, f"it cannot be read ({error.strerror})"
+    if bytes_read != size:
+        return bytes_read, f"{path.stat().st_size} bytes instead of {size}"
+    return bytes_read, "" if checksum == crc else "it does not match its checksum"
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
     """Choose random fields among those whose messages the manifest lists."""
     rows = [row for _, row in manifest.rows() if len(row) > _ORIGIN and row[_ORIGIN]]
     names = [name for name, _ in manifest.plan["source"].get("files", [])]
-    chosen = []
+    random_samples = []
     for row in (random.choice(rows) for _ in range(count if rows else 0)):
         present = [(n, o) for n, o in enumerate(row[_ORIGIN].split()) if o != "-"]
         if not present:
@@ -242,8 +242,8 @@ def samples(manifest: Manifest, source: Path, count: int, random: Random) -> lis
         array, _, place = row[0].rpartition("/c/")
         outer = tuple(int(n) for n in place.split("/")[:-3])
         file = source / names[int(number)] if source.is_dir() else source
-        chosen.append(Sample(row[0], array, outer, member, file, int(offset), int(length)))
-    return sorted(set(chosen), key=lambda one: (str(one.file), one.offset, one.path))
+        random_samples.append(Sample(row[0], array, outer, member, file, int(offset), int(length)))
+    return sorted(set(random_samples), key=lambda s: (str(s.file), s.offset, s.path))
 
 
 def decode_by_eccodes(sample: Sample) -> npt.NDArray[np.float32]:
@@ -265,35 +265,35 @@ def _message(sample: Sample) -> Message:
     if content[:4] != b"GRIB" or content[-4:] != b"7777":
         reason = "no message begins here; the file has changed since the store was made"
         raise DamagedFileError(sample.file, sample.offset, reason)
-    with tempfile.NamedTemporaryFile() as alone:
-        alone.write(content)
-        alone.flush()
-        (found,) = scan(Path(alone.name))
+    with tempfile.NamedTemporaryFile() as message_file:
+        message_file.write(content)
+        message_file.flush()
+        (message,) = scan(Path(message_file.name))
     return Message(
         path=sample.file,
         offset=sample.offset,
         length=sample.length,
-        time=found.time,
-        number=found.number,
-        meaning=found.meaning,
+        time=message.time,
+        number=message.number,
+        meaning=message.meaning,
     )
 
 
 def _check_sample(
-    store: Path, found: Verification, chosen: Sequence[Sample], progress: bool
+    store: Path, result: Verification, samples: Sequence[Sample], progress: bool
 ) -> None:
     """Compare fields of the store with their messages as ecCodes decodes them."""
-    wrong = _wrong(found)
-    for one in track(chosen, "decode", len(chosen), progress):
-        if one.path in wrong or f"{one.array}/zarr.json" in wrong:
+    wrong = _wrong_paths(result)
+    for sample in track(samples, "decode", len(samples), progress):
+        if sample.path in wrong or f"{sample.array}/zarr.json" in wrong:
             continue
-        want = decode_by_eccodes(one)
-        reader = open_reader(store, one.array)
-        got = np.empty((1, *want.shape), np.float32)
-        reader.read_into(one.place, got, [one.member])
-        found.sampled += 1
-        if not np.array_equal(got[0].view(np.uint32), want.view(np.uint32)):
-            found.differing.append((one.path, one.where))
+        expected = decode_by_eccodes(sample)
+        reader = open_reader(store, sample.array)
+        actual = np.empty((1, *expected.shape), np.float32)
+        reader.read_into(sample.place, actual, [sample.member])
+        result.sampled += 1
+        if not np.array_equal(actual[0].view(np.uint32), expected.view(np.uint32)):
+            result.differing.append((sample.path, sample.where))
 
 
 _ORIGIN = 6  # of a row of the manifest
@@ -332,9 +332,11 @@ def repair_units(
     """
     units = {unit for unit, row in manifest.rows() if row[0] in wrong}
     with _workshop(store) as folder:
-        forecasts, paired = _sources(store, manifest.plan, source, truth)
+        forecasts, paired_truth = _sources(store, manifest.plan, source, truth)
         options = manifest.plan["options"]
-        create(folder.store, forecasts.template, paired, options["codec"], options["ensembles"])
+        create(
+            folder.store, forecasts.template, paired_truth, options["codec"], options["ensembles"]
+        )
         _copy_climate(store, folder, manifest, wrong)
         length = (store / NAME).stat().st_size
         describe(folder.store, length, copied=_COPY_METADATA in manifest.paths())
@@ -347,48 +349,50 @@ def repair_units(
             options["any_values"],
             options.get("places", False),
         )
-        where = "truth" if truth is None else str(truth)
-        makers = [t for t in planned_units(forecasts, form, paired, where) if t.name in units]
+        label = "truth" if truth is None else str(truth)
+        makers = [u for u in planned_units(forecasts, form, paired_truth, label) if u.name in units]
         _work(folder, makers, workers or 1, progress)
-        mended = _take_over(store, folder, manifest, wrong)
+        repaired_paths = _take_over(store, folder, manifest, wrong)
         # Sums are made of the means and deviations in the store, which are whole by now.
-        sums = [t for t in planned_sums(store, forecasts.template, form) if t.name in units]
+        sums = [u for u in planned_sums(store, forecasts.template, form) if u.name in units]
         _work(folder, sums, workers or 1, progress)
-        mended += _take_over(store, folder, manifest, wrong - set(mended))
-    mended += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
-    left = sorted(wrong - set(mended))
-    if left:
+        repaired_paths += _take_over(store, folder, manifest, wrong - set(repaired_paths))
+    repaired_paths += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
+    remaining_paths = sorted(wrong - set(repaired_paths))
+    if remaining_paths:
         remedy = "Prepare the store anew with --force"
-        raise FileError(store, f"not to be repaired from the source: {listing(left)}", remedy)
-    return sorted(mended)
+        raise FileError(
+            store, f"not to be repaired from the source: {listing(remaining_paths)}", remedy
+        )
+    return sorted(repaired_paths)
 
 
 def _climate(
     store: Path, options: dict[str, Any] | None, wrong: set[str], progress: bool
 ) -> list[str]:
     """Recompute chunks of the model climate from the members, which are complete by now."""
-    lost = sorted(path for path in wrong if path.startswith(_CLIMATE))
-    if not lost or options is None:
+    climate_paths = sorted(path for path in wrong if path.startswith(_CLIMATE))
+    if not climate_paths or options is None:
         return []
     from ens10.quantiles import ClimateOptions, write_climate
 
-    if all("/c/" in path and path.count("/") > _COORDINATE for path in lost):
-        for path in lost:
+    if all("/c/" in path and path.count("/") > _COORDINATE for path in climate_paths):
+        for path in climate_paths:
             inside(store, path, store / NAME).unlink(missing_ok=True)
     else:  # what shapes the climate is lost
         shutil.rmtree(store / _CLIMATE, ignore_errors=True)
-    given: dict[str, Any] = {
-        key: tuple(v) if isinstance(v, list) else v for key, v in options.items()
+    arguments: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
     }
-    write_climate(store, ClimateOptions(**given), progress=progress)
-    return lost
+    write_climate(store, ClimateOptions(**arguments), progress=progress)
+    return climate_paths
 
 
 def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> None:
     """Copy the metadata of the climate, which the consolidated metadata repeat."""
     for _, (path, *_) in manifest.rows():
-        whole = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
-        if whole and (store / path).exists():
+        is_intact = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
+        if is_intact and (store / path).exists():
             (folder.store / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(store / path, folder.store / path)
 
@@ -420,14 +424,20 @@ def _sources(
     src = find_source(store, plan["source"], source)
     if src is None:
         raise MissingDataError(store, ["the source of the forecasts"], "Pass it with --source")
-    names, own = Names(**options["names"]), options.get("truth_names")
+    names, truth_names = Names(**options["names"]), options.get("truth_names")
     selection = Selection.from_plain(options["selection"])
     truth_source = find_source(store, plan["truth"], truth)
     if plan["truth"] is not None and truth_source is None:
         truth_source = find_source(src, plan["truth"], None) or _within(src, plan["truth"])
     if plan["truth"] is not None and truth_source is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
-    inputs = Inputs(src, truth_source, names, Names(**own) if own else None, options.get("regrid"))
+    inputs = Inputs(
+        src,
+        truth_source,
+        names,
+        Names(**truth_names) if truth_names else None,
+        options.get("regrid"),
+    )
     return paired_with(inputs, selection, options["missing"])
 
 
@@ -437,16 +447,16 @@ def _within(src: Path, about: dict[str, Any]) -> Path | None:
 
 
 def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:
-    sizes = {todo.name: todo.size for todo in makers}
+    sizes = {unit.name: unit.size for unit in makers}
     with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
-        jobs = group_units((todo.size, todo.make()) for todo in makers)
+        jobs = group_units((unit.size, unit.make()) for unit in makers)
         work_on(folder, jobs, workers, None, lambda name: advance(sizes[name]))
 
 
 def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> list[str]:
     """Replace damaged files by new ones whose checksums equal the recorded ones."""
     rows = {row[0]: row for _, row in manifest.rows()}
-    taken = []
+    replaced_paths = []
     for path in sorted(wrong):
         if path.startswith(_CLIMATE) or not (folder.store / path).exists():
             continue
@@ -459,5 +469,5 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
             )
         inside(store, path, store / NAME)
         place(folder.scratch, store, [(path, content)])
-        taken.append(path)
-    return taken
+        replaced_paths.append(path)
+    return replaced_paths

@@ -48,7 +48,7 @@ class ForecastUnit:
         form = self.form
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
         moments = np.empty(shape, np.float32)
-        beside: list[Future[None]] = []
+        futures: list[Future[None]] = []
         with self.fields.open() as read:
             for n, part in enumerate(self.parts):
                 key = part.path if form.places else ""
@@ -58,25 +58,25 @@ class ForecastUnit:
                 for member, limits in enumerate(() if form.any_values else ranges):
                     where = partial(self.fields.place, n, member)
                     _check(part.variable, limits.minimum, limits.maximum, where)
-                about = [*_whole(ranges), self.fields.origin(n)]
+                about = [*_combine_ranges(ranges), self.fields.origin(n)]
                 writer.put(part.path, data, about, form.packing)
                 if part.channel is not None:
-                    for each, (_, members) in zip(moments, form.ensembles, strict=True):
-                        job = (each[0, part.channel], each[1, part.channel], members)
+                    for pair, (_, members) in zip(moments, form.ensembles, strict=True):
+                        job = (pair[0, part.channel], pair[1, part.channel], members)
                         if chunk.points < _LARGE:
                             chunk.moments(*job)
                         else:
-                            beside.append(_beside().submit(chunk.moments, *job))
-            for one in beside:
-                one.result()
-        for each, (suffix, _) in zip(moments, form.ensembles, strict=True):
-            for values, kind in zip(each, ("mean", "std"), strict=True):
+                            futures.append(_moments_pool().submit(chunk.moments, *job))
+            for future in futures:
+                future.result()
+        for pair, (suffix, _) in zip(moments, form.ensembles, strict=True):
+            for values, kind in zip(pair, ("mean", "std"), strict=True):
                 path = chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3)
                 writer.put(path, values, [field_checksums(values)])
 
 
 @cache
-def _beside() -> ThreadPoolExecutor:
+def _moments_pool() -> ThreadPoolExecutor:
     """Return a pool of one thread that computes moments while messages are read."""
     return ThreadPoolExecutor(1, thread_name_prefix="moments")
 
@@ -93,7 +93,7 @@ def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None
             raise
 
 
-def _whole(ranges: Sequence[Range]) -> Row:
+def _combine_ranges(ranges: Sequence[Range]) -> Row:
     """Return minimum, maximum and number of gaps of several fields, for JSON."""
     lows = [r.minimum for r in ranges if r.minimum == r.minimum]
     highs = [r.maximum for r in ranges if r.maximum == r.maximum]
@@ -130,11 +130,11 @@ class TruthUnit:
         for name, field in in_memory.data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):
-                found = Chunk.of_floats(values[place])
+                limits = Chunk.of_floats(values[place])
                 if not self.any_values:
-                    _check(str(name), found.minimum, found.maximum, lambda: self.where)
+                    _check(str(name), limits.minimum, limits.maximum, lambda: self.where)
                 path = chunk_path(f"truth/{name}", (self.date, *place), 2)
-                writer.put(path, values[place], [*_whole([found]), ""])
+                writer.put(path, values[place], [*_combine_ranges([limits]), ""])
 
 
 @dataclass(frozen=True)
@@ -207,17 +207,17 @@ def planned_units(
     points = form.rows * form.columns
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
     chunks = Chunks.of(forecasts.template)
-    found = []
+    units = []
     for place in product(range(sizes["time"]), range(sizes["step"])):
         parts = chunks.at(place)
-        heads = len(parts) * (values_begin(form.members) + 8 * form.members)
-        size = forecasts.width(place, parts) + heads + moments
-        found.append(_forecast(forecasts, form, chunks, place, size))
+        header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
+        size = forecasts.width(place, parts) + header_size + moments
+        units.append(_forecast(forecasts, form, chunks, place, size))
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
-            found.append(_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
-    return found
+            units.append(_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
+    return units
 
 
 def _forecast(
@@ -248,12 +248,12 @@ def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]
     shape = (form.channels, form.rows, form.columns)
     kinds = tuple(f"{kind}{suffix}" for suffix, _ in form.ensembles for kind in ("mean", "std"))
     size = len(kinds) * len(SUMS) * int(np.prod(shape)) * _SUM_BYTES
-    found = []
+    units = []
     for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
-        dates = tuple(i for i, member in enumerate(block_of) if member == block)
+        dates = tuple(i for i, date_block in enumerate(block_of) if date_block == block)
         unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
-        found.append(Planned(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
-    return found
+        units.append(Planned(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
+    return units
 
 
 def axes_of(forecasts: xr.Dataset, truth: xr.Dataset | None) -> Plan:

@@ -116,13 +116,13 @@ def work_on(
                 done(name)
 
 
-def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, done: Done) -> None:
-    left = iter(groups)
-    while batch := list(islice(left, _BATCH * workers)):
+def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, notify: Done) -> None:
+    remaining_groups = iter(groups)
+    while batch := list(islice(remaining_groups, _BATCH * workers)):
         deaths = 0
         while batch:
             try:
-                _batch_in_processes(folder, batch, workers, done)
+                _batch_in_processes(folder, batch, workers, notify)
                 break
             except BrokenProcessPool as error:
                 deaths += 1
@@ -135,18 +135,18 @@ def _is_done(folder: Folder, group: Group) -> bool:
     return all(folder.entry(unit.name).exists() for unit in group)
 
 
-def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, done: Done) -> None:
+def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, notify: Done) -> None:
     callbacks: Any = import_module("dask.callbacks")
     from dask.multiprocessing import get
 
     graph = {group[0].name: (work, folder, group) for group in batch}
 
-    def finished(key: str, *_: object) -> None:
+    def notify_units(key: str, *_: object) -> None:
         for unit in graph[key][2]:
-            done(unit.name)
+            notify(unit.name)
 
-    told = callbacks.Callback(posttask=finished)
-    with processes(workers) as pool, told:
+    callback = callbacks.Callback(posttask=notify_units)
+    with processes(workers) as pool, callback:
         get(graph, list(graph), num_workers=workers, pool=pool, chunksize=1, optimize_graph=False)
 
 
@@ -187,29 +187,29 @@ def dead_worker_error(path: Path) -> FileError:
     )
 
 
-def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: Done) -> None:
+def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, notify: Done) -> None:
     distributed = cluster_library()
     with _connect(distributed.Client, scheduler) as client:
-        left = iter(groups)
+        remaining_groups = iter(groups)
 
         def submit(group: Group) -> Any:
             key = f"ens10-{folder.token}-{group[0].name}"
             return client.submit(work, folder, group, key=key, pure=False)
 
-        def ahead() -> int:
+        def count_ahead() -> int:
             """Return the number of groups to submit ahead: two for each thread."""
             return 2 * max(int(sum(client.ncores().values())), 1)
 
-        running = distributed.as_completed(
-            [submit(group) for group in islice(left, ahead())], loop=client.loop
+        futures = distributed.as_completed(
+            [submit(group) for group in islice(remaining_groups, count_ahead())], loop=client.loop
         )
         try:
-            for future in running:
+            for future in futures:
                 for name in future.result():
-                    done(name)
+                    notify(name)
                 future.release()
-                for group in islice(left, max(ahead() - running.count(), 0)):
-                    running.add(submit(group))
+                for group in islice(remaining_groups, max(count_ahead() - futures.count(), 0)):
+                    futures.add(submit(group))
         except distributed.KilledWorker as error:
             raise dead_worker_error(folder.path) from error
 
@@ -217,10 +217,10 @@ def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, done: D
 @contextmanager
 def _connect(client: Any, scheduler: str) -> Iterator[Any]:
     try:
-        connected = client(scheduler, set_as_default=False)
+        connection = client(scheduler, set_as_default=False)
     except (OSError, ValueError) as error:
         raise ArgumentError(
             "scheduler", f"no scheduler answers at {scheduler} ({error})", "Check the address"
         ) from error
-    with connected:
-        yield connected
+    with connection:
+        yield connection

@@ -75,8 +75,8 @@ def download(
     patience = Patience(sleep=sleep or stop.wait, say=say)
     manner = Manner(jobs, dry_run, check, progress, say, patience, stop)
     if kind != "truth":
-        given = {"years": years, "steps": steps, "fields": fields, "spacing": spacing, "cds": cds}
-        for name, value in given.items():
+        options = {"years": years, "steps": steps, "fields": fields, "spacing": spacing, "cds": cds}
+        for name, value in options.items():
             if value is not None:
                 raise ArgumentError(name, f"only for kind truth, not {kind}", "Leave it out")
         return fetch_files(folder, file_names(kind, days), bases(base), manner)

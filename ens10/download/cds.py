@@ -65,15 +65,15 @@ def requests(choice: Choice) -> list[tuple[str, str, dict[str, Any]]]:
 
     A month whose days differ from hour to hour of the day becomes several requests.
     """
-    found = []
+    jobs = []
     for (year, month, hours), days in sorted(_groups(choice).items()):
-        when = {
+        dates = {
             "year": [f"{year}"],
             "month": [f"{month:02d}"],
             "day": [f"{day:02d}" for day in days],
             "time": [f"{hour:02d}:00" for hour in hours],
         }
-        at = "-".join(f"{hour:02d}" for hour in hours)
+        times = "-".join(f"{hour:02d}" for hour in hours)
         for kind, dataset, names in (
             ("sfc", _SURFACE, choice.surface),
             ("pl", _LEVELS, choice.upper),
@@ -82,15 +82,15 @@ def requests(choice: Choice) -> list[tuple[str, str, dict[str, Any]]]:
                 request = {
                     "product_type": ["reanalysis"],
                     "variable": [ERA5_NAMES[name] for name in names],
-                    **when,
+                    **dates,
                     **_levels(choice, kind),
                     # As text: a list is refused for pressure levels ("cost limits exceeded").
                     "grid": f"{choice.spacing:g}/{choice.spacing:g}",
                     "data_format": "grib",
                     "download_format": "unarchived",
                 }
-                found.append((f"era5.{kind}.{year}-{month:02d}.{at}.grib", dataset, request))
-    return found
+                jobs.append((f"era5.{kind}.{year}-{month:02d}.{times}.grib", dataset, request))
+    return jobs
 
 
 def _levels(choice: Choice, kind: str) -> dict[str, list[str]]:
@@ -118,24 +118,24 @@ def write_request(script: Path, folder: Path, choice: Choice, manner: Manner) ->
         raise FileError(
             script, "no file can be written there", "Give a file in a folder that exists"
         )
-    asked = requests(choice)
+    jobs = requests(choice)
     size = _size(choice)
-    lines = ",\n".join(json.dumps(one) for one in asked)
+    lines = ",\n".join(json.dumps(job) for job in jobs)
     text = _SCRIPT.format(
-        surface=_SURFACE, levels=_LEVELS, count=len(asked), size=size_text(size),
+        surface=_SURFACE, levels=_LEVELS, count=len(jobs), size=size_text(size),
         folder=str(folder), requests=f"[\n{lines}\n]",
     )  # fmt: skip
     if not manner.dry_run:
         write_whole(script, text)
     manner.say(
-        f"{script}: {len(asked)} requests for {len(choice.hours)} hours, about {size_text(size)}, "
+        f"{script}: {len(jobs)} requests for {len(choice.hours)} hours, about {size_text(size)}, "
         f"into {folder}"
     )
     manner.say(
         "It needs an account at https://cds.climate.copernicus.eu and `pip install cdsapi`; then "
         f"`python {script}` and `ens10 prepare SRC STORE --truth {folder}`"
     )
-    names = tuple(name for name, _, _ in asked)
+    names = tuple(name for name, _, _ in jobs)
     return Report(folder, (), names, size, size, free_space(folder))
 
 

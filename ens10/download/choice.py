@@ -76,9 +76,9 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
     """
     if not spacing > 0:
         raise ArgumentError("spacing", f"{spacing:g} degrees make no grid", "Give 0.5 or 0.25")
-    known = [name for name, v in VARIABLES.items() if v.kind == "sfc"]
-    known += [f"{n}_{h}" for n, v in VARIABLES.items() if v.kind == "pl" for h in LEVELS_HPA]
-    pairs = [split(resolve(channel, known, "fields")) for channel in fields]
+    channels = [name for name, v in VARIABLES.items() if v.kind == "sfc"]
+    channels += [f"{n}_{h}" for n, v in VARIABLES.items() if v.kind == "pl" for h in LEVELS_HPA]
+    pairs = [split(resolve(channel, channels, "fields")) for channel in fields]
     for name, _ in pairs:
         if name in ACCUMULATED:
             raise ArgumentError(
@@ -87,11 +87,11 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
                 "since the start: every hour would be needed",
                 "Leave it out, and pass a store of hourly fields to ens10 prepare --truth",
             )
-    wanted = {name for name, _ in pairs}
+    variables = {name for name, _ in pairs}
     return Choice(
         hours=tuple(hours),
-        surface=tuple(n for n, v in VARIABLES.items() if v.kind == "sfc" and n in wanted),
-        upper=tuple(n for n, v in VARIABLES.items() if v.kind == "pl" and n in wanted),
+        surface=tuple(n for n, v in VARIABLES.items() if v.kind == "sfc" and n in variables),
+        upper=tuple(n for n, v in VARIABLES.items() if v.kind == "pl" and n in variables),
         levels=tuple(sorted({level for _, level in pairs if level is not None})),
         spacing=spacing,
     )
@@ -116,33 +116,33 @@ def start_days(dates: str | Iterable[str]) -> tuple[str, ...]:
     words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
     if not words:
         raise ArgumentError("dates", "none given", _REMEDY)
-    found: set[str] = set()
+    days: set[str] = set()
     for word in words:
-        found.update(_days_of(word))
-    return tuple(sorted(found))
+        days.update(_days_of(word))
+    return tuple(sorted(days))
 
 
 def _days_of(word: str) -> list[str]:
-    known = month_days()
+    all_days = month_days()
     if word == "all":
-        return list(known)
-    written_out = re.fullmatch(rf"{MODEL_YEAR}-(\d\d)-(\d\d)", word)
-    if written_out:
-        word = "".join(written_out.groups())
+        return list(all_days)
+    match = re.fullmatch(rf"{MODEL_YEAR}-(\d\d)-(\d\d)", word)
+    if match:
+        word = "".join(match.groups())
     first, dash, last = word.partition("-")
     start = _calendar_day(first, word)
     if not dash:
-        if first not in known:
-            near = sorted(known, key=lambda day: abs(_calendar_day(day, day) - start))[:2]
+        if first not in all_days:
+            nearest = sorted(all_days, key=lambda day: abs(_calendar_day(day, day) - start))[:2]
             raise ArgumentError(
                 "dates",
                 f"{word!r} is no start date of ENS-10, which starts on the Mondays and Thursdays "
-                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(near))}?",
+                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(nearest))}?",
                 _REMEDY,
             )
         return [first]
     end = _calendar_day(last, word)
-    days = [day for day in known if start <= _calendar_day(day, day) <= end]
+    days = [day for day in all_days if start <= _calendar_day(day, day) <= end]
     if not days:
         reason = "ends before it begins" if end < start else "holds no start date of ENS-10"
         raise ArgumentError("dates", f"the range {word!r} {reason}", _REMEDY)

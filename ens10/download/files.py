@@ -80,8 +80,8 @@ def file_names(kind: Kind, days: Iterable[str]) -> tuple[str, ...]:
 
 def bases(given: str | None) -> tuple[str, ...]:
     """Where to look, in this order: what is given, else the environment's, else the known ones."""
-    chosen = given or os.environ.get(BASE_VARIABLE)
-    return (chosen,) if chosen else BASES
+    base = given or os.environ.get(BASE_VARIABLE)
+    return (base,) if base else BASES
 
 
 def locate(
@@ -99,21 +99,21 @@ def locate(
     Returns:
         What was found, and what was wrong with the others, both by name.
     """
-    found: dict[str, Found] = {}
+    files: dict[str, Found] = {}
     reasons: dict[str, list[str]] = {name: [] for name in names}
     for n, place in enumerate(places):
-        left = [name for name in names if name not in found]
-        if n and left:
-            say(f"{len(left)} of {len(names)} files not had from there: trying {public(place)}")
+        pending = [name for name in names if name not in files]
+        if n and pending:
+            say(f"{len(pending)} of {len(names)} files not had from there: trying {public(place)}")
         last = place == places[-1]
-        hurried = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
-        for name, answer in _ask(left, place, hurried, jobs).items():
+        place_patience = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
+        for name, answer in _ask(pending, place, place_patience, jobs).items():
             if isinstance(answer, Found):
-                found[name] = answer
+                files[name] = answer
             else:
                 reasons[name].append(f"{public(place)}: {answer}")
-    wrong = {name: f"{name} ({'; '.join(why)})" for name, why in reasons.items()}
-    return found, {name: why for name, why in wrong.items() if name not in found}
+    faults = {name: f"{name} ({'; '.join(texts)})" for name, texts in reasons.items()}
+    return files, {name: reason for name, reason in faults.items() if name not in files}
 
 
 def _ask(
@@ -123,16 +123,16 @@ def _ask(
     if not names:
         return {}
     remote = remote_of(place)
-    first = _one(remote, place, patience, names[0])
+    first = _locate_one(remote, place, patience, names[0])
     if isinstance(first, TransientError) and first.unreachable:
         return dict.fromkeys(names, str(first))
     with ThreadPoolExecutor(jobs) as pool:
-        rest = list(pool.map(partial(_one, remote, place, patience), names[1:]))
-    told = zip(names, [first, *rest], strict=True)
-    return {name: one if isinstance(one, Found) else str(one) for name, one in told}
+        others = list(pool.map(partial(_locate_one, remote, place, patience), names[1:]))
+    answers = zip(names, [first, *others], strict=True)
+    return {name: answer if isinstance(answer, Found) else str(answer) for name, answer in answers}
 
 
-def _one(remote: Remote, place: str, patience: Patience, name: str) -> "Found | Exception":
+def _locate_one(remote: Remote, place: str, patience: Patience, name: str) -> "Found | Exception":
     url = f"{place.rstrip('/')}/{name}"
     try:
         return Found(name, url, patience.call(lambda: remote.info(url)), remote)
@@ -178,7 +178,7 @@ class Transfer:
             DamagedFileError: all of the file came, and it is no sound GRIB file.
             StoppedError: told to stop.
         """
-        with part_of(target).open("ab+") as file, _alone(file, target):
+        with part_of(target).open("ab+") as file, _lock_file(file, target):
             clear_leftovers(target.parent, note_of(target).name)
             partial = Partial(file, note_of(target), public(url), info, self.on_bytes)
             try:
@@ -205,9 +205,9 @@ class Transfer:
 
     def _copy(self, url: str, part: Part, partial: Partial) -> None:
         if not part.info.agrees(partial.info) and not part.info.agrees(self.remote.info(url)):
-            sent = _words(next(part.blocks, b""))
+            text = _words(next(part.blocks, b""))
             raise TransientError(
-                f"the server announces one file and sends another, which begins with {sent!r}"
+                f"the server announces one file and sends another, which begins with {text!r}"
             )
         partial.adopt(part)
         for block in part.blocks if part.start else _check_first_message(part.blocks, partial.url):
@@ -225,9 +225,9 @@ def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
         if len(head) >= len(_MAGIC):
             break
     if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
-        sent = _words(head)
+        text = _words(head)
         raise FileError(
-            url, f"no GRIB file; what the server sent begins with {sent!r}", "Check the base URL"
+            url, f"no GRIB file; what the server sent begins with {text!r}", "Check the base URL"
         )
     yield head
     yield from blocks
@@ -243,10 +243,10 @@ def _finish(target: Path) -> None:
     try:
         scan(part)
     except FileError:
-        kept = target.with_name(f"{target.name}.damaged")
-        part.replace(kept)
+        damaged_file = target.with_name(f"{target.name}.damaged")
+        part.replace(damaged_file)
         note_of(target).unlink()
-        scan(kept)  # says the same of the name that the file bears now
+        scan(damaged_file)  # says the same of the name that the file bears now
         raise
     part.replace(target)
     note_of(target).unlink(missing_ok=True)
@@ -254,7 +254,7 @@ def _finish(target: Path) -> None:
 
 
 @contextmanager
-def _alone(file: IO[bytes], target: Path) -> Iterator[None]:
+def _lock_file(file: IO[bytes], target: Path) -> Iterator[None]:
     """Refuses a file that another process is fetching; the lock ends with the open file."""
     try:
         import fcntl
@@ -323,97 +323,103 @@ def fetch_files(
     """Brings files into a folder; see `ens10.download.download`."""
     targets = {name: inside(folder, name) for name in (*names, NAME)}
     record = Record(folder)
-    wrong: dict[str, str] = {}
-    kept: dict[str, int] = {}
+    faults: dict[str, str] = {}
+    local_sizes: dict[str, int] = {}
     for name in names:
-        _keep(record.get(name), targets[name], manner.check, kept, wrong)
-    asked = [name for name in names if name not in kept and name not in wrong]
-    found, lacking = locate(asked, places, manner.patience, manner.jobs, manner.say)
-    wrong.update(lacking)
-    coming = []
-    for one in found.values():
-        if targets[one.name].exists():
-            _recognise(one, targets[one.name], record, manner.dry_run, kept, wrong)
+        _keep(record.get(name), targets[name], manner.check, local_sizes, faults)
+    missing = [name for name in names if name not in local_sizes and name not in faults]
+    files, unavailable = locate(missing, places, manner.patience, manner.jobs, manner.say)
+    faults.update(unavailable)
+    queue = []
+    for file in files.values():
+        if targets[file.name].exists():
+            _recognise(file, targets[file.name], record, manner.dry_run, local_sizes, faults)
         else:
-            coming.append(one)
-    report = _report(folder, coming, kept)
-    _tell(report, coming, manner)
+            queue.append(file)
+    report = _report(folder, queue, local_sizes)
+    _tell(report, queue, manner)
     check_space(folder, report.left)
-    if not manner.dry_run and coming:
+    if not manner.dry_run and queue:
         folder.mkdir(parents=True, exist_ok=True)
-        wrong.update(_fetch(folder, coming, record, manner))
-    if wrong:
-        raise MissingDataError(folder, [wrong[name] for name in names if name in wrong], _AGAIN)
+        faults.update(_fetch(folder, queue, record, manner))
+    if faults:
+        raise MissingDataError(folder, [faults[name] for name in names if name in faults], _AGAIN)
     return report
 
 
 def _keep(
-    entry: Entry | None, target: Path, check: bool, kept: dict[str, int], wrong: dict[str, str]
+    entry: Entry | None,
+    target: Path,
+    check: bool,
+    local_sizes: dict[str, int],
+    faults: dict[str, str],
 ) -> None:
     """Judges a file that is there and recorded."""
     if entry is None or not target.exists():
         return
     size = target.stat().st_size
     if size != entry.size:
-        wrong[target.name] = _differs(target.name, f"{size} bytes, and {entry.size} were fetched")
+        faults[target.name] = _differs(target.name, f"{size} bytes, and {entry.size} were fetched")
     elif check and checksum(target) != entry.sha256:
-        wrong[target.name] = _differs(target.name, f"its SHA-256 is not the one in {NAME}")
+        faults[target.name] = _differs(target.name, f"its SHA-256 is not the one in {NAME}")
     else:
-        kept[target.name] = size
+        local_sizes[target.name] = size
 
 
 def _recognise(
-    one: Found,
+    file: Found,
     target: Path,
     record: Record,
     dry_run: bool,
-    kept: dict[str, int],
-    wrong: dict[str, str],
+    local_sizes: dict[str, int],
+    faults: dict[str, str],
 ) -> None:
     """Judges a file that is there and not recorded, by the server's size and its own framing."""
     size = target.stat().st_size
-    if one.info.size is not None and size != one.info.size:
-        wrong[one.name] = _differs(one.name, f"{size} bytes, and the server has {one.info.size}")
+    if file.info.size is not None and size != file.info.size:
+        faults[file.name] = _differs(
+            file.name, f"{size} bytes, and the server has {file.info.size}"
+        )
         return
     try:
         if not dry_run:
             scan(target)
-            record.add(one.name, Entry(checksum(target), size, public(one.url)))
+            record.add(file.name, Entry(checksum(target), size, public(file.url)))
             note_of(target).unlink(missing_ok=True)  # of a process that was killed before that
             clear_leftovers(target.parent, note_of(target).name)
-        kept[one.name] = size
+        local_sizes[file.name] = size
     except FileError as error:
-        wrong[one.name] = _differs(one.name, str(error).rstrip("."))
+        faults[file.name] = _differs(file.name, str(error).rstrip("."))
 
 
-def _differs(name: str, how: str) -> str:
-    return f"{name} (another file of this name is here: {how}; remove it to fetch it)"
+def _differs(name: str, reason: str) -> str:
+    return f"{name} (another file of this name is here: {reason}; remove it to fetch it)"
 
 
-def _report(folder: Path, coming: Sequence[Found], kept: dict[str, int]) -> Report:
-    sizes = {one.name: one.info.size or 0 for one in coming}
-    here = sum(
+def _report(folder: Path, queue: Sequence[Found], local_sizes: dict[str, int]) -> Report:
+    sizes = {file.name: file.info.size or 0 for file in queue}
+    partial_size = sum(
         resumable_size(
-            part_of(folder / one.name), note_of(folder / one.name), public(one.url), one.info
+            part_of(folder / file.name), note_of(folder / file.name), public(file.url), file.info
         )
-        for one in coming
+        for file in queue
     )
     total = sum(sizes.values())
     return Report(
-        folder, tuple(kept), tuple(sizes), total + sum(kept.values()), total - here,
-        free_space(folder),
+        folder, tuple(local_sizes), tuple(sizes), total + sum(local_sizes.values()),
+        total - partial_size, free_space(folder),
     )  # fmt: skip
 
 
-def _tell(report: Report, coming: Sequence[Found], manner: Manner) -> None:
+def _tell(report: Report, queue: Sequence[Found], manner: Manner) -> None:
     if manner.dry_run:
-        for one in coming:
-            size = "size unknown" if one.info.size is None else size_text(one.info.size)
-            manner.say(f"{public(one.url)}  {size}")
-    unknown = sum(one.info.size is None for one in coming)
+        for file in queue:
+            size = "size unknown" if file.info.size is None else size_text(file.info.size)
+            manner.say(f"{public(file.url)}  {size}")
+    unknown_count = sum(file.info.size is None for file in queue)
     manner.say(
-        f"{len(coming)} files to fetch and {len(report.kept)} here, {size_text(report.size)} in all"
-        + (f" and {unknown} of unknown size" if unknown else "")
+        f"{len(queue)} files to fetch and {len(report.kept)} here, {size_text(report.size)} in all"
+        + (f" and {unknown_count} of unknown size" if unknown_count else "")
         + f"; {size_text(report.left)} to come, {size_text(report.free)} free in {report.folder}"
     )
 
@@ -441,22 +447,22 @@ def fetching_pool(folder: Path, manner: Manner) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def _fetch(folder: Path, coming: Sequence[Found], record: Record, manner: Manner) -> dict[str, str]:
+def _fetch(folder: Path, queue: Sequence[Found], record: Record, manner: Manner) -> dict[str, str]:
     """Fetches files in parallel; what went wrong, by name."""
-    total = sum(one.info.size or 0 for one in coming)
+    total = sum(file.info.size or 0 for file in queue)
     with (
         bar("download", total, manner.progress, in_bytes=True) as on_bytes,
         fetching_pool(folder, manner) as pool,
     ):
 
-        def one_file(one: Found) -> str | None:
-            transfer = Transfer(one.remote, manner.patience, on_bytes, manner.stop)
+        def fetch_one(file: Found) -> str | None:
+            transfer = Transfer(file.remote, manner.patience, on_bytes, manner.stop)
             try:
-                record.add(one.name, transfer.fetch(one.url, folder / one.name, one.info))
+                record.add(file.name, transfer.fetch(file.url, folder / file.name, file.info))
             except (RefusedError, TransientError, Ens10Error) as error:
-                return f"{one.name} ({str(error).rstrip('.')})"
+                return f"{file.name} ({str(error).rstrip('.')})"
             return None
 
-        futures = {pool.submit(one_file, one): one.name for one in coming}
-        told = {futures[future]: future.result() for future in as_completed(futures)}
-    return {name: reason for name, reason in told.items() if reason is not None}
+        futures = {pool.submit(fetch_one, file): file.name for file in queue}
+        reasons = {futures[future]: future.result() for future in as_completed(futures)}
+    return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -124,12 +124,12 @@ class Record:
 
     def add(self, name: str, entry: Entry) -> None:
         """Records a file, on disk before this returns."""
-        with self._lock, _alone(self._path.parent):
+        with self._lock, _lock_folder(self._path.parent):
             self._write({**_read(self._path), name: entry})
 
     def forget(self, name: str) -> None:
         """Takes a file that is about to change out of the record, if it is there."""
-        with self._lock, _alone(self._path.parent):
+        with self._lock, _lock_folder(self._path.parent):
             entries = _read(self._path)
             if entries.pop(name, None) is not None:
                 self._write(entries)
@@ -142,7 +142,7 @@ class Record:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Wait until no other process changes the record of a folder; systems without locks go on."""
     try:
         import fcntl

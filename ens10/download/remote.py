@@ -118,10 +118,10 @@ class AnyFiles:
 
     @staticmethod
     def _info(files: Any, path: str) -> Info:
-        found = files.info(path)
-        if found["type"] != "file":
-            raise RefusedError(f"a {found['type']}, not a file", absent=True)
-        size = found.get("size")
+        details = files.info(path)
+        if details["type"] != "file":
+            raise RefusedError(f"a {details['type']}, not a file", absent=True)
+        size = details.get("size")
         return Info(None if size is None else int(size), str(files.ukey(path)))
 
 
@@ -189,11 +189,11 @@ def check_scheme(base: str, argument: str = "base") -> None:
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
-        needed = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
+        package = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
         raise ArgumentError(
             argument,
             f"{scheme}:// needs a package that is not installed ({error})",
-            f"Install it with: pip install {needed}",
+            f"Install it with: pip install {package}",
         ) from error
     except ValueError as error:
         raise ArgumentError(

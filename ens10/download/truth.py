@@ -78,16 +78,16 @@ class Era5:
             check_scheme(url)
         self.source, self._url, self._choice = public(url), url, choice
         self._options = _ANONYMOUS.get(url.partition("://")[0])
-        whole = _open_era5(url, self._options)
-        theirs = {ERA5_NAMES[name]: name for name in choice.variables}
-        _check_holds(whole, theirs, choice, self.source)
-        fields = whole[list(theirs)].rename(theirs)
+        store = _open_era5(url, self._options)
+        short_names = {ERA5_NAMES[name]: name for name in choice.variables}
+        _check_holds(store, short_names, choice, self.source)
+        fields = store[list(short_names)].rename(short_names)
         fields = fields.drop_vars([c for c in fields.coords if c not in _DIMS])
         for name in choice.variables:
             _check_units(name, fields[name], self.source)
         if choice.upper:
             fields = fields.sel(level=list(choice.levels))
-        self._fields = fields.isel(_every(fields, choice.spacing))
+        self._fields = fields.isel(_pick_points(fields, choice.spacing))
 
     @property
     def grid(self) -> dict[str, npt.NDArray[Any]]:
@@ -110,11 +110,11 @@ class Era5:
             MissingDataError: the store has no values there, which Zarr gives as missing.
             FileError: values that the variable cannot have.
         """
-        at = self._fields[name].sel(time=[np.datetime64(hour, "ns")])
-        field = at.load().transpose(*_DIMS, missing_dims="ignore").astype(np.float32)
+        lazy_field = self._fields[name].sel(time=[np.datetime64(hour, "ns")])
+        field = lazy_field.load().transpose(*_DIMS, missing_dims="ignore").astype(np.float32)
         missing = field.isnull()
-        gone = missing.all(("latitude", "longitude")) if name == "sst" else missing
-        if bool(gone.any()):
+        gaps = missing.all(("latitude", "longitude")) if name == "sst" else missing
+        if bool(gaps.any()):
             raise MissingDataError(self.source, [f"values of {ERA5_NAMES[name]}"])
         check_range(name, float(field.min()), float(field.max()), ERA5_NAMES[name])
         return field
@@ -129,20 +129,20 @@ class Era5:
         if not isinstance(array, zarr.Array):
             raise FileError(self.source, f"{name} is no array", "Give another store")
         shape = array.shards or array.chunks
-        along = np.unique(index // shape[0])
+        chunk_numbers = np.unique(index // shape[0])
         others = math.prod(-(-n // c) for n, c in zip(array.shape[1:], shape[1:], strict=True))
         files, path = fsspec.filesystem("file"), self._url
         if is_url(self._url):
             files, path = fsspec.core.url_to_fs(self._url, **(self._options or {}))
         sizes = []
-        for n in along[:: max(1, along.size // _MOST_ASKED)][:_MOST_ASKED]:
+        for n in chunk_numbers[:: max(1, chunk_numbers.size // _MOST_ASKED)][:_MOST_ASKED]:
             key = array.metadata.encode_chunk_key((int(n), *[0] * (len(shape) - 1)))
             try:
                 size = files.size(f"{path}/{name}/{key}")
             except FileNotFoundError:
                 continue  # a chunk of nothing but missing values; reading it will tell
             sizes.append(math.prod(shape) * array.dtype.itemsize if size is None else size)
-        return along.size * others, float(np.mean(sizes)) if sizes else 0.0
+        return chunk_numbers.size * others, float(np.mean(sizes)) if sizes else 0.0
 
 
 def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
@@ -161,45 +161,47 @@ def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
     return store
 
 
-def _check_holds(store: xr.Dataset, theirs: dict[str, str], choice: Choice, source: str) -> None:
-    lacking = [name for name in theirs if name not in store.data_vars]
-    lacking += [f"the coordinate {d}" for d in _DIMS if d not in store.coords and (
+def _check_holds(
+    store: xr.Dataset, short_names: dict[str, str], choice: Choice, source: str
+) -> None:
+    missing = [name for name in short_names if name not in store.data_vars]
+    missing += [f"the coordinate {d}" for d in _DIMS if d not in store.coords and (
         d != "level" or choice.upper)]  # fmt: skip
-    if not lacking and choice.upper:
-        held = store["level"].to_numpy()
-        lacking += [f"level {level} hPa" for level in choice.levels if level not in held]
-    if not lacking:
-        known = store.indexes["time"]
+    if not missing and choice.upper:
+        levels = store["level"].to_numpy()
+        missing += [f"level {level} hPa" for level in choice.levels if level not in levels]
+    if not missing:
+        index = store.indexes["time"]
         hours = np.array(choice.hours, "datetime64[ns]")
-        there = known.get_indexer(hours) >= 0
-        asked = zip(choice.hours, there, strict=True)
-        lacking += [f"{hour:%Y-%m-%dT%H}" for hour, is_there in asked if not is_there]
-    if lacking:
-        raise MissingDataError(source, lacking, "Choose other dates or fields, or another store")
+        present = index.get_indexer(hours) >= 0
+        pairs = zip(choice.hours, present, strict=True)
+        missing += [f"{hour:%Y-%m-%dT%H}" for hour, is_present in pairs if not is_present]
+    if missing:
+        raise MissingDataError(source, missing, "Choose other dates or fields, or another store")
 
 
 def _check_units(name: str, field: xr.DataArray, source: str) -> None:
     """Refuses other units; `m**2 s**-2` and `m2 s-2` are the same."""
-    wanted = VARIABLES[name].units
-    units = str(field.attrs.get("units", wanted)).replace("**", "").replace("^", "")
-    if units not in (wanted, "(0 - 1)" if wanted == "1" else wanted):
+    expected = VARIABLES[name].units
+    units = str(field.attrs.get("units", expected)).replace("**", "").replace("^", "")
+    if units not in (expected, "(0 - 1)" if expected == "1" else expected):
         raise FileError(
-            source, f"{ERA5_NAMES[name]} is in {units}, not in {wanted}", "Give another store"
+            source, f"{ERA5_NAMES[name]} is in {units}, not in {expected}", "Give another store"
         )
 
 
-def _every(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
+def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
     """Which rows and columns have the wanted spacing, from the first of each."""
     picks = {}
     for dim in ("latitude", "longitude"):
         points = fields[dim].to_numpy().astype(np.float64)
-        held = float(np.abs(np.diff(points)).min()) if points.size > 1 else spacing
-        step = round(spacing / held)
-        if step < 1 or abs(step * held - spacing) > _TOLERANCE_DEGREES:
+        delta = float(np.abs(np.diff(points)).min()) if points.size > 1 else spacing
+        step = round(spacing / delta)
+        if step < 1 or abs(step * delta - spacing) > _TOLERANCE_DEGREES:
             raise ArgumentError(
                 "spacing",
-                f"{spacing:g} degrees is no multiple of the {held:g} between the {dim}s of ERA5",
-                f"Give a multiple of {held:g}",
+                f"{spacing:g} degrees is no multiple of the {delta:g} between the {dim}s of ERA5",
+                f"Give a multiple of {delta:g}",
             )
         picks[dim] = slice(None, None, step)
     return picks
@@ -223,55 +225,55 @@ def hours_of(path: Path, grid: Grid, choice: Choice) -> set[datetime] | None:
         FileError: it cannot be read.
     """
     try:
-        with xr.open_dataset(path, engine="netcdf4") as held:
-            same = set(held.data_vars) == set(choice.variables) and all(
-                np.array_equal(held[d], points) for d, points in grid.items()
+        with xr.open_dataset(path, engine="netcdf4") as dataset:
+            matches = set(dataset.data_vars) == set(choice.variables) and all(
+                np.array_equal(dataset[d], points) for d, points in grid.items()
             )
             if choice.upper:
-                same = same and held["level"].to_numpy().tolist() == list(choice.levels)
-            times = held["time"].to_numpy().astype("datetime64[s]").tolist()
+                matches = matches and dataset["level"].to_numpy().tolist() == list(choice.levels)
+            times = dataset["time"].to_numpy().astype("datetime64[s]").tolist()
     except (OSError, ValueError, KeyError) as error:
         raise FileError(path, f"no netCDF file that can be read ({error})", "Remove it") from error
-    return set(times) if same else None
+    return set(times) if matches else None
 
 
 def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> None:
     """One file of the parts, and of what the year's file already had, in the order of time."""
     paths = [*parts, target] if target.exists() else parts
-    opened = [xr.open_dataset(path, engine="netcdf4", chunks={"time": 1}) for path in paths]
+    datasets = [xr.open_dataset(path, engine="netcdf4", chunks={"time": 1}) for path in paths]
     try:
-        whole = xr.concat(
-            opened, "time", data_vars="all", coords="minimal", compat="override", join="exact"
+        all_hours = xr.concat(
+            datasets, "time", data_vars="all", coords="minimal", compat="override", join="exact"
         )
         with dask.config.set(scheduler="synchronous"):  # as netCDF bears no threads
-            write(whole.sortby("time")[list(choice.variables)], target, source)
+            write(all_hours.sortby("time")[list(choice.variables)], target, source)
     finally:
-        for dataset in opened:
+        for dataset in datasets:
             dataset.close()
 
 
 def write(dataset: xr.Dataset, path: Path, source: str) -> None:
     """Writes a CF netCDF file so that it is there whole or not at all."""
-    described = dataset.assign_coords({d: dataset[d] for d in dataset.dims})
-    described.attrs = {
+    output = dataset.assign_coords({d: dataset[d] for d in dataset.dims})
+    output.attrs = {
         "Conventions": "CF-1.8",
         "title": "ERA5 reanalysis at the valid hours of ENS-10",
         "source": source,
     }
     for coordinate, attributes in _COORDINATES.items():
-        if coordinate in described.coords:
-            described[coordinate].attrs = dict(attributes)
+        if coordinate in output.coords:
+            output[coordinate].attrs = dict(attributes)
     encoding = {}
-    for name, field in described.data_vars.items():
+    for name, field in output.data_vars.items():
         field.attrs = dict(VARIABLES[str(name)].attributes)
         field.encoding = {}
-        one = [1 if d in ("time", "level") else field.sizes[d] for d in field.dims]
+        sizes = [1 if d in ("time", "level") else field.sizes[d] for d in field.dims]
         encoding[name] = {
-            "zlib": True, "complevel": 1, "shuffle": True, "chunksizes": one, "dtype": "float32",
+            "zlib": True, "complevel": 1, "shuffle": True, "chunksizes": sizes, "dtype": "float32",
         }  # fmt: skip
-    described["time"].encoding = {"units": "hours since 1900-01-01", "dtype": "int32"}
-    with whole_path(path) as aside, writing_netcdf(path):
-        described.to_netcdf(aside, engine="netcdf4", encoding=encoding, unlimited_dims=["time"])
+    output["time"].encoding = {"units": "hours since 1900-01-01", "dtype": "int32"}
+    with whole_path(path) as scratch_path, writing_netcdf(path):
+        output.to_netcdf(scratch_path, engine="netcdf4", encoding=encoding, unlimited_dims=["time"])
 
 
 T = TypeVar("T")
@@ -289,27 +291,27 @@ def fetch_truth(folder: Path, choice: Choice, base: str | None, manner: Manner) 
     inside(folder, NAME)
     era5 = Era5(base or os.environ.get(URL_VARIABLE) or URL, choice)
     record = Record(folder)
-    coming = {}
+    pending = {}
     for year, hours in years.items():
-        held = _hours_in_file(targets[year], era5, choice, record, manner.check)
-        coming[year] = [hour for hour in hours if hour not in held]
-    report = _report(folder, coming, targets, era5, choice)
-    _tell(report, era5, choice, coming, manner)
+        file_hours = _hours_in_file(targets[year], era5, choice, record, manner.check)
+        pending[year] = [hour for hour in hours if hour not in file_hours]
+    report = _report(folder, pending, targets, era5, choice)
+    _tell(report, era5, choice, pending, manner)
     check_space(folder, report.left)
     if manner.dry_run:
         return report
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
-    wrong = _fetch(folder, [h for hours in coming.values() for h in hours], era5, choice, manner)
-    for year, hours in coming.items():
+    faults = _fetch(folder, [h for hours in pending.values() for h in hours], era5, choice, manner)
+    for year, hours in pending.items():
         name = targets[year].name
-        if hours and not any(hour in wrong for hour in hours):
+        if hours and not any(hour in faults for hour in hours):
             record.forget(name)  # first: a run that is killed here leaves no wrong record
             merge(targets[year], [_part(folder, hour) for hour in hours], choice, era5.source)
         if targets[year].exists() and record.get(name) is None:
             size = targets[year].stat().st_size
             record.add(name, Entry(checksum(targets[year]), size, era5.source))
-    if wrong:
-        raise MissingDataError(folder, [wrong[hour] for hour in sorted(wrong)], _AGAIN)
+    if faults:
+        raise MissingDataError(folder, [faults[hour] for hour in sorted(faults)], _AGAIN)
     shutil.rmtree(folder / _PARTS)
     return report
 
@@ -351,27 +353,27 @@ def _hours_in_file(
 
 
 def _report(
-    folder: Path, coming: dict[int, list[datetime]], targets: dict[int, Path], era5: Era5,
+    folder: Path, pending: dict[int, list[datetime]], targets: dict[int, Path], era5: Era5,
     choice: Choice,
 ) -> Report:  # fmt: skip
     points = int(np.prod([values.size for values in era5.grid.values()]))
-    hour = points * choice.field_count * _BYTES
-    here = sum(target.stat().st_size for target in targets.values() if target.exists())
-    left = hour * sum(len(hours) for hours in coming.values())
+    hour_size = points * choice.field_count * _BYTES
+    local_size = sum(target.stat().st_size for target in targets.values() if target.exists())
+    remaining_size = hour_size * sum(len(hours) for hours in pending.values())
     return Report(
         folder=folder,
-        kept=tuple(targets[year].name for year, hours in coming.items() if not hours),
-        fetched=tuple(targets[year].name for year, hours in coming.items() if hours),
-        size=here + left,
-        left=left,
+        kept=tuple(targets[year].name for year, hours in pending.items() if not hours),
+        fetched=tuple(targets[year].name for year, hours in pending.items() if hours),
+        size=local_size + remaining_size,
+        left=remaining_size,
         free=free_space(folder),
     )
 
 
 def _tell(
-    report: Report, era5: Era5, choice: Choice, coming: dict[int, list[datetime]], manner: Manner
+    report: Report, era5: Era5, choice: Choice, pending: dict[int, list[datetime]], manner: Manner
 ) -> None:
-    hours = [hour for of_year in coming.values() for hour in of_year]
+    hours = [hour for of_year in pending.values() for hour in of_year]
     levels = f" at {', '.join(map(str, choice.levels))} hPa" if choice.upper else ""
     manner.say(f"ERA5 from {era5.source}: {', '.join(choice.variables)}{levels}")
     if not hours:
@@ -399,17 +401,19 @@ def _fetch(
 
     Threads read the store, and this one alone writes: the netCDF library bears no more than one.
     """
-    wrong = {}
-    left = [hour for hour in hours if not _is_part(_part(folder, hour), hour, era5, choice)]
+    faults = {}
+    pending = [hour for hour in hours if not _is_part(_part(folder, hour), hour, era5, choice)]
     with fetching_pool(folder, manner) as pool:
-        coming = {pool.submit(_read, era5, choice, hour, manner.patience): hour for hour in left}
-        for future in track(as_completed(coming), "download", len(left), manner.progress):
-            hour = coming.pop(future)
+        futures = {
+            pool.submit(_read, era5, choice, hour, manner.patience): hour for hour in pending
+        }
+        for future in track(as_completed(futures), "download", len(pending), manner.progress):
+            hour = futures.pop(future)
             try:
                 write(future.result(), _part(folder, hour), era5.source)
             except (TransientError, Ens10Error) as error:
-                wrong[hour] = f"{hour:%Y-%m-%dT%H} ({str(error).rstrip('.')})"
-    return wrong
+                faults[hour] = f"{hour:%Y-%m-%dT%H} ({str(error).rstrip('.')})"
+    return faults
 
 
 def _is_part(path: Path, hour: datetime, era5: Era5, choice: Choice) -> bool:

@@ -8,10 +8,10 @@ from ens10.export.api import export
 __all__ = ["export"]
 
 
-class _Called(ModuleType):
+class _CallableModule(ModuleType):
     """Python puts this module in the place of the function `ens10.export` when it is imported."""
 
     __call__ = staticmethod(export)
 
 
-sys.modules[__name__].__class__ = _Called
+sys.modules[__name__].__class__ = _CallableModule

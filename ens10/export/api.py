@@ -75,8 +75,8 @@ def export(
         raise FileError(to, "exists already", "Choose another file, or give --force")
     if to.is_dir():
         raise FileError(to, "is a folder", "Name a file")
-    chosen = Selection.of(variables, levels, steps, members, dates)
-    dataset = _select(_open_kind(store, kind), chosen)
+    selection = Selection.of(variables, levels, steps, members, dates)
+    dataset = _select(_open_kind(store, kind), selection)
     _check_space(to, dataset, grib)
     with whole_path(to) as partial:
         if grib:
@@ -101,8 +101,8 @@ def _open_kind(store: Path | str, kind: StoreKind | None) -> xr.Dataset:
             raise ArgumentError("kind", f"{store} holds predictions only", "Leave it out")
         if (Path(store) / "zarr.json").is_file():
             return open_predictions(Path(store), decode_timedelta=False)
-        whole: xr.Dataset = xr.open_zarr(for_xarray(store), chunks=None, decode_timedelta=False)
-        return whole
+        dataset: xr.Dataset = xr.open_zarr(for_xarray(store), chunks=None, decode_timedelta=False)
+        return dataset
     # Without dask, which takes longer to cut a part out of many chunks than reading it takes.
     return forecasts(store, dask=False) if kind is None else open_store(store, kind, dask=False)
 
@@ -117,24 +117,24 @@ def _holds_predictions(store: Path | str) -> bool:
     return "forecast_kind" in attributes
 
 
-def _select(dataset: xr.Dataset, chosen: Selection) -> xr.Dataset:
+def _select(dataset: xr.Dataset, selection: Selection) -> xr.Dataset:
     """Return the selected part, with the positions in the store of what remains."""
     for argument, dim in (("steps", "step"), ("members", "number"), ("dates", "time")):
-        wanted = getattr(chosen, argument) is not None
-        if wanted and dim not in dataset.dims:
+        is_selected = getattr(selection, argument) is not None
+        if is_selected and dim not in dataset.dims:
             raise ArgumentError(argument, f"this part has no {dim} to choose from", "Leave it out")
-    if chosen.levels is not None and "level" not in dataset.dims:
+    if selection.levels is not None and "level" not in dataset.dims:
         raise ArgumentError("levels", "this part has no levels to choose from", "Leave it out")
     places: dict[str, Any] = {
         f"place_of_{dim}": (dim, range(size)) for dim, size in dataset.sizes.items()
     }
-    part = chosen.of_dataset(dataset.assign_coords(places))
+    part = selection.of_dataset(dataset.assign_coords(places))
     if not part.data_vars:
         raise ArgumentError("variables", "nothing is left to export", "Ask for more")
-    sums = [str(name) for name, field in part.data_vars.items() if "time" not in field.dims]
-    if chosen.dates is not None and sums:
+    timeless = [str(name) for name, field in part.data_vars.items() if "time" not in field.dims]
+    if selection.dates is not None and timeless:
         raise ArgumentError(
-            "dates", f"{', '.join(sums)} are of all dates", "Choose variables that have dates"
+            "dates", f"{', '.join(timeless)} are of all dates", "Choose variables that have dates"
         )
     return part
 
@@ -144,11 +144,11 @@ def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
     if not to.parent.is_dir():
         raise FileError(to.parent, "no such folder", "Make it first")
     size = sum(field.nbytes for field in dataset.data_vars.values())
-    needed = _HEADER_BYTES + (size // 2 if grib else size)
-    free = shutil.disk_usage(to.parent).free
-    if free < needed:
+    required_bytes = _HEADER_BYTES + (size // 2 if grib else size)
+    free_bytes = shutil.disk_usage(to.parent).free
+    if free_bytes < required_bytes:
         raise FileError(
             to,
-            f"it takes {needed / 1e9:.1f} GB and the disk has {free / 1e9:.1f} GB",
+            f"it takes {required_bytes / 1e9:.1f} GB and the disk has {free_bytes / 1e9:.1f} GB",
             "Export less, or elsewhere",
         )

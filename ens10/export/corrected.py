@@ -70,17 +70,17 @@ class Header:
     def _set_edition(self, handle: Any) -> None:
         """Convert a message to the edition that was chosen."""
         edition = eccodes.codes_get(handle, "edition")
-        chosen = self.encoding.edition or edition
-        if chosen == edition:
+        new_edition = self.encoding.edition or edition
+        if new_edition == edition:
             return
         name = eccodes.codes_get(handle, "shortName")
         try:
-            eccodes.codes_set(handle, "edition", chosen)
-            same = eccodes.codes_get(handle, "shortName") == name
+            eccodes.codes_set(handle, "edition", new_edition)
+            is_same_variable = eccodes.codes_get(handle, "shortName") == name
         except eccodes.CodesInternalError:
-            same = False
-        if not same:
-            reason = f"ecCodes cannot convert {name} from GRIB edition {edition} to {chosen}"
+            is_same_variable = False
+        if not is_same_variable:
+            reason = f"ecCodes cannot convert {name} from GRIB edition {edition} to {new_edition}"
             raise ArgumentError("edition", reason, "Leave out --edition")
 
 
@@ -122,11 +122,11 @@ class Headers:
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int
     ) -> Message:
         raw: Any = self._raw
-        i = int(np.searchsorted(raw.times, time.astype(raw.times.dtype)))
-        place = 0 if level is None else raw.levels[name].index(level)
-        held = raw.messages(name, i, raw.steps.index(int(step)), place)
-        found: Message = held[member] or next(message for message in held if message is not None)
-        return found
+        time_index = int(np.searchsorted(raw.times, time.astype(raw.times.dtype)))
+        level_index = 0 if level is None else raw.levels[name].index(level)
+        messages = raw.messages(name, time_index, raw.steps.index(int(step)), level_index)
+        message: Message = messages[member] or next(m for m in messages if m is not None)
+        return message
 
     def _made(self, variable: Variable, time: np.datetime64, step: int, level: int) -> Header:
         moment = time.astype("datetime64[s]").item()
@@ -165,9 +165,9 @@ def write_corrected(
     Raises:
         ArgumentError: GRIB cannot hold the grid, the steps, or a product.
     """
-    whole = dataset if "step" in dataset.dims else _with_step(dataset)
-    total = whole.sizes["time"] * whole.sizes["step"] * len(targets)
-    parts = _each(whole, targets, raw, encoding, same_members)
+    forecasts = dataset if "step" in dataset.dims else _with_step(dataset)
+    total = forecasts.sizes["time"] * forecasts.sizes["step"] * len(targets)
+    parts = _each(forecasts, targets, raw, encoding, same_members)
     with path.open("wb") as file:
         for messages in track(parts, "GRIB", total, progress):
             for message in messages:
@@ -194,11 +194,11 @@ def check_corrected(
     Raises:
         ArgumentError: GRIB cannot hold the grid, the steps, or a product.
     """
-    first = dataset.isel(time=[0])
-    whole = first if "step" in first.dims else _with_step(first)
-    if "number" in whole.dims:
-        whole = whole.isel(number=[0])
-    for messages in _each(whole, targets, raw, encoding, same_members):
+    first_date = dataset.isel(time=[0])
+    forecasts = first_date if "step" in first_date.dims else _with_step(first_date)
+    if "number" in forecasts.dims:
+        forecasts = forecasts.isel(number=[0])
+    for messages in _each(forecasts, targets, raw, encoding, same_members):
         for _ in messages:
             pass
 
@@ -216,12 +216,12 @@ def _each(
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(dataset["step"].to_numpy().tolist()):
             for target in targets:
-                one = dataset.isel(time=i, step=j)
-                yield _messages(one, target, time, step, headers, same_members)
+                forecast = dataset.isel(time=i, step=j)
+                yield _messages(forecast, target, time, step, headers, same_members)
 
 
 def _messages(
-    one: xr.Dataset,
+    forecast: xr.Dataset,
     target: str,
     time: np.datetime64,
     step: float,
@@ -229,29 +229,29 @@ def _messages(
     same_members: bool,
 ) -> Iterator[bytes]:
     """The messages of one target, date and step; none where no run corrects it."""
-    if np.isnan(one[f"{target}_mean"].to_numpy()).all():
+    if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
         return
     header = headers.of(target, time, step)
-    for n in range(one.sizes["number"] if target in one else 0):
-        kept = headers.of(target, time, step, n) if same_members else header
+    for n in range(forecast.sizes["number"] if target in forecast else 0):
+        member_header = headers.of(target, time, step, n) if same_members else header
         product = Product("pf", None if same_members else n + 1)
-        yield kept.message(one[target].isel(number=n).to_numpy(), product)
-    for field, product in _products(one, target):
+        yield member_header.message(forecast[target].isel(number=n).to_numpy(), product)
+    for field, product in _products(forecast, target):
         yield header.message(field.to_numpy(), product)
 
 
-def _products(one: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:
+def _products(forecast: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:
     """The fields of one target, date and step that are not members."""
-    yield one[f"{target}_mean"], Product("em")
-    yield one[f"{target}_std"], Product("es")
-    if f"{target}_quantile" in one:
-        for n, level in enumerate(one["quantile_level"].to_numpy().tolist()):
-            yield one[f"{target}_quantile"].isel(quantile_level=n), Product("pb", value=level)
+    yield forecast[f"{target}_mean"], Product("em")
+    yield forecast[f"{target}_std"], Product("es")
+    if f"{target}_quantile" in forecast:
+        for n, level in enumerate(forecast["quantile_level"].to_numpy().tolist()):
+            yield forecast[f"{target}_quantile"].isel(quantile_level=n), Product("pb", value=level)
     events = [
-        (one[f"{target}_probability_{side}"].isel({f"threshold_{side}": n}), side, threshold)
+        (forecast[f"{target}_probability_{side}"].isel({f"threshold_{side}": n}), side, threshold)
         for side in ("above", "below")
-        if f"{target}_probability_{side}" in one
-        for n, threshold in enumerate(one[f"threshold_{side}"].to_numpy().tolist())
+        if f"{target}_probability_{side}" in forecast
+        for n, threshold in enumerate(forecast[f"threshold_{side}"].to_numpy().tolist())
     ]
     for n, (field, side, threshold) in enumerate(events, 1):
         yield field * _PERCENT, Product("ep", n, len(events), threshold, side == "above")
@@ -260,8 +260,8 @@ def _products(one: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Prod
 def _with_step(dataset: xr.Dataset) -> xr.Dataset:
     """The dataset of one step with a dimension of it."""
     units = dataset["step"].attrs
-    raised = dataset.reset_coords("valid_time").expand_dims("step", axis=1)
-    return raised.set_coords("valid_time").assign_coords(
+    expanded = dataset.reset_coords("valid_time").expand_dims("step", axis=1)
+    return expanded.set_coords("valid_time").assign_coords(
         step=("step", [float(dataset["step"])], units)
     )
 

@@ -53,37 +53,37 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
             of a Pa, members beyond 255.
     """
     if "forecast_kind" in dataset.attrs or kind in ("statistics", "climate"):
-        what = "predictions" if "forecast_kind" in dataset.attrs else kind
-        raise ArgumentError("to", f"GRIB holds no {what}", _INSTEAD)
+        data_kind = "predictions" if "forecast_kind" in dataset.attrs else kind
+        raise ArgumentError("to", f"GRIB holds no {data_kind}", _INSTEAD)
     if has_stations(dataset):
         raise ArgumentError("to", "GRIB holds grids, and these are stations", _INSTEAD)
     steps, units = dataset["step"].to_numpy(), dataset["step"].attrs.get("units", "h")
     if units != "h" or np.any(steps != steps.astype(np.int64)) or steps.min() < 0:
         raise ArgumentError("steps", f"GRIB needs whole hours, not {units}", _INSTEAD)
-    valid = dataset["valid_time"].transpose("time", "step").to_numpy()
-    ahead = valid - dataset["time"].to_numpy()[:, None]
-    if np.any(ahead != steps.astype("timedelta64[h]")[None, :]):
+    valid_times = dataset["valid_time"].transpose("time", "step").to_numpy()
+    lead_times = valid_times - dataset["time"].to_numpy()[:, None]
+    if np.any(lead_times != steps.astype("timedelta64[h]")[None, :]):
         raise ArgumentError("steps", "a valid time is not the start plus the step", _INSTEAD)
     for number in dataset["number"].to_numpy() if "number" in dataset.dims else ():
         if not 0 <= number <= _MOST_IN_OCTET:
             raise ArgumentError("members", f"GRIB has no member {number}", _INSTEAD)
     levels = dataset["level"].to_numpy() if "level" in dataset.dims else np.array([1])
     pascal = np.round(levels * 100.0)
-    fraction = levels != levels.astype(np.int64)
-    if np.any(fraction & ((pascal / 100.0 != levels) | (pascal > _MOST_IN_TWO_OCTETS))):
+    is_fractional = levels != levels.astype(np.int64)
+    if np.any(is_fractional & ((pascal / 100.0 != levels) | (pascal > _MOST_IN_TWO_OCTETS))):
         raise ArgumentError("levels", "GRIB edition 1 has whole hPa or Pa only", _INSTEAD)
 
 
 def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
     """Yield all fields' cells by date and step, then variable and level."""
-    held = [part for field in dataset.data_vars.values() for part in _parts(field)]
-    valid = dataset["valid_time"].transpose("time", "step").to_numpy()
+    parts = [part for field in dataset.data_vars.values() for part in _parts(field)]
+    valid_times = dataset["valid_time"].transpose("time", "step").to_numpy()
     steps = dataset["step"].to_numpy().tolist()
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(steps):
-            for variable, name, level, at in held:
-                where = {"time": i, "step": j, **at}
-                yield Cell(variable, name, level, time, valid[i, j], int(step), where)
+            for variable, name, level, level_position in parts:
+                where = {"time": i, "step": j, **level_position}
+                yield Cell(variable, name, level, time, valid_times[i, j], int(step), where)
 
 
 def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
@@ -92,11 +92,11 @@ def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, in
     if "level" not in field.dims:
         return [(variable, name, 0, {})]
     levels: list[Any] = field["level"].to_numpy().tolist()
-    own = np.atleast_1d(field.attrs.get("levels_hpa", levels)).tolist()
+    variable_levels = np.atleast_1d(field.attrs.get("levels_hpa", levels)).tolist()
     return [
         (variable, name, float(level), {"level": n})
         for n, level in enumerate(levels)
-        if level in own
+        if level in variable_levels
     ]
 
 
@@ -120,11 +120,11 @@ def write_grib(
     check_for_grib(dataset, kind)
     cells = list(cells_of(dataset))
     with path.open("wb") as file:
-        shown = track(cells, "export", len(cells), progress)
+        tracked_cells = track(cells, "export", len(cells), progress)
         if kind == "truth":
-            _write_truth(file, shown, dataset)
+            _write_truth(file, tracked_cells, dataset)
         else:
-            _write_forecasts(file, shown, dataset, store)
+            _write_forecasts(file, tracked_cells, dataset, store)
 
 
 def _write_forecasts(
@@ -143,18 +143,18 @@ def _write_forecasts(
 def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> None:
     """Write one analysis per valid time; truth of several starts must agree."""
     messages = Messages(grid_of(dataset), 0)
-    written: dict[tuple[str, float, np.datetime64], Cell] = {}
+    first_cells: dict[tuple[str, float, np.datetime64], Cell] = {}
     for cell in cells:
         values = _values(dataset, cell)
-        twin = written.setdefault((cell.name, cell.level, cell.valid), cell)
-        if twin is cell:
+        first_cell = first_cells.setdefault((cell.name, cell.level, cell.valid), cell)
+        if first_cell is cell:
             label = Label(cell.variable, cell.level, cell.valid, 0, 0)
             file.write(messages.message(values, label))
-        elif not same_bits(_values(dataset, twin), values):
+        elif not same_bits(_values(dataset, first_cell), values):
             raise ArgumentError(
                 "kind",
                 f"the truth of {cell.name} at {str(cell.valid)[:13]} differs between the starts "
-                f"{str(twin.time)[:13]} and {str(cell.time)[:13]}",
+                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}",
                 "Export to netCDF",
             )
 
@@ -198,8 +198,8 @@ def _fields_of_chunk(file: Path, form: Form, members: list[int]) -> list[Field]:
     chunk = check(np.fromfile(file, np.uint8), form)
     fields, rows, columns = form.field_shape
     records = parse(chunk.data, fields, rows, columns, chunk.size)
-    kept = [checked_values(chunk, records, n, rows * columns) for n in members]
+    member_values = [checked_values(chunk, records, n, rows * columns) for n in members]
     return [
         field_of_record(records[n], values, (rows, columns))
-        for n, values in zip(members, kept, strict=True)
+        for n, values in zip(members, member_values, strict=True)
     ]

@@ -90,7 +90,7 @@ class Product:
             }  # fmt: skip
         if self.type != "ep":
             return {"type": self.type, "perturbationNumber": self.number or 0}
-        scale, scaled = _scaled(self.value, _MOST_SIGNED[1], _EDITION_2)
+        scale, integer = _scale_and_integer(self.value, _MOST_SIGNED[1], _EDITION_2)
         side = "lower" if self.above else "upper"
         return {
             "localDefinitionNumber": 5,
@@ -99,7 +99,7 @@ class Product:
             "totalNumberOfForecastProbabilities": self.total,
             "thresholdIndicator": 1 if self.above else 2,
             "localDecimalScaleFactor": scale,
-            f"{side}Threshold": scaled,
+            f"{side}Threshold": integer,
         }
 
     def keys_of_edition_2(self, interval: bool, post_processed: bool) -> Keys:
@@ -112,33 +112,33 @@ class Product:
         Raises:
             ArgumentError: they cannot express the level or threshold.
         """
-        kind, own = str(self.type), {}
+        kind, keys = str(self.type), {}
         if self.type in _DERIVED:
-            own = {"derivedForecast": _DERIVED[self.type]}
+            keys = {"derivedForecast": _DERIVED[self.type]}
         elif self.type == "pf":
-            own = {} if self.number is None else {"perturbationNumber": self.number}
+            keys = {} if self.number is None else {"perturbationNumber": self.number}
         elif self.type == "ep":
-            own = self._event()
+            keys = self._event()
         else:
             level, total = _quantile(self.value, _MOST_IN_TWO_OCTETS, INSTEAD)
-            own = {"totalNumberOfQuantiles": total, "quantileValue": level}
+            keys = {"totalNumberOfQuantiles": total, "quantileValue": level}
             if total == 100 and not post_processed:
-                kind, own = "percentile", {"percentileValue": level}
+                kind, keys = "percentile", {"percentileValue": level}
         template = (_POST_PROCESSED if post_processed else _TEMPLATES)[kind][interval]
-        return {"productDefinitionTemplateNumber": template, **own}
+        return {"productDefinitionTemplateNumber": template, **keys}
 
     def _event(self) -> Keys:
         """The event of a probability in edition 2, by code table 4.9."""
-        scale, scaled = _scaled(self.value, _MOST_SIGNED[2], INSTEAD)
-        used, unused = ("Lower", "Upper") if self.above else ("Upper", "Lower")
+        scale, integer = _scale_and_integer(self.value, _MOST_SIGNED[2], INSTEAD)
+        side, other_side = ("Lower", "Upper") if self.above else ("Upper", "Lower")
         return {
             "forecastProbabilityNumber": self.number,
             "totalNumberOfForecastProbabilities": self.total,
             "probabilityType": 3 if self.above else 4,
-            f"scaleFactorOf{used}Limit": scale,
-            f"scaledValueOf{used}Limit": scaled,
-            f"scaleFactorOf{unused}Limit": None,
-            f"scaledValueOf{unused}Limit": None,
+            f"scaleFactorOf{side}Limit": scale,
+            f"scaledValueOf{side}Limit": integer,
+            f"scaleFactorOf{other_side}Limit": None,
+            f"scaledValueOf{other_side}Limit": None,
         }
 
 
@@ -174,8 +174,8 @@ def set_product(handle: Any, product: Product, post_processed: bool) -> None:
 
 def _in_edition_2(handle: Any, product: Product, post_processed: bool) -> Keys:
     """The keys of a product in a raw message of edition 2, in the order in which they are set."""
-    kept = product.type == "pf" and product.number is None
-    if kept and not post_processed:
+    keeps_number = product.type == "pf" and product.number is None
+    if keeps_number and not post_processed:
         return {}
     raw = eccodes.codes_get(handle, "productDefinitionTemplateNumber")
     if raw not in _POINT + _INTERVAL:
@@ -185,17 +185,17 @@ def _in_edition_2(handle: Any, product: Product, post_processed: bool) -> Keys:
     template = keys["productDefinitionTemplateNumber"]
     tables = max(_TABLES.get(template, 0), eccodes.codes_get(handle, "tablesVersion"))
     # only messages with ECMWF's local section have a type
-    named = not kept and eccodes.codes_is_defined(handle, "type")
-    ours: Keys = {"typeOfGeneratingProcess": _GENERATED[product.type]}
+    has_type = not keeps_number and eccodes.codes_is_defined(handle, "type")
+    process: Keys = {"typeOfGeneratingProcess": _GENERATED[product.type]}
     if post_processed:
-        ours = {
+        process = {
             "typeOfGeneratingProcess": _POST_PROCESSED_FORECAST,
             "inputProcessIdentifier": eccodes.codes_get(handle, "generatingProcessIdentifier"),
             "inputOriginatingCentre": eccodes.codes_get(handle, "centre", int),
             "typeOfPostProcessing": _UNKNOWN,
         }
     return {
-        "tablesVersion": tables, **({"type": product.type} if named else {}), **keys, **ours
+        "tablesVersion": tables, **({"type": product.type} if has_type else {}), **keys, **process
     }  # fmt: skip
 
 
@@ -213,7 +213,7 @@ def _quantile(level: float, most: int, remedy: str) -> tuple[int, int]:
     return exact.numerator * factor, exact.denominator * factor
 
 
-def _scaled(value: float, most: int, remedy: str) -> tuple[int, int]:
+def _scale_and_integer(value: float, most: int, remedy: str) -> tuple[int, int]:
     """Return scale and integer of a threshold = integer * 10^-scale.
 
     Raises:
@@ -223,8 +223,8 @@ def _scaled(value: float, most: int, remedy: str) -> tuple[int, int]:
     scale = -int(exact.as_tuple().exponent)
     if scale < 0 and abs(value) <= most:
         scale = 0
-    scaled = int(exact.scaleb(scale))
-    if abs(scaled) > most:
+    integer = int(exact.scaleb(scale))
+    if abs(integer) > most:
         reason = f"the threshold {value} has too many digits for this GRIB edition"
         raise ArgumentError("probability", reason, remedy)
-    return scale, scaled
+    return scale, integer

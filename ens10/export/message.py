@@ -54,8 +54,8 @@ def field_of_record(record: Any, values: npt.NDArray[np.uint8], shape: tuple[int
     codes = np.frombuffer(values.tobytes(), "<u2").reshape(shape).astype(np.uint16)
     gap = int(record["gap"])
     reference, scale, decimal = (float(record[name]) for name in ("reference", "scale", "decimal"))
-    kept = None if gap < 0 else gap
-    return Packed(codes, reference, scale, decimal, kept, int(record["bits"]))
+    gap_code = None if gap < 0 else gap
+    return Packed(codes, reference, scale, decimal, gap_code, int(record["bits"]))
 
 
 def kept_packing(field: Packed) -> Simple | None:
@@ -85,31 +85,31 @@ def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
     """
     flat = field.ravel().astype(np.float64)
     present = ~np.isnan(flat)
-    known = flat[present]
-    gaps = None if present.all() else present
-    if not known.size:
-        return Simple(known.astype(np.uint32), 0.0, 0, 0, 0, gaps)
-    if not np.isfinite(known).all() or np.any((known == 0) & np.signbit(known)):
+    values = flat[present]
+    bitmap = None if present.all() else present
+    if not values.size:
+        return Simple(values.astype(np.uint32), 0.0, 0, 0, 0, bitmap)
+    if not np.isfinite(values).all() or np.any((values == 0) & np.signbit(values)):
         return None  # no packing keeps the sign of zero
-    low, high = float(known.min()), float(known.max())
+    low, high = float(values.min()), float(values.max())
     reference = ibm_below(low)
     if reference is None:
         return None
     if low == high == reference:
-        return Simple(known.astype(np.uint32)[:0], low, 0, 0, 0, gaps)
-    binary = _lowest_bit(np.append(known, reference))
+        return Simple(values.astype(np.uint32)[:0], low, 0, 0, 0, bitmap)
+    binary = _lowest_bit(np.append(values, reference))
     bits = int((high - reference) / 2.0**binary).bit_length()
     if bits > _MOST_BITS:
         return None
-    codes = np.rint((known - reference) / 2.0**binary).astype(np.uint32)
-    return Simple(codes, reference, binary, 0, bits, gaps)
+    codes = np.rint((values - reference) / 2.0**binary).astype(np.uint32)
+    return Simple(codes, reference, binary, 0, bits, bitmap)
 
 
 def _lowest_bit(values: npt.NDArray[np.float64]) -> int:
     """Return the exponent of the lowest bit set in any of the values, which are not all 0."""
     fraction, exponent = np.frexp(values[values != 0])
-    whole = np.abs(fraction * 2.0**53).astype(np.uint64)
-    lowest = (whole & (~whole + np.uint64(1))).astype(np.float64)
+    mantissa = np.abs(fraction * 2.0**53).astype(np.uint64)
+    lowest = (mantissa & (~mantissa + np.uint64(1))).astype(np.float64)
     return int(np.min(np.log2(lowest) + exponent - 53))
 
 
@@ -130,10 +130,10 @@ def to_ibm(value: float) -> int | None:
         mantissa, exponent = mantissa / 16, exponent + 1
     while mantissa < 1 / 16:
         mantissa, exponent = mantissa * 16, exponent - 1
-    whole = mantissa * 2.0**24
-    if whole != int(whole) or not 0 <= exponent <= 127:
+    scaled_mantissa = mantissa * 2.0**24
+    if scaled_mantissa != int(scaled_mantissa) or not 0 <= exponent <= 127:
         return None
-    return (0x80000000 if value < 0 else 0) | exponent << 24 | int(whole)
+    return (0x80000000 if value < 0 else 0) | exponent << 24 | int(scaled_mantissa)
 
 
 def ibm_below(value: float) -> float | None:
@@ -149,15 +149,15 @@ def ibm_below(value: float) -> float | None:
 def data_section(simple: Simple) -> bytes:
     """Return the binary data section (4), padded to an even number of bytes."""
     data = _bit_stream(simple.codes, simple.bits) if simple.bits else b""
-    used = simple.codes.size * simple.bits if simple.bits else 0
+    code_bits = simple.codes.size * simple.bits if simple.bits else 0
     size = 11 + len(data)
     padding = size % 2
-    spare = 8 * (len(data) + padding) - used
+    unused_bits = 8 * (len(data) + padding) - code_bits
     reference = to_ibm(simple.reference) or 0
     return b"".join(
         [
             (size + padding).to_bytes(3, "big"),
-            bytes([spare]),
+            bytes([unused_bits]),
             sign_and_magnitude(simple.binary),
             reference.to_bytes(4, "big"),
             bytes([simple.bits]),
@@ -180,9 +180,9 @@ def bitmap_section(present: npt.NDArray[np.bool_]) -> bytes:
     """Return the bitmap section (3), padded to an even number of bytes."""
     data = np.packbits(present).tobytes()
     padding = len(data) % 2
-    spare = 8 * (len(data) + padding) - present.size
+    unused_bits = 8 * (len(data) + padding) - present.size
     size = 6 + len(data) + padding
-    return size.to_bytes(3, "big") + bytes([spare, 0, 0]) + data + bytes(padding)
+    return size.to_bytes(3, "big") + bytes([unused_bits, 0, 0]) + data + bytes(padding)
 
 
 def sign_and_magnitude(value: int) -> bytes:
@@ -242,13 +242,13 @@ class Messages:
         values = to_float32(field, (self._grid.rows, self._grid.columns))
         product, grid = self._sections(label)
         for packing in _packings(field, values):
-            made = _assemble(product, grid, packing)
-            if same_bits(_decode(made, values.shape), values):
-                return made
-        made = _as_ieee(_assemble(product, grid, _NOTHING), values)
-        if not same_bits(_decode(made, values.shape), values):
+            message = _assemble(product, grid, packing)
+            if same_bits(_decode(message, values.shape), values):
+                return message
+        message = _as_ieee(_assemble(product, grid, _NOTHING), values)
+        if not same_bits(_decode(message, values.shape), values):
             raise ArgumentError("to", f"GRIB does not hold {label.variable.name} exactly", _INSTEAD)
-        return made
+        return message
 
     def _sections(self, label: Label) -> tuple[bytes, bytes]:
         """Return product and grid section, made by ecCodes once per variable, level and step."""
@@ -276,9 +276,9 @@ class Messages:
                 self._blank, label.variable, date=20000101, step=label.step, level=int(label.level)
             )
         except eccodes.CodesInternalError as error:
-            what = f"{label.variable.name} at level {label.level}, step {label.step}"
+            description = f"{label.variable.name} at level {label.level}, step {label.step}"
             raise ArgumentError(
-                "to", f"GRIB edition 1 has no {what} ({error})", _INSTEAD
+                "to", f"GRIB edition 1 has no {description} ({error})", _INSTEAD
             ) from error
         first = _INDICATOR + int.from_bytes(message[8:11], "big")
         last = first + int.from_bytes(message[first : first + 3], "big")
@@ -290,9 +290,9 @@ class Messages:
 
 def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]:
     """Yield simple packings that may hold a field exactly, its source's packing first."""
-    own = kept_packing(field) if isinstance(field, Packed) else None
-    if own is not None:
-        yield own
+    source_packing = kept_packing(field) if isinstance(field, Packed) else None
+    if source_packing is not None:
+        yield source_packing
     exact = exact_packing(values)
     if exact is not None:
         yield exact
@@ -300,11 +300,11 @@ def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]
 
 def _assemble(product: bytes, grid: bytes, simple: Simple) -> bytes:
     """Return the message of a packed field."""
-    about = bytearray(product)
-    about[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
-    about[_DECIMAL : _DECIMAL + 2] = sign_and_magnitude(simple.decimal)
+    product_section = bytearray(product)
+    product_section[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
+    product_section[_DECIMAL : _DECIMAL + 2] = sign_and_magnitude(simple.decimal)
     bitmap = b"" if simple.present is None else bitmap_section(simple.present)
-    body = bytes(about) + grid + bitmap + data_section(simple) + b"7777"
+    body = bytes(product_section) + grid + bitmap + data_section(simple) + b"7777"
     size = _INDICATOR + len(body)
     if size >= _MOST_BYTES:
         raise ArgumentError("to", f"a field of {size} bytes is too long for GRIB 1", _INSTEAD)
@@ -369,13 +369,13 @@ def grid_of(dataset: xr.Dataset) -> LatLonGrid:
     latitude, longitude = (dataset[d].to_numpy().astype(float) for d in ("latitude", "longitude"))
     ends = [(round(float(c[0]), 3), round(float(c[-1]), 3)) for c in (latitude, longitude)]
     grid, scan = from_header((latitude.size, longitude.size), ends[0], ends[1])
-    same = (
+    is_exact = (
         scan.roll == 0
         and not scan.northward
         and np.allclose(grid.latitude(), latitude, rtol=0, atol=1e-5)
         and np.allclose(grid.longitude(), longitude, rtol=0, atol=1e-5)
     )
-    if not same:
+    if not is_exact:
         reason = "the grid is not regular to a thousandth of a degree, as GRIB edition 1 needs"
         raise ArgumentError("to", reason, _INSTEAD)
     return grid

@@ -63,13 +63,13 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
             _write_coordinate(file, name, dataset[name])
         targets = {
             str(name): _create(file, str(name), field, names, compression)
-            for name, field in sorted(dataset.data_vars.items(), key=lambda held: str(held[0]))
+            for name, field in sorted(dataset.data_vars.items(), key=lambda item: str(item[0]))
         }
         work = [(name, place) for name in targets for place in _places(dataset[name])]
         for name, place in track(work, "export", len(work), progress):
             part = dataset[name].isel(dict(place))
-            where = dict(place)
-            index = tuple(where.get(str(d), slice(None)) for d in dataset[name].dims)
+            position = dict(place)
+            index = tuple(position.get(str(d), slice(None)) for d in dataset[name].dims)
             targets[name][index] = part.to_numpy()
 
 

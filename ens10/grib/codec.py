@@ -141,8 +141,8 @@ class Encoder:
         # In double precision before the mark goes in: as float32 it would be another number.
         flat = np.where(gaps, _GAP, values.astype(np.float64)).ravel()
         eccodes.codes_set_values(self._handle, flat)
-        known = values[~gaps]
-        if not known.size or known.min() == known.max():
+        present_values = values[~gaps]
+        if not present_values.size or present_values.min() == present_values.max():
             # ecCodes packs a constant field with 0 bits, and the next one with 24 unless told.
             del self._current["bitsPerValue"]
         return bytes(eccodes.codes_get_message(self._handle))

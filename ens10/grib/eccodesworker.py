@@ -56,25 +56,25 @@ Packing = tuple[float, int, int, int]
 def serve() -> None:
     """Answer requests of the parent process until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started this
-    connection, shared = Connection(int(sys.argv[1])), int(sys.argv[2])
+    connection, shared_fd = Connection(int(sys.argv[1])), int(sys.argv[2])
     sys.path[:] = sys.argv[3:]
     import_module("eccodes")  # before its memory is measured
-    start = _address_space()
+    initial_space = _address_space()
     while True:
         try:
             request = json.loads(connection.recv_bytes())
         except (EOFError, ConnectionError):
             return
-        used = _address_space()
-        _limit(used, request["memory"])
+        address_space = _address_space()
+        _limit(address_space, request["memory"])
         try:
             if request["what"] == "keys":
-                answer = _read_keys(shared)
+                answer = _read_keys(shared_fd)
             else:
-                answer = _read_values(shared, request["size"])
+                answer = _read_values(shared_fd, request["size"])
         except Exception as error:  # any error concerns this message only
             answer = {"error": str(error) or type(error).__name__}
-        answer["is_full"] = used > start + _MOST_KEPT
+        answer["is_full"] = address_space > initial_space + _MOST_KEPT
         connection.send_bytes(json.dumps(answer).encode())
 
 
@@ -87,17 +87,17 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def _limit(used: int, more: int) -> None:
-    if used:
-        resource.setrlimit(resource.RLIMIT_AS, (used + more, resource.RLIM_INFINITY))
+def _limit(address_space: int, extra: int) -> None:
+    if address_space:
+        resource.setrlimit(resource.RLIMIT_AS, (address_space + extra, resource.RLIM_INFINITY))
 
 
-def _read_keys(shared: int) -> dict[str, Any]:
+def _read_keys(shared_fd: int) -> dict[str, Any]:
     import eccodes
 
     keys: dict[str, Any] = {}
     errors: dict[str, str] = {}
-    with os.fdopen(os.dup(shared), "rb") as file:
+    with os.fdopen(os.dup(shared_fd), "rb") as file:
         file.seek(0)
         handle = eccodes.codes_grib_new_from_file(file, headers_only=True)
     if handle is None:
@@ -117,11 +117,11 @@ def _read_keys(shared: int) -> dict[str, Any]:
     return {"keys": keys, "errors": errors}
 
 
-def _read_values(shared: int, size: int) -> dict[str, Any]:
+def _read_values(shared_fd: int, size: int) -> dict[str, Any]:
     import eccodes
 
     mark = sys.float_info.max  # outside the range of any field, so it marks gaps unambiguously
-    handle = eccodes.codes_new_from_message(os.pread(shared, size, 0))
+    handle = eccodes.codes_new_from_message(os.pread(shared_fd, size, 0))
     try:
         eccodes.codes_set(handle, "missingValue", mark)
         values = eccodes.codes_get_values(handle)
@@ -129,7 +129,7 @@ def _read_values(shared: int, size: int) -> dict[str, Any]:
     finally:
         eccodes.codes_release(handle)
     values[values == mark] = float("nan")
-    os.pwrite(shared, values, 0)
+    os.pwrite(shared_fd, values, 0)
     return {"values": values.size, "packing": packing}
 
 

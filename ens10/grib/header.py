@@ -66,15 +66,15 @@ def seconds(year: int, month: int, day: int, hour: int, minute: int, second: int
 def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
     grid, scan = _grid(keys, path, offset)
     param_id = int(_get(keys, "paramId"))
-    known = variable_of_param(param_id)
+    variable = variable_of_param(param_id)
     short_name = str(_get(keys, "shortName"))
     hindcast = _get(keys, "hdate") is not None
     return Meaning(
         edition=int(_get(keys, "edition")),
         param_id=param_id,
         short_name=short_name,
-        name=known.name if known else str(_get(keys, "cfVarName") or short_name),
-        units=known.units if known else str(_get(keys, "units") or "unknown"),
+        name=variable.name if variable else str(_get(keys, "cfVarName") or short_name),
+        units=variable.units if variable else str(_get(keys, "units") or "unknown"),
         level_type=str(_get(keys, "typeOfLevel")),
         level=int(_get(keys, "level") or 0),
         step=int(_get(keys, "endStep")),
@@ -158,9 +158,9 @@ def _contradiction(keys: Keys, grid: LatLonGrid, latitudes: tuple[float, float])
         ("iDirection", grid.columns, grid.spacing),
         ("jDirection", grid.rows, between_rows),
     ):
-        given = float(_get(keys, f"{axis}IncrementInDegrees"))
-        if size > 1 and abs(given - degrees) > _ROUNDING:
-            return f"{axis}Increment is {given:g}, its corners are {degrees:g} degrees apart a step"
+        delta = float(_get(keys, f"{axis}IncrementInDegrees"))
+        if size > 1 and abs(delta - degrees) > _ROUNDING:
+            return f"{axis}Increment is {delta:g}, its corners are {degrees:g} degrees apart a step"
     return None
 
 
@@ -194,31 +194,31 @@ def describe(message: Framed) -> Header:
     spans = spans_of(message)
     try:
         key, time, number = (_edition1 if message.edition == 1 else _edition2)(message, spans)
-        found = _known.get(key)
-        if found is None:
+        header = _known.get(key)
+        if header is None:
             check(message, spans)  # its result depends on nothing but the key
             return _learn(message, key, time, number)
     except (ValueError, TypeError, LookupError, EccodesError) as error:
         reason = f"the message's header makes no sense ({error})"
         raise DamagedFileError(message.path, message.offset, reason) from error
     if time is None:
-        return found
-    return Header(found.meaning, time, found.number if number is None else number)
+        return header
+    return Header(header.meaning, time, header.number if number is None else number)
 
 
 def _learn(message: Framed, key: bytes, time: int | None, number: int | None) -> Header:
     """Read a header by ecCodes; cache it if the octets read directly agree with it."""
     raw = message.view[message.offset : message.end]
-    found = ask_eccodes(message.path, message.offset, raw)
-    meaning = _interned.setdefault(found.meaning, found.meaning)
-    found = Header(meaning, found.time, found.number)
+    header = ask_eccodes(message.path, message.offset, raw)
+    meaning = _interned.setdefault(header.meaning, header.meaning)
+    header = Header(meaning, header.time, header.number)
     if len(_known) >= _MOST_KNOWN:
         _known.clear()
-    if time in (None, found.time) and number in (None, found.number) and key not in _distrusted:
-        _known[key] = found
+    if time in (None, header.time) and number in (None, header.number) and key not in _distrusted:
+        _known[key] = header
     else:
         _distrusted.add(key)
-    return found
+    return header
 
 
 def _edition1(message: Framed, spans: Spans) -> _Head:
@@ -241,12 +241,12 @@ def _edition1(message: Framed, spans: Spans) -> _Head:
 
 def _date1(message: Framed, product: bytes) -> int:
     octets = product[12:17] + product[24:25]
-    known = _dates.get(octets)
-    if known is None:
+    time = _dates.get(octets)
+    if time is None:
         year, month, day, hour, minute, century = octets
         year += 100 * (century - 1)
-        known = _dates[octets] = _date(message, (year, month, day, hour, minute, 0))
-    return known
+        time = _dates[octets] = _date(message, (year, month, day, hour, minute, 0))
+    return time
 
 
 def _edition2(message: Framed, spans: Spans) -> _Head:
@@ -264,11 +264,11 @@ def _edition2(message: Framed, spans: Spans) -> _Head:
 
 
 def _date2(message: Framed, octets: bytes) -> int:
-    known = _dates.get(octets)
-    if known is None:
+    time = _dates.get(octets)
+    if time is None:
         year = int.from_bytes(octets[:2], "big")
-        known = _dates[octets] = _date(message, (year, *octets[2:6], 0))
-    return known
+        time = _dates[octets] = _date(message, (year, *octets[2:6], 0))
+    return time
 
 
 def _date(message: Framed, parts: tuple[int, ...]) -> int:

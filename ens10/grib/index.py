@@ -37,7 +37,7 @@ class GribFile:
         return self._size
 
     def __getitem__(self, span: slice) -> bytes:
-        """Return the end of the message that begins at `offset`, and its edition.
+        """Return bytes of the file, from one of the two windows that are kept where it holds them.
 
         Raises:
             DamagedFileError: the file has become shorter since it was opened.
@@ -58,9 +58,9 @@ class GribFile:
     def find(self, pattern: bytes, begin: int) -> int:
         """Return the first position of a pattern at or after a byte, -1 if there is none."""
         while begin < self._size:
-            found = self._read(begin, begin + _SEARCHED).find(pattern)
-            if found >= 0:
-                return begin + found
+            position = self._read(begin, begin + _SEARCHED).find(pattern)
+            if position >= 0:
+                return begin + position
             begin += _SEARCHED - len(pattern) + 1
         return -1
 
@@ -70,14 +70,14 @@ class GribFile:
         return not any(self._read(n, min(n + _SEARCHED, end)).strip(octets) for n in spans)
 
     def _read(self, begin: int, end: int) -> bytes:
-        wanted = max(min(end, self._size) - begin, 0)
-        content = os.pread(self._file, wanted, begin)
-        while len(content) < wanted:  # a reading may end early, as after 2 GB
-            more = os.pread(self._file, wanted - len(content), begin + len(content))
-            if not more:
+        size = max(min(end, self._size) - begin, 0)
+        content = os.pread(self._file, size, begin)
+        while len(content) < size:  # a reading may end early, as after 2 GB
+            next_bytes = os.pread(self._file, size - len(content), begin + len(content))
+            if not next_bytes:
                 reason = f"the file ends here; it had {self._size} bytes when it was opened"
                 raise DamagedFileError(self.path, begin + len(content), reason)
-            content += more
+            content += next_bytes
         return content
 
 
@@ -139,11 +139,11 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
                 except FileError as error:
                     report(error)
                     continue
-                which = ids.setdefault(id(meaning), len(meanings))
-                if which == len(meanings):
+                meaning_id = ids.setdefault(id(meaning), len(meanings))
+                if meaning_id == len(meanings):
                     meanings.append(meaning)
                 length = message.end - message.offset
-                rows.append((message.offset, length, time, number, which, 0))
+                rows.append((message.offset, length, time, number, meaning_id, 0))
         except DamagedFileError as error:  # the file has become shorter
             report(error)
     return MessageList([path], np.array(rows, RECORD), meanings)
@@ -166,10 +166,10 @@ def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Fra
             offset = end
             continue
         offset = view.find(MAGIC, end)
-        following = offset if offset >= 0 else size
-        if not view.holds_only(_PADDING, end, following):
-            what = f"{following - end} bytes here belong to no message"
-            report(DamagedFileError(view.path, end, what))
+        next_offset = offset if offset >= 0 else size
+        if not view.holds_only(_PADDING, end, next_offset):
+            reason = f"{next_offset - end} bytes here belong to no message"
+            report(DamagedFileError(view.path, end, reason))
 
 
 def _frame(view: GribFile, offset: int, head: bytes) -> tuple[int, int]:

@@ -47,11 +47,11 @@ class _Worker:
 
     def __init__(self) -> None:
         self.is_full = False
-        self._connection, theirs = Pipe()
+        self._connection, worker_end = Pipe()
         self._shared = _memory_file()
         path = [entry or os.getcwd() for entry in sys.path]  # noqa: PTH109
-        with theirs:
-            fds = (theirs.fileno(), self._shared.fileno())
+        with worker_end:
+            fds = (worker_end.fileno(), self._shared.fileno())
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_SCRIPT), *map(str, fds), *path],
                 stdin=subprocess.DEVNULL,

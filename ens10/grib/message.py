@@ -183,8 +183,8 @@ class MessageList(Sequence[Message]):
         parts = []
         for part in lists:
             records = part.records.copy()
-            new = [ids.setdefault(meaning, len(ids)) for meaning in part.meanings]
-            records["meaning"] = np.array(new, dtype="<i4")[records["meaning"]]
+            new_ids = [ids.setdefault(meaning, len(ids)) for meaning in part.meanings]
+            records["meaning"] = np.array(new_ids, dtype="<i4")[records["meaning"]]
             records["file"] += len(paths)
             paths += part.paths
             parts.append(records)
@@ -193,10 +193,10 @@ class MessageList(Sequence[Message]):
     def take(self, which: npt.NDArray[Any]) -> "MessageList":
         """Return some messages, selected by numbers or a mask, with only their meanings."""
         records = self.records[which]
-        used = np.bincount(records["meaning"], minlength=len(self.meanings)) > 0
-        records["meaning"] = (np.cumsum(used, dtype="<i4") - 1)[records["meaning"]]
-        kept = [self.meanings[n] for n in np.flatnonzero(used)]
-        return MessageList(self.paths, records, kept)
+        is_used = np.bincount(records["meaning"], minlength=len(self.meanings)) > 0
+        records["meaning"] = (np.cumsum(is_used, dtype="<i4") - 1)[records["meaning"]]
+        meanings = [self.meanings[n] for n in np.flatnonzero(is_used)]
+        return MessageList(self.paths, records, meanings)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -48,11 +48,11 @@ def spread(
 
 @numba.njit(**OPTIONS)
 def _spread(bitmap, data, values, out):  # type: ignore[no-untyped-def]
-    used = np.zeros(_CODES, np.bool_)
+    is_used = np.zeros(_CODES, np.bool_)
     for n in range(values):
-        used[np.uint16(data[2 * n]) << 8 | data[2 * n + 1]] = True
+        is_used[np.uint16(data[2 * n]) << 8 | data[2 * n + 1]] = True
     gap = _CODES - 1
-    while gap >= 0 and used[gap]:
+    while gap >= 0 and is_used[gap]:
         gap -= 1
     if gap < 0 and values < out.size:
         return -1
@@ -163,10 +163,10 @@ def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
         points = grid.rows * grid.columns
         mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap)
         data = np.frombuffer(raw, np.uint8, 2 * simple.values, simple.data)
-        found = spread(mask, data, points)
-        if found is None:
+        codes_and_gap = spread(mask, data, points)
+        if codes_and_gap is None:
             return None
-        codes, gap = found
+        codes, gap = codes_and_gap
     return Packed(
         np.ascontiguousarray(message.scan.orient(codes, grid), dtype=np.uint16),
         simple.reference,
@@ -212,18 +212,18 @@ def _repack(
     reference, binary, exponent, bits = packing
     scale, decimal = power(2, binary), power(10, -exponent)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found = np.rint((field / decimal - reference) / scale)
-    known = found[~gaps]
-    if not np.all((known >= 0) & (known < _CODES)):
+        codes = np.rint((field / decimal - reference) / scale)
+    present_codes = codes[~gaps]
+    if not np.all((present_codes >= 0) & (present_codes < _CODES)):
         return None
     gap = None
     if gaps.any():
-        used = np.bincount(known.astype(np.int64), minlength=_CODES)
-        if used.all():
+        counts = np.bincount(present_codes.astype(np.int64), minlength=_CODES)
+        if counts.all():
             return None
-        gap = int(_CODES - 1 - np.argmin(used[::-1]))  # the highest code that is free
-        found = np.where(gaps, gap, found)
-    return Packed(found.astype(np.uint16), reference, scale, decimal, gap, bits)
+        gap = int(_CODES - 1 - np.argmin(counts[::-1]))  # the highest code that is free
+        codes = np.where(gaps, gap, codes)
+    return Packed(codes.astype(np.uint16), reference, scale, decimal, gap, bits)
 
 
 def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:

@@ -87,8 +87,8 @@ class Framed(NamedTuple):
             DamagedFileError: always.
         """
         name = (_NAMES1 if self.edition == 1 else _NAMES2).get(section, "unknown")
-        which = "" if self.number is None else f"message {self.number}, "
-        place = f"{which}section {section} ({name}), byte {self.origin + at}"
+        prefix = "" if self.number is None else f"message {self.number}, "
+        place = f"{prefix}section {section} ({name}), byte {self.origin + at}"
         raise DamagedFileError(self.path, self.origin + self.offset, f"{place}: {what}")
 
 
@@ -159,16 +159,16 @@ def _spans1(message: Framed) -> Spans:
     start, last = message.offset + 8, message.end - _END
     flags = message.octets(start, 8)[7]
     spans: dict[int, tuple[int, int]] = {}
-    for which, present in ((1, 1), (2, flags & 128), (3, flags & 64), (4, 1)):
+    for section, present in ((1, 1), (2, flags & 128), (3, flags & 64), (4, 1)):
         if not present:
             continue
-        size, left = int.from_bytes(message.octets(start, 3), "big"), last - start
-        if which == 4 and size < 120 and left >= _LONG - 120:
-            size = left
-        if not _SHORTEST1[which] <= size <= left:
-            what = f"octets 1 to 3 give its length as {size}, of {left} bytes that are left"
-            message.wrong(which, start, what)
-        spans[which] = (start, start + size)
+        size, remaining = int.from_bytes(message.octets(start, 3), "big"), last - start
+        if section == 4 and size < 120 and remaining >= _LONG - 120:
+            size = remaining
+        if not _SHORTEST1[section] <= size <= remaining:
+            reason = f"octets 1 to 3 give its length as {size}, of {remaining} bytes that are left"
+            message.wrong(section, start, reason)
+        spans[section] = (start, start + size)
         start += size
     if last - start >= _MOST_PADDING:
         message.wrong(4, start, f"{last - start} bytes behind it belong to no section")
@@ -209,8 +209,8 @@ def _points1(message: Framed, span: tuple[int, int]) -> int | None:
         )
     if grid[4] != _NO_LIST and grid[4] - 1 + 4 * grid[3] > end - begin:
         # ecCodes follows this octet wherever it points, out of the message too.
-        what = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
-        message.wrong(2, begin + 4, what)
+        reason = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
+        message.wrong(2, begin + 4, reason)
     columns, rows = int.from_bytes(grid[6:8], "big"), int.from_bytes(grid[8:10], "big")
     if grid[5] or columns == 0xFFFF:
         return None
@@ -222,29 +222,29 @@ def _points1(message: Framed, span: tuple[int, int]) -> int | None:
 def _check_bitmap1(message: Framed, span: tuple[int, int], points: int) -> None:
     begin, end = span
     head = message.octets(begin, 6)
-    held = 8 * (end - begin - 6) - head[3]
-    if head[4:] == bytes(2) and held != points:  # else one that the centre has defined for all
-        message.wrong(3, begin, f"a bitmap of {held} points for {points} grid points")
+    bits = 8 * (end - begin - 6) - head[3]
+    if head[4:] == bytes(2) and bits != points:  # else one that the centre has defined for all
+        message.wrong(3, begin, f"a bitmap of {bits} points for {points} grid points")
 
 
 def _spans2(message: Framed) -> Spans:
     start, last = message.offset + 16, message.end - _END
     spans: dict[int, tuple[int, int]] = {}
     while start < last:
-        head, left = message.octets(start, 5), last - start
-        size, which = int.from_bytes(head[:4], "big"), head[4]
-        if which not in _NAMES2:
-            message.wrong(which, start + 4, f"octet 5: there is no section {which}")
-        if which in spans:
+        head, remaining = message.octets(start, 5), last - start
+        size, section = int.from_bytes(head[:4], "big"), head[4]
+        if section not in _NAMES2:
+            message.wrong(section, start + 4, f"octet 5: there is no section {section}")
+        if section in spans:
             raise _several_fields(message)
-        if not _SHORTEST2[which] <= size <= left:
-            what = f"octets 1 to 4 give its length as {size}, of {left} bytes that are left"
-            message.wrong(which, start, what)
-        spans[which] = (start, start + size)
+        if not _SHORTEST2[section] <= size <= remaining:
+            reason = f"octets 1 to 4 give its length as {size}, of {remaining} bytes that are left"
+            message.wrong(section, start, reason)
+        spans[section] = (start, start + size)
         start += size
     if not _NEEDED2.issubset(spans):
-        lacking = min(_NEEDED2 - set(spans))
-        message.wrong(lacking, message.offset, f"there is none; there are {sorted(spans)}")
+        missing = min(_NEEDED2 - set(spans))
+        message.wrong(missing, message.offset, f"there is none; there are {sorted(spans)}")
     return spans
 
 
@@ -261,8 +261,8 @@ def _points2(message: Framed, begin: int, end: int) -> int:
             message.wrong(3, begin, f"{end - begin} octets, and its template 0 has 72")
         columns, rows = int.from_bytes(grid[30:34], "big"), int.from_bytes(grid[34:38], "big")
         if columns != 0xFFFFFFFF and not 0 < rows * columns == points:
-            what = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
-            message.wrong(3, begin + 6, f"octets 7 to 10 and 31 to 38: {what}")
+            reason = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
+            message.wrong(3, begin + 6, f"octets 7 to 10 and 31 to 38: {reason}")
         if 72 + grid[10] * rows > end - begin:
             message.wrong(3, begin + 10, f"octet 11: a list of {grid[10]} octets for each row")
     return points
@@ -281,9 +281,9 @@ def _check_product2(message: Framed, begin: int, end: int) -> None:
         message.wrong(4, begin, f"{size} octets, and its template {template} has 34 or more")
     if product[17] not in _TIME_UNITS:
         message.wrong(4, begin + 17, f"octet 18, the unit of time, is {product[17]}")
-    octet, fixed, each = _RANGES2.get(template, (1, 0, 0))
+    octet, base_size, range_size = _RANGES2.get(template, (1, 0, 0))
     ranges = product[octet - 1] if octet <= len(product) else 0
-    if fixed + ranges * each > size:
+    if base_size + ranges * range_size > size:
         message.wrong(4, begin + octet - 1, f"octet {octet}: {ranges} time ranges")
 
 
@@ -303,10 +303,10 @@ def _check_values2(message: Framed, spans: Spans, points: int) -> None:
     if template not in (_SIMPLE, _IEEE) or not bits:
         _check_size(message, points)
         return
-    held, needed = spans[7][1] - spans[7][0] - 5, (values * bits + 7) // 8
-    if held != needed:
-        what = f"{held} octets for {values} values of {bits} bits, which need {needed}"
-        message.wrong(7, spans[7][0], what)
+    octets, expected = spans[7][1] - spans[7][0] - 5, (values * bits + 7) // 8
+    if octets != expected:
+        reason = f"{octets} octets for {values} values of {bits} bits, which need {expected}"
+        message.wrong(7, spans[7][0], reason)
 
 
 def _bits2(message: Framed, begin: int, packing: bytes, template: int) -> int:
@@ -357,8 +357,8 @@ def _check_size(message: Framed, points: int) -> None:
     size = message.end - message.offset
     if points > max(MOST_POINTS, _POINTS_OF_A_BYTE * size):
         section = 2 if message.edition == 1 else 3
-        what = f"{points} points in a message of {size} bytes; {MOST_POINTS} is the most"
-        message.wrong(section, message.offset, what)
+        reason = f"{points} points in a message of {size} bytes; {MOST_POINTS} is the most"
+        message.wrong(section, message.offset, reason)
 
 
 def _several_fields(message: Framed) -> FileError:

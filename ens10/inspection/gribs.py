@@ -85,13 +85,13 @@ def _hindcasts(group: MessageList) -> Iterator[str]:
     models = sorted({m.model_date for m in group.meanings if m.model_date is not None})
     if not models:
         return
-    of = np.array([m.model_date is not None for m in group.meanings])[group.records["meaning"]]
-    times = np.unique(group.records["time"][of]).astype("datetime64[s]")
-    by = " to ".join(dict.fromkeys(_day(str(date)) for date in (models[0], models[-1])))
+    mask = np.array([m.model_date is not None for m in group.meanings])[group.records["meaning"]]
+    times = np.unique(group.records["time"][mask]).astype("datetime64[s]")
+    dates = " to ".join(dict.fromkeys(_day(str(date)) for date in (models[0], models[-1])))
     if len(times) == 1:
-        yield f"hindcast of {str(times[0])[:10]} by the model of {by}"
+        yield f"hindcast of {str(times[0])[:10]} by the model of {dates}"
     else:
-        yield f"hindcasts of {str(times[0])[:10]} to {str(times[-1])[:10]} by the model of {by}"
+        yield f"hindcasts of {str(times[0])[:10]} to {str(times[-1])[:10]} by the model of {dates}"
 
 
 def _day(date: str) -> str:
@@ -102,12 +102,12 @@ def _orientation(group: MessageList) -> Iterator[str]:
     """Yield a note if messages are scanned in another order than this package's layout."""
     ids = group.records["meaning"]
     for words, holds in _SCANS:
-        so = np.array([holds(meaning) for meaning in group.meanings])[ids]
-        if so.all():
+        matches = np.array([holds(meaning) for meaning in group.meanings])[ids]
+        if matches.all():
             yield f"{words}, put right"
-        elif so.any():
-            first = group[int(so.argmax())]
-            yield f"{so.sum()} of {len(group)} fields {words}, put right; first: {first.place}"
+        elif matches.any():
+            first = group[int(matches.argmax())]
+            yield f"{matches.sum()} of {len(group)} fields {words}, put right; first: {first.place}"
     begins = Counter(_first_column(m) for m in group.meanings if m.scan.roll)
     if begins:
         degrees = ", ".join(f"{west:g}" for west in sorted(begins))
@@ -291,9 +291,9 @@ class _Cube:
     def _duplicates(self) -> Iterator[str]:
         """Yield a description of the fields with two messages, by their difference."""
         order = np.argsort(self._place, kind="stable")
-        again = np.flatnonzero(np.diff(self._place[order]) == 0)
+        duplicates = np.flatnonzero(np.diff(self._place[order]) == 0)
         places_by_difference: dict[str, list[str]] = defaultdict(list)
-        for n in again.tolist():
+        for n in duplicates.tolist():
             one, other = (self.group[int(order[m])] for m in (n, n + 1))
             places_by_difference[_difference(one, other)].append(f"{one.place} and {other.place}")
         for how, places in places_by_difference.items():

@@ -29,8 +29,8 @@ _LONGITUDES = ("longitude", "lon")
 
 def is_netcdf(file: Path) -> bool:
     """Return True if the file's signature or suffix is that of netCDF."""
-    with file.open("rb") as opened:
-        return opened.read(4) in _MAGICS or file.suffix in _SUFFIXES
+    with file.open("rb") as stream:
+        return stream.read(4) in _MAGICS or file.suffix in _SUFFIXES
 
 
 def is_zarr(path: Path) -> bool:
@@ -72,8 +72,8 @@ def _raw(path: Path) -> xr.Dataset:
         if path.is_dir():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-                stored: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
-            return stored
+                dataset: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
+            return dataset
         return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         kind = "Zarr store" if path.is_dir() else "netCDF file"

@@ -107,8 +107,8 @@ def _what_it_is(file: Path) -> tuple[str, str]:
     """Return why a file is not a data file, and what to do."""
     if not file.stat().st_size:
         return "the file is empty", "Fetch or write it again"
-    with file.open("rb") as opened:
-        begin = opened.read(_SEARCHED)
+    with file.open("rb") as stream:
+        begin = stream.read(_SEARCHED)
     first = begin.find(b"GRIB")
     if not begin[: first if first > 0 else 512].strip(b"\0"):
         return "damaged at byte 0: it begins with zeros", "Fetch or write it again"

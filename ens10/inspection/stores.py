@@ -156,8 +156,8 @@ class _StoreFiles:
 
     def _check_end(self, line: bytes, offset: int, checksum: int) -> None:
         """Compare the checksum in the last line with that of the lines before it."""
-        stored = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
-        if stored != str(checksum).encode() or not line.endswith(b"\n"):
+        expected = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
+        if expected != str(checksum).encode() or not line.endswith(b"\n"):
             self._add_problem(offset, "it does not match its checksum")
 
     def _add_problem(self, offset: int, reason: str) -> None:
@@ -330,10 +330,10 @@ def _kind_rows(path: Path, kind: StoreKind, scan: _Scan) -> list[Row]:
 
 def _has_level(variable: xr.DataArray, level: int) -> bool:
     """Return True if a variable has this level; the axis has the levels of all variables."""
-    own = variable.attrs.get("levels_hpa")
-    if "level" not in variable.dims or own is None:
+    levels_hpa = variable.attrs.get("levels_hpa")
+    if "level" not in variable.dims or levels_hpa is None:
         return True
-    return float(variable["level"].to_numpy()[level]) in map(float, np.atleast_1d(own))
+    return float(variable["level"].to_numpy()[level]) in map(float, np.atleast_1d(levels_hpa))
 
 
 def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) -> Row:
@@ -373,12 +373,12 @@ def is_partial(path: Path) -> bool:
 
 def partial_rows(path: Path) -> list[Row]:
     """Return one row with the progress of a partial store."""
-    done = [entry.name for entry in (path / "units").iterdir() if entry.suffix == ".json"]
+    unit_names = [entry.name for entry in (path / "units").iterdir() if entry.suffix == ".json"]
     progress = []
     for kind, total in _units_in_plan(path).items():
-        written = sum(name.startswith(kind) for name in done)
-        progress.append(f"{written} of {total} units of {kind}")
-    status = f"{path}: incomplete: {', '.join(progress) or f'{len(done)} units'} are there"
+        count = sum(name.startswith(kind) for name in unit_names)
+        progress.append(f"{count} of {total} units of {kind}")
+    status = f"{path}: incomplete: {', '.join(progress) or f'{len(unit_names)} units'} are there"
     remedy = "Run the same `ens10 prepare` again to go on"
     return [Row(path.name, status=f"{status}. {remedy}.")]
 

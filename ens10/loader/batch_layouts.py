@@ -103,10 +103,10 @@ class Fields(Kind):
         """Read each date into its place."""
         rows, count = self.rows(content.samples), 0
         for n, date in enumerate(job.dates.tolist()):
-            one = {key: values[n] for key, values in arrays.items() if key not in _LABELS}
-            count += self.read(date, content, one, rows)
+            date_arrays = {key: values[n] for key, values in arrays.items() if key not in _LABELS}
+            count += self.read(date, content, date_arrays, rows)
             if job.repeated[n]:
-                one["weights"][...] = 0
+                date_arrays["weights"][...] = 0
         for key, values in labels(content.samples, job.dates).items():
             arrays[key][: len(job.dates)] = values
         return count
@@ -156,15 +156,15 @@ class Scratch:
             layout = Layout({key: (shape, np.float32) for key, shape in shapes.items()})
             self._kept.arrays = layout.views(np.empty(layout.size, np.uint8))
             self._kept.shapes = shapes
-        held: Arrays = self._kept.arrays
-        return held
+        arrays: Arrays = self._kept.arrays
+        return arrays
 
 
 def specification(shapes: Shapes, count: int, samples: Samples) -> Specification:
     """Specify float32 arrays of `count` elements of these shapes, and their labels."""
-    wanted: Specification = {key: ((count, *shape), "f4") for key, shape in shapes.items()}
-    none = labels(samples, np.empty(0, np.int64))
-    return wanted | {key: ((count,), values.dtype) for key, values in none.items()}
+    fields: Specification = {key: ((count, *shape), "f4") for key, shape in shapes.items()}
+    empty_labels = labels(samples, np.empty(0, np.int64))
+    return fields | {key: ((count,), values.dtype) for key, values in empty_labels.items()}
 
 
 def labels(samples: Samples, dates: npt.NDArray[np.int64]) -> Arrays:
@@ -234,13 +234,13 @@ class Patches(Kind):
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
         """Cut the patches of each date."""
         count, place = 0, 0
-        held = self._scratch.arrays(content.shapes(self.size[0]))
-        for date, repeated in zip(job.dates.tolist(), job.repeated.tolist(), strict=True):
+        scratch = self._scratch.arrays(content.shapes(self.size[0]))
+        for date, is_repeated in zip(job.dates.tolist(), job.repeated.tolist(), strict=True):
             for row, column in self.corners(content.samples, date, job.seed):
-                count += content.read(date, held, slice(row, row + self.size[0]))
-                for key, values in held.items():
+                count += content.read(date, scratch, slice(row, row + self.size[0]))
+                for key, values in scratch.items():
                     _copy_columns(values, column, arrays[key][place])
-                if repeated:
+                if is_repeated:
                     arrays["weights"][place] = 0
                 arrays["rows"][place], arrays["columns"][place] = row, column
                 place += 1
@@ -252,9 +252,9 @@ class Patches(Kind):
         """Return the first row and column of each patch of a date."""
         height, width = len(samples.latitude), len(samples.longitude)
         rng = np.random.default_rng([*seed, date])
-        around = width if is_global(samples.longitude) else width - self.size[1] + 1
+        column_limit = width if is_global(samples.longitude) else width - self.size[1] + 1
         rows = rng.integers(0, height - self.size[0] + 1, self.number).tolist()
-        return list(zip(rows, rng.integers(0, around, self.number).tolist(), strict=True))
+        return list(zip(rows, rng.integers(0, column_limit, self.number).tolist(), strict=True))
 
 
 def _copy_columns(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) -> None:
@@ -299,35 +299,35 @@ class Points(Kind):
         """Return shape and type of each array."""
         shapes = content.shapes(length(self.rows(content.samples)))
         points = dates * _grid_points(content.samples)
-        held: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
-        located: Specification = dict.fromkeys(("latitude", "longitude"), ((points,), "f4"))
-        located |= dict.fromkeys(("rows", "columns"), ((points,), "i8"))
-        labelled = specification({}, points, content.samples)
-        return held | located | labelled
+        fields: Specification = {key: ((points, *s[:-2]), "f4") for key, s in shapes.items()}
+        locations: Specification = dict.fromkeys(("latitude", "longitude"), ((points,), "f4"))
+        locations |= dict.fromkeys(("rows", "columns"), ((points,), "i8"))
+        label_arrays = specification({}, points, content.samples)
+        return fields | locations | label_arrays
 
     def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
         """Read the dates, and write each point to its shuffled position."""
         samples, rows = content.samples, self.rows(content.samples)
         grid, count = _grid_points(samples), 0
         places = self.places(job, grid)
-        held = self._scratch.arrays(content.shapes(length(rows)))
-        labelled = labels(samples, job.dates)
+        scratch = self._scratch.arrays(content.shapes(length(rows)))
+        label_arrays = labels(samples, job.dates)
         corners = np.indices((len(samples.latitude), len(samples.longitude))).reshape(2, -1)
-        located = dict(zip(("latitude", "longitude"), samples.degrees, strict=True))
-        located |= zip(("rows", "columns"), corners, strict=True)
+        locations = dict(zip(("latitude", "longitude"), samples.degrees, strict=True))
+        locations |= zip(("rows", "columns"), corners, strict=True)
         for n, date in enumerate(job.dates.tolist()):
-            count += content.read(date, held, rows)
+            count += content.read(date, scratch, rows)
             if job.repeated[n]:
-                held["weights"][...] = 0
+                scratch["weights"][...] = 0
             first = n * grid
-            for key, values in held.items():
+            for key, values in scratch.items():
                 flat = values.reshape(-1, grid)
                 turn(flat, first, places, arrays[key].reshape(-1, len(flat)))
-            mine = places[first : first + grid]
-            for key, label in labelled.items():
-                arrays[key][mine] = label[n]
-            for key, values in located.items():
-                arrays[key][mine] = values.reshape(-1)
+            date_places = places[first : first + grid]
+            for key, label in label_arrays.items():
+                arrays[key][date_places] = label[n]
+            for key, values in locations.items():
+                arrays[key][date_places] = values.reshape(-1)
         return count
 
     def places(self, job: Job, grid: int) -> npt.NDArray[np.int64]:
@@ -343,10 +343,10 @@ class Points(Kind):
 
     def batches(self, job: Job, arrays: Arrays, points: int) -> Iterator[Batch]:
         """Yield the points of the dates, `size` at a time."""
-        held = len(job.dates) * points
-        for first in range(0, held, self.size):
-            mine = slice(first, min(first + self.size, held))
-            yield cast("Batch", {key: values[mine] for key, values in arrays.items()})
+        total = len(job.dates) * points
+        for first in range(0, total, self.size):
+            span = slice(first, min(first + self.size, total))
+            yield cast("Batch", {key: values[span] for key, values in arrays.items()})
 
 
 def _grid_points(samples: Samples) -> int:

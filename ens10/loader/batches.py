@@ -69,19 +69,19 @@ def open_samples(
     if isinstance(data, Samples):
         return data
     parts = [
-        [_open_samples(data, one, truth, ensemble) for one in names]
+        [_open_samples(data, name, truth, ensemble) for name in names]
         for names in _by_lead(target, step)
     ]
     first = parts[0][0]
-    several = [one for part in parts for one in part]
-    if len({(one.target, one.step) for one in several}) < len(several):
-        given = ", ".join(f"{one.target}@{one.step:g}" for one in several)
-        raise ArgumentError("target", f"{given}: one occurs twice", "Name each once")
-    if any(one.step != part[0].step for part in parts for one in part):
-        given = ", ".join(f"{one.target}@{one.step:g}" for one in several)
-        reason = f"the targets of one training have the same lead times, not {given}"
+    all_samples = [samples for part in parts for samples in part]
+    if len({(samples.target, samples.step) for samples in all_samples}) < len(all_samples):
+        description = ", ".join(f"{samples.target}@{samples.step:g}" for samples in all_samples)
+        raise ArgumentError("target", f"{description}: one occurs twice", "Name each once")
+    if any(samples.step != part[0].step for part in parts for samples in part):
+        description = ", ".join(f"{samples.target}@{samples.step:g}" for samples in all_samples)
+        reason = f"the targets of one training have the same lead times, not {description}"
         raise ArgumentError("target", reason, "Name the lead times with `step`")
-    return SeveralSamples(parts) if len(several) > 1 else first
+    return SeveralSamples(parts) if len(all_samples) > 1 else first
 
 
 def _by_lead(target: str | Sequence[str], step: float | Sequence[float] | None) -> list[list[str]]:
@@ -93,10 +93,10 @@ def _by_lead(target: str | Sequence[str], step: float | Sequence[float] | None) 
     if not targets or not steps:
         argument = "step" if targets else "target"
         raise ArgumentError(argument, "none is given", "Name one or more")
-    if named := [one for one in targets if "@" in one]:
-        reason = f"{named[0]!r} has a lead time, and so has `step`"
+    if targets_with_step := [name for name in targets if "@" in name]:
+        reason = f"{targets_with_step[0]!r} has a lead time, and so has `step`"
         raise ArgumentError("target", reason, "Give one of the two")
-    return [[f"{one}@{step_number(s)}" for one in targets] for s in steps]
+    return [[f"{name}@{step_number(s)}" for name in targets] for s in steps]
 
 
 def _open_samples(
@@ -198,10 +198,10 @@ class Batches:
             self.samples.require_truth()
         self.protocol = protocol_of(protocol)
         self.splits = _splits(self.protocol, self.samples)
-        lacking = np.isin(self.splits.index[split], self.samples.without_truth())
-        lacking &= split == "train"
+        without_truth = np.isin(self.splits.index[split], self.samples.without_truth())
+        without_truth &= split == "train"
         self.index, self.left_out = (
-            self.splits.index[split][chosen] for chosen in (~lacking, lacking)
+            self.splits.index[split][mask] for mask in (~without_truth, without_truth)
         )
         self.inputs = parse_inputs(inputs, self.samples)
         self.allocate, self.bytes_read = allocate, 0
@@ -263,8 +263,8 @@ class Batches:
         """What reads dates, with the part of them that is kept in memory."""
         if self._cache is None:
             return self._dates
-        kept = dates_that_fit(self._cache, self.index.tolist(), self._dates, self._rows)
-        return PinnedContent(self._dates, kept, self._rows)
+        cached_dates = dates_that_fit(self._cache, self.index.tolist(), self._dates, self._rows)
+        return PinnedContent(self._dates, cached_dates, self._rows)
 
     @property
     def channels(self) -> tuple[str, ...]:
@@ -311,32 +311,32 @@ class Batches:
         jobs = Epoch(
             self.index, self._ranks, self._batch_size, self._seed, place.epoch, self._shuffle
         )
-        whole, skipped = divmod(place.batches, max(1, self._count(self._batch_size)))
-        most = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
-        layout = Layout(self.kind.arrays(self.content, most))
+        skipped_jobs, skipped_batches = divmod(place.batches, max(1, self._count(self._batch_size)))
+        date_count = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
+        layout = Layout(self.kind.arrays(self.content, date_count))
         ring = Ring(
-            jobs.after(whole),
+            jobs.after(skipped_jobs),
             lambda job, block: self._fill(job, layout, block),
             self._slots_of(layout.size),
             self._ring,
             self._threads,
         )
-        with closing(ring.__iter__()) as filled:
-            for job, block in filled:
-                parts = self.kind.batches(job, layout.views(block), self._points)
-                for number, batch in enumerate(parts):
-                    if number >= skipped:
+        with closing(ring.__iter__()) as buffers:
+            for job, block in buffers:
+                batches = self.kind.batches(job, layout.views(block), self._points)
+                for number, batch in enumerate(batches):
+                    if number >= skipped_batches:
                         place.advance()
                         yield batch
-                skipped = 0
+                skipped_batches = 0
 
     def batch(self, positions: npt.NDArray[np.int64]) -> Batch:
         """Return the batch of the dates at these positions of `samples`, in its own memory."""
         positions = np.asarray(positions, np.int64)
         layout = Layout(self.kind.arrays(self.content, len(positions)))
         block = np.empty(layout.size, np.uint8)
-        once = np.zeros(len(positions), np.bool_)
-        self._fill(Job(0, positions, once, (self._seed, self.epoch)), layout, block)
+        no_repeats = np.zeros(len(positions), np.bool_)
+        self._fill(Job(0, positions, no_repeats, (self._seed, self.epoch)), layout, block)
         return cast("Batch", layout.views(block))
 
     def whole(self) -> "Batches":
@@ -372,9 +372,9 @@ class Batches:
 
     def _count(self, dates: int) -> int:
         """Return the number of batches from `dates` dates."""
-        whole, rest = divmod(dates, self._batch_size)
-        last = self.kind.count(rest, self._points) if rest else 0
-        return whole * self.kind.count(self._batch_size, self._points) + last
+        full_buffers, remainder = divmod(dates, self._batch_size)
+        last = self.kind.count(remainder, self._points) if remainder else 0
+        return full_buffers * self.kind.count(self._batch_size, self._points) + last
 
     def _fill(self, job: Job, layout: Layout, block: Block) -> None:
         count = self.kind.fill(job, self.content, layout.views(block))
@@ -400,9 +400,9 @@ def with_lead(extras: Sequence[Extra]) -> tuple[Extra, ...]:
 
 def _check_leads(normaliser: Normaliser, samples: Samples) -> None:
     """Refuse statistics of another number of lead times."""
-    held = 1 if normaliser.mean.ndim == 3 else len(normaliser.mean)
-    if held != (count := len(samples.leads)):
-        reason = f"{count} lead times do not fit the statistics of the training, which have {held}"
+    leads = 1 if normaliser.mean.ndim == 3 else len(normaliser.mean)
+    if leads != (count := len(samples.leads)):
+        reason = f"{count} lead times do not fit the statistics of the training, which have {leads}"
         raise ArgumentError("step", reason, "Use the lead times of the training")
 
 
@@ -413,9 +413,9 @@ def _splits(protocol: Protocol, samples: Samples) -> Splits:
     """
     if samples.has_truth:
         return split_dates(protocol, samples.time, samples.valid_time)
-    none = np.empty(0, np.int64)
-    index = {"train": none, "val": none, "test": np.arange(len(samples))}
-    return Splits({"train": [], "val": [], "test": []}, index, none)
+    no_dates = np.empty(0, np.int64)
+    index = {"train": no_dates, "val": no_dates, "test": np.arange(len(samples))}
+    return Splits({"train": [], "val": [], "test": []}, index, no_dates)
 
 
 def _check(split: str, extras: Sequence[str]) -> None:

@@ -112,7 +112,7 @@ class Slots:
         lease = Lease(block)
         # the queue ignores its second argument, which is the reference
         reference = weakref.ref(lease, partial(home.put, block))
-        self._lent = [lent for lent in self._lent if lent() is not None]
+        self._lent = [ref for ref in self._lent if ref() is not None]
         self._lent.append(reference)
         return np.asarray(lease), reference
 
@@ -272,9 +272,9 @@ class _Work:
 
 def _read(work: _Work) -> None:
     """Run a reader thread, which ends when `stop` or the last job ends it."""
-    while (begun := work.begin()) is not None:
-        work.carry_out(*begun)
-        del begun  # or the thread would keep the buffer while it waits for the next
+    while (task := work.begin()) is not None:
+        work.carry_out(*task)
+        del task  # or the thread would keep the buffer while it waits for the next
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -322,18 +322,18 @@ class PinnedContent:
         """Write the arrays of date `i`, and return the bytes read from the data."""
         if i not in self._chosen:
             return self._content.read(i, out, rows)
-        held, count = self._kept.get(i), 0
-        if held is None:
-            held = self._layout.views(np.empty(self._layout.size, np.uint8))
-            count = self._content.read(i, held, self._rows)
+        cached_arrays, count = self._kept.get(i), 0
+        if cached_arrays is None:
+            cached_arrays = self._layout.views(np.empty(self._layout.size, np.uint8))
+            count = self._content.read(i, cached_arrays, self._rows)
             with self._lock:
-                self._kept[i] = held
+                self._kept[i] = cached_arrays
         else:
             with self._lock:
                 self.hits += 1
         first = rows.start - self._rows.start
         for key, values in out.items():
-            values[...] = held[key][..., first : first + values.shape[-2], :]
+            values[...] = cached_arrays[key][..., first : first + values.shape[-2], :]
         return count
 
 

@@ -54,7 +54,7 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
     if inputs is None:
         levels = {samples.levels[one.target] for one in samples.targets}
         return [(c, samples.step) for c in samples.channels if samples.levels[c] in levels]
-    parsed: list[Input] = []
+    pairs: list[Input] = []
     for text in inputs:
         name, _, step = text.partition("@")
         if step and len(samples.leads) > 1:
@@ -62,21 +62,19 @@ def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
             raise ArgumentError("inputs", reason, f"Write {name!r}, or train one run per lead time")
         if step and step not in map(str, samples.steps):
             raise UnknownNameError(f"step of input {text!r}", step, samples.steps)
-        parsed.append(
-            (resolve(name, samples.channels, "inputs"), step_number(step or samples.step))
-        )
-    if not parsed:
+        pairs.append((resolve(name, samples.channels, "inputs"), step_number(step or samples.step)))
+    if not pairs:
         raise ArgumentError("inputs", "no channel is given", "Name some, or leave inputs out")
-    steps = list(dict.fromkeys(step for _, step in parsed))
-    return sorted(parsed, key=lambda pair: steps.index(pair[1]))
+    steps = list(dict.fromkeys(step for _, step in pairs))
+    return sorted(pairs, key=lambda pair: steps.index(pair[1]))
 
 
 def by_step(inputs: Iterable[Input]) -> dict[float, list[str]]:
     """Group channels by step, in order."""
-    grouped: dict[float, list[str]] = {}
+    groups: dict[float, list[str]] = {}
     for channel, step in inputs:
-        grouped.setdefault(step, []).append(channel)
-    return grouped
+        groups.setdefault(step, []).append(channel)
+    return groups
 
 
 def labels(inputs: Iterable[Input], target_step: float) -> list[str]:
@@ -101,7 +99,7 @@ def feature_statistics(
     """
     if len(samples.leads) > 1:
         index = {name: samples.by_lead(dates) for name, dates in splits.index.items()}
-        each = [
+        statistics = [
             feature_statistics(
                 lead,
                 inputs_at(inputs, lead),
@@ -111,23 +109,23 @@ def feature_statistics(
             )
             for n, lead in enumerate(samples.leads)
         ]
-        return _of_leads(each, labels(inputs, samples.step), samples)
+        return _of_leads(statistics, labels(inputs, samples.step), samples)
     names = ["train"] if protocol.normalise_on == "train" else list(splits.years)
     dates = np.unique(np.concatenate([splits.index[name] for name in names]))
     if protocol.kind_of_splits == "years":
         years = sorted({year for name in names for year in splits.years[name]})
         dates = np.flatnonzero(np.isin(years_of(samples.valid_time), years))
     sums = _sums(samples, inputs, dates)
-    named = labels(inputs, samples.step)
+    input_labels = labels(inputs, samples.step)
     count, total, square = sums["std"]
     deviations = (count, factor * total, factor**2 * square)
     parts = [
-        normaliser([f"{n}:mean" for n in named], *sums["mean"], protocol.epsilon),
-        normaliser([f"{n}:std" for n in named], *deviations, protocol.epsilon),
+        normaliser([f"{n}:mean" for n in input_labels], *sums["mean"], protocol.epsilon),
+        normaliser([f"{n}:std" for n in input_labels], *deviations, protocol.epsilon),
     ]
     if protocol.masks:
         gaps = (sums["mean"][0] < dates.size).any(axis=(1, 2))
-        parts.append(_masks([f"{named[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
+        parts.append(_masks([f"{input_labels[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
     return Normaliser(
         tuple(name for part in parts for name in part.channels),
         np.concatenate([part.mean for part in parts]),
@@ -140,15 +138,17 @@ def inputs_at(inputs: Sequence[Input], lead: Samples) -> list[Input]:
     return [(channel, lead.step) for channel, _ in inputs]
 
 
-def _of_leads(each: Sequence[Normaliser], named: Sequence[str], samples: Samples) -> Normaliser:
+def _of_leads(
+    statistics: Sequence[Normaliser], input_labels: Sequence[str], samples: Samples
+) -> Normaliser:
     """Stack statistics of several lead times; an input with gaps at one of them has a mask."""
-    gaps = {name for part in each for name in part.channels[2 * len(named) :]}
-    masks = _masks([f"{name}{_MASK}" for name in named if f"{name}{_MASK}" in gaps], samples)
-    count = 2 * len(named)
+    gaps = {name for part in statistics for name in part.channels[2 * len(input_labels) :]}
+    masks = _masks([f"{name}{_MASK}" for name in input_labels if f"{name}{_MASK}" in gaps], samples)
+    count = 2 * len(input_labels)
     return Normaliser(
-        (*each[0].channels[:count], *masks.channels),
-        np.stack([np.concatenate([part.mean[:count], masks.mean]) for part in each]),
-        np.stack([np.concatenate([part.scale[:count], masks.scale]) for part in each]),
+        (*statistics[0].channels[:count], *masks.channels),
+        np.stack([np.concatenate([part.mean[:count], masks.mean]) for part in statistics]),
+        np.stack([np.concatenate([part.scale[:count], masks.scale]) for part in statistics]),
     )
 
 
@@ -158,16 +158,16 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
     Raises:
         ArgumentError: the statistics are those of other features.
     """
-    named = labels(inputs, target_step)
-    wanted = [f"{name}:{moment}" for moment in get_args(Moment) for name in named]
-    held = list(statistics.channels)
-    if held[: len(wanted)] != wanted:
+    input_labels = labels(inputs, target_step)
+    expected = [f"{name}:{moment}" for moment in get_args(Moment) for name in input_labels]
+    names = list(statistics.channels)
+    if names[: len(expected)] != expected:
         raise ArgumentError(
             "inputs",
-            f"the features {', '.join(wanted)} are not those of the training, {', '.join(held)}",
+            f"the features {', '.join(expected)} are not those of the training, {', '.join(names)}",
             "Pass the inputs of the training, in its order",
         )
-    return [named.index(name.removesuffix(_MASK)) for name in held[len(wanted) :]]
+    return [input_labels.index(name.removesuffix(_MASK)) for name in names[len(expected) :]]
 
 
 def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
@@ -186,12 +186,12 @@ def _sums(
     samples: Samples, inputs: Sequence[Input], dates: npt.NDArray[np.int64]
 ) -> dict[Moment, SumsOfDates]:
     parts = [samples.sums(dates, s, channels) for s, channels in by_step(inputs).items()]
-    whole: dict[Moment, SumsOfDates] = {}
+    sums: dict[Moment, SumsOfDates] = {}
     for moment in get_args(Moment):
-        held = [part[moment] for part in parts]
-        count, total, square = (np.concatenate(part) for part in zip(*held, strict=True))
-        whole[moment] = (count, total, square)
-    return whole
+        step_sums = [part[moment] for part in parts]
+        count, total, square = (np.concatenate(part) for part in zip(*step_sums, strict=True))
+        sums[moment] = (count, total, square)
+    return sums
 
 
 def _masks(names: Sequence[str], samples: Samples) -> Normaliser:
@@ -283,9 +283,9 @@ def _fixed_features(extra: Extra, samples: Samples) -> Field:
         remedy = "Add a coordinate `altitude` of the stations in m, or leave the extra out"
         raise MissingDataError(samples.label, ["the altitude of the points"], remedy)
     metres: Field = samples.stations["altitude"].values.astype(np.float32)
-    lacking = [n for n, m in zip(samples.station_names, metres, strict=True) if not np.isfinite(m)]
-    if lacking:
-        raise MissingDataError(samples.label, [f"altitude of station {n}" for n in lacking])
+    missing = [n for n, m in zip(samples.station_names, metres, strict=True) if not np.isfinite(m)]
+    if missing:
+        raise MissingDataError(samples.label, [f"altitude of station {n}" for n in missing])
     return metres[None, None] / np.float32(1000)
 
 
@@ -352,8 +352,8 @@ class DateContent:
         extras = [name for extra in self._extras for name in EXTRA_NAMES[extra]]
         if self._features == "moments":
             return (*self._normaliser.channels, *extras)
-        named = labels(self._inputs, self.samples.step)
-        return (*named, *(f"{named[n]}:mask" for n in self._masked), *extras)
+        input_labels = labels(self._inputs, self.samples.step)
+        return (*input_labels, *(f"{input_labels[n]}:mask" for n in self._masked), *extras)
 
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""
@@ -379,8 +379,8 @@ class DateContent:
         Returns:
             Bytes read.
         """
-        many = self._features == "members"
-        count = self._read_members(i, out, rows) if many else self._read_moments(i, out, rows)
+        by_member = self._features == "members"
+        count = self._read_members(i, out, rows) if by_member else self._read_moments(i, out, rows)
         truth, raw_mean, weights = (
             self._by_target(out, name) for name in ("target", "raw_mean", "weights")
         )
@@ -440,9 +440,9 @@ class DateContent:
             def move(member: int, values: Field, place: Field, n: int = n) -> None:
                 self._move_input(features[member], len(self._inputs), n, rows, values, place)
 
-            as_read = not self._normalised and n not in self._masked
-            wanted = None if as_read else move
-            count += self.samples.read_members(i, step, channel, features[:, n], rows, wanted)
+            plain_copy = not self._normalised and n not in self._masked
+            input_move = None if plain_copy else move
+            count += self.samples.read_members(i, step, channel, features[:, n], rows, input_move)
         return count
 
     def _read_raw(self, i: int, out: Arrays, rows: slice, target: Input) -> int:
@@ -491,13 +491,13 @@ class DateContent:
         Raises:
             ArgumentError: they do not fit.
         """
-        held = self._normaliser.mean.shape[1:]
+        statistics_grid = self._normaliser.mean.shape[1:]
         grid = (len(self.samples.latitude), len(self.samples.longitude))
-        if held != grid:
+        if statistics_grid != grid:
             raise ArgumentError(
                 "features",
                 f"a grid of {grid} (rows, columns) does not fit the normalisation statistics, "
-                f"which have {held}",
+                f"which have {statistics_grid}",
                 "Use data on the grid, and with the inputs, of the training",
             )
 

@@ -197,19 +197,19 @@ class EnsembleDataModule(pl.LightningDataModule):
         Raises:
             MissingDataError: the data have no truth.
         """
-        whole = self._opened
-        whole.require_truth()
-        samples = whole.leads[lead]
+        all_samples = self._opened
+        all_samples.require_truth()
+        samples = all_samples.leads[lead]
         valid = samples.valid_time.astype("datetime64[s]")
         start = samples.time.astype("datetime64[s]")[valid.astype(np.int64) == date].min()
         window = (valid <= start) & (valid > start - np.timedelta64(days, "D"))
         window[samples.without_truth()] = False
         places = np.flatnonzero(window)
-        before = sum(len(other) for other in whole.leads[:lead])
+        offset = sum(len(other) for other in all_samples.leads[:lead])
         batches = self.batches(self.predict_split)
         self._past = {
             i: self._past[i] if i in self._past else as_tensors(batches.batch(np.array([i])))
-            for i in (before + places[np.argsort(valid[places], kind="stable")]).tolist()
+            for i in (offset + places[np.argsort(valid[places], kind="stable")]).tolist()
         }
         return list(self._past.values())
 
@@ -319,7 +319,7 @@ class TrainingData:
 
 
 def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
-    """Return the normalisation statistics and feature names, for the checkpoint."""
+    """Return the normaliser whose statistics and feature names a checkpoint holds."""
     return Normaliser(
         tuple(state["channels"]),
         state["mean"].numpy(force=True).astype(np.float32),

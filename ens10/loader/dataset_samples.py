@@ -78,9 +78,9 @@ class DatasetSamples(Samples):
         """Compute ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
         unit = self._unit(i, step, rows)
         fields = [field_of(unit, channel) for channel in channels]
-        wanted = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
+        lazy_fields = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
         with _ONE_AT_A_TIME:
-            computed = wanted.astype(np.float32).compute(scheduler="synchronous")
+            computed = lazy_fields.astype(np.float32).compute(scheduler="synchronous")
         for n, name in enumerate(computed):  # channel by channel: double precision takes memory
             mean[n], std[n] = ensemble_moments(computed[name].to_numpy(), axis=0)
         move_in_place(moves, mean, std)
@@ -107,8 +107,8 @@ class DatasetSamples(Samples):
         return self._sums_by_a_pass(dates, step, channels)
 
     def _unit(self, i: int, step: float, rows: slice) -> xr.Dataset:
-        one: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)
-        return one.isel(latitude=rows)
+        unit: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)
+        return unit.isel(latitude=rows)
 
 
 def _compute(field: xr.DataArray, out: Any) -> int:

@@ -69,13 +69,13 @@ def share(count: int, rank: int, world: int, even: Even | None) -> tuple[int, in
     """
     if even is not None and even not in get_args(Even):
         raise UnknownNameError("even", even, get_args(Even))
-    mine = len(range(rank, count, world))
+    visits = len(range(rank, count, world))
     if even == "drop":
         if count and count < world:
             reason = f"{count} dates are too few for {world} processes"
             raise ArgumentError("even", reason, 'Use fewer processes, or "pad"')
         return count // world, 0
-    return mine, (-(-count // world) - mine if even == "pad" else 0)
+    return visits, (-(-count // world) - visits if even == "pad" else 0)
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,13 @@ class Epoch(Sequence[Job]):
             options = {"seed": seed, "epoch": epoch, "rank": rank, "world": ranks.world}
             return order(len(dates), shuffle=shuffle, **options)
 
-        mine = of_rank(ranks.rank)
-        kept, repeats = share(len(dates), ranks.rank, ranks.world, ranks.even)
+        positions = of_rank(ranks.rank)
+        visits, repeats = share(len(dates), ranks.rank, ranks.world, ranks.even)
         if repeats:
-            again = mine if kept else of_rank(0)
-            mine = np.concatenate([mine[:kept], again[:repeats]])
-        self._visited = dates[mine[: kept + repeats]]
-        self._repeated = np.arange(kept + repeats) >= kept
+            repeat_positions = positions if visits else of_rank(0)
+            positions = np.concatenate([positions[:visits], repeat_positions[:repeats]])
+        self._visited = dates[positions[: visits + repeats]]
+        self._repeated = np.arange(visits + repeats) >= visits
         self._first = 0
 
     def __len__(self) -> int:
@@ -147,8 +147,8 @@ class Epoch(Sequence[Job]):
         if not 0 <= number < len(self):
             raise IndexError(number)
         number += self._first
-        held = slice(number * self._size, (number + 1) * self._size)
-        return Job(number, self._visited[held], self._repeated[held], self._seed)
+        span = slice(number * self._size, (number + 1) * self._size)
+        return Job(number, self._visited[span], self._repeated[span], self._seed)
 
     def after(self, jobs: int) -> "Epoch":
         """Remove the first jobs in place."""
@@ -197,8 +197,8 @@ class Position:
 
     def begin(self) -> Place:
         """Return where an iteration begins: at a loaded position (used once), or at the start."""
-        loaded, self._next = self._next, None
-        self._now = loaded or Place(self.epoch, 0)
+        loaded_place, self._next = self._next, None
+        self._now = loaded_place or Place(self.epoch, 0)
         return self._now
 
     def state_dict(self) -> dict[str, int]:
@@ -217,17 +217,18 @@ class Position:
         Raises:
             ArgumentError: in mid-epoch of an order that is not this one.
         """
-        others = {k: state[k] for k, mine in self._order.items() if state[k] != mine}
-        if others and 0 < state["batches"] < state["length"]:
-            theirs = ", ".join(f"{name} {value}" for name, value in others.items())
-            mine = ", ".join(f"{name} {self._order[name]}" for name in others)
+        differences = {k: state[k] for k, value in self._order.items() if state[k] != value}
+        if differences and 0 < state["batches"] < state["length"]:
+            saved_order = ", ".join(f"{name} {value}" for name, value in differences.items())
+            current_order = ", ".join(f"{name} {self._order[name]}" for name in differences)
             raise ArgumentError(
                 "state",
-                f"it was saved {state['batches']} batches into an epoch with {theirs}, not {mine}",
+                f"it was saved {state['batches']} batches into an epoch with {saved_order}, "
+                f"not {current_order}",
                 "Go on with the same settings, or from a checkpoint of an epoch's end",
             )
         self.epoch = state["epoch"]
-        self._next = None if others else Place(state["epoch"], state["batches"])
+        self._next = None if differences else Place(state["epoch"], state["batches"])
 
 
 Bounds = tuple[int, ...]
@@ -259,10 +260,10 @@ class Share:
     bounds: tuple[Bounds, Bounds]
 
     def __post_init__(self) -> None:
-        named = (("rows", self.rows), ("columns", self.columns))
-        for (name, own), bounds in zip(named, self.bounds, strict=True):
-            if (own.start, own.stop) not in pairwise(bounds):
-                raise ArgumentError(name, f"{own} is not a part between {bounds}")
+        axes = (("rows", self.rows), ("columns", self.columns))
+        for (name, span), bounds in zip(axes, self.bounds, strict=True):
+            if (span.start, span.stop) not in pairwise(bounds):
+                raise ArgumentError(name, f"{span} is not a part between {bounds}")
 
     def __hash__(self) -> int:
         # slices have none before Python 3.12
@@ -351,9 +352,9 @@ class Part(Fields):
         """Read the part of one date, and return the bytes read."""
         if length(self.share.columns) == self.share.grid[1]:
             return content.read(date, out, rows)
-        held = self._scratch.arrays(content.shapes(length(rows)))
-        count = content.read(date, held, rows)
-        for key, values in held.items():
+        scratch = self._scratch.arrays(content.shapes(length(rows)))
+        count = content.read(date, scratch, rows)
+        for key, values in scratch.items():
             np.copyto(out[key], values[..., self.share.columns])
         return count
 
@@ -374,8 +375,8 @@ def share_of(trainer: Any, grid: tuple[int, int]) -> Share:
     """
     if trainer is None:
         return whole_share(grid)
-    given = getattr(trainer.strategy, "share", None)
-    if callable(given):
-        share: Share = given(grid)
+    share_method = getattr(trainer.strategy, "share", None)
+    if callable(share_method):
+        share: Share = share_method(grid)
         return share
     return whole_share(grid, trainer.global_rank, trainer.world_size)

@@ -80,22 +80,22 @@ class Samples(ABC):
         ensemble: int | None = None,
     ) -> None:
         name, _, step = target.partition("@")
-        held = channel_names(dataset)
-        self.channels = held
+        channels = channel_names(dataset)
+        self.channels = channels
         self.levels = {
             channel: None if channel in dataset.data_vars else split_exactly(channel)[1]
-            for channel in held
+            for channel in channels
         }
-        self.target = resolve(name, held, "target")
+        self.target = resolve(name, channels, "target")
         self.steps = [step_number(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
         self.has_truth = truth is not None
-        dated = dataset if truth is None else truth
+        source = dataset if truth is None else truth
         if truth is None and not step and dataset["step"].size > 1:
             remedy = f"{_WITH_TRUTH}; to correct forecasts, name the lead time, such as t2m@48"
             raise MissingDataError(self.label, ["the truth"], remedy)
-        self.step = _target_step(step, dated, "truth" if self.has_truth else "the forecast")
+        self.step = _target_step(step, source, "truth" if self.has_truth else "the forecast")
         self.step_units = str(dataset["step"].attrs.get("units", "h"))
-        self._truth = field_of(dated, self.target, "target").sel(step=self.step)
+        self._truth = field_of(source, self.target, "target").sel(step=self.step)
         times = self._truth["time"].to_numpy()
         self._positions = _positions(dataset["time"].to_numpy(), times)
         self.time: npt.NDArray[np.datetime64] = times
@@ -339,13 +339,13 @@ class SeveralSamples(Samples):
 
     def without_truth(self) -> npt.NDArray[np.int64]:
         """Return positions of dates at which every target is known to lack all truth."""
-        lacking = []
+        positions = []
         for lead, end in zip(self._parts, self._ends.tolist(), strict=True):
             places = lead[0].without_truth()
             for other in lead[1:]:
                 places = np.intersect1d(places, other.without_truth())
-            lacking.append(places + end - len(lead[0]))
-        return np.concatenate(lacking)
+            positions.append(places + end - len(lead[0]))
+        return np.concatenate(positions)
 
     @property
     def _all(self) -> list[Samples]:
@@ -354,37 +354,37 @@ class SeveralSamples(Samples):
 
 def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
     """Apply moves in place to fields (n, h, W) that are already at their destination."""
-    for move, held in zip(moves, fields, strict=True):
+    for move, stack in zip(moves, fields, strict=True):
         if move is not None:
-            for n, field in enumerate(held):
+            for n, field in enumerate(stack):
                 move(n, field, field)
 
 
-def _members(held: int, ensemble: int | None) -> int:
-    if ensemble is not None and not 1 <= ensemble <= held:
-        raise ArgumentError("ensemble", f"{ensemble} is not possible: the data have {held}")
-    return ensemble or held
+def _members(size: int, ensemble: int | None) -> int:
+    if ensemble is not None and not 1 <= ensemble <= size:
+        raise ArgumentError("ensemble", f"{ensemble} is not possible: the data have {size}")
+    return ensemble or size
 
 
-def _target_step(step: str, dated: xr.Dataset, what: str) -> float:
-    held = [step_number(s) for s in np.atleast_1d(dated["step"].to_numpy())]
-    if not step and len(held) == 1:
-        return held[0]
-    if step in map(str, held):
+def _target_step(step: str, dataset: xr.Dataset, label: str) -> float:
+    steps = [step_number(s) for s in np.atleast_1d(dataset["step"].to_numpy())]
+    if not step and len(steps) == 1:
+        return steps[0]
+    if step in map(str, steps):
         return step_number(step)
     raise ArgumentError(
         "target",
-        f"{what} exists at the steps {held}" + (f", not at {step}" if step else ""),
+        f"{label} exists at the steps {steps}" + (f", not at {step}" if step else ""),
         "Name one, such as t2m@48",
     )
 
 
 def _positions(
-    held: npt.NDArray[np.datetime64], wanted: npt.NDArray[np.datetime64]
+    times: npt.NDArray[np.datetime64], target_times: npt.NDArray[np.datetime64]
 ) -> npt.NDArray[np.int64]:
-    where = {t: n for n, t in enumerate(held.astype("datetime64[s]").astype(np.int64).tolist())}
-    seconds = wanted.astype("datetime64[s]").astype(np.int64).tolist()
-    lacking = [str(t)[:13] for t, s in zip(wanted, seconds, strict=True) if s not in where]
-    if lacking:
-        raise MissingDataError("data", lacking, "Prepare forecasts and truth together")
-    return np.array([where[s] for s in seconds], dtype=np.int64)
+    index = {t: n for n, t in enumerate(times.astype("datetime64[s]").astype(np.int64).tolist())}
+    seconds = target_times.astype("datetime64[s]").astype(np.int64).tolist()
+    missing = [str(t)[:13] for t, s in zip(target_times, seconds, strict=True) if s not in index]
+    if missing:
+        raise MissingDataError("data", missing, "Prepare forecasts and truth together")
+    return np.array([index[s] for s in seconds], dtype=np.int64)

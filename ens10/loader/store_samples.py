@@ -58,14 +58,14 @@ class StoreSamples(Samples):
     def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
         self._given = (path, target, ensemble)
         self.label = str(path)
-        held = store_kinds(path)
+        kinds = store_kinds(path)
         self._record = open_record(path)
         self._root = open_strictly(path, self._record)
-        both = [self._part(kind, held) for kind in ("sfc", "pl") if kind in held]
-        dataset = xr.merge(both, join="exact", combine_attrs="override", compat="equals")
-        truth = self._part("truth", held) if "truth" in held else None
+        parts = [self._part(kind, kinds) for kind in ("sfc", "pl") if kind in kinds]
+        dataset = xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
+        truth = self._part("truth", kinds) if "truth" in kinds else None
         super().__init__(dataset, truth, target, ensemble)
-        statistics = self._part("statistics", held)
+        statistics = self._part("statistics", kinds)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
         self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
@@ -141,18 +141,18 @@ class StoreSamples(Samples):
         """
         if not self._has_moments:
             return self._sums_by_a_pass(dates, step, channels)
-        wanted = np.isin(np.arange(self._block.size), self._positions[dates])
-        count = np.bincount(self._block)
-        whole = np.bincount(self._block, wanted) == count
-        rest = dates[~whole[self._block[self._positions[dates]]]]
+        is_requested = np.isin(np.arange(self._block.size), self._positions[dates])
+        block_sizes = np.bincount(self._block)
+        full = np.bincount(self._block, is_requested) == block_sizes
+        other_dates = dates[~full[self._block[self._positions[dates]]]]
         rows = [self._row[channel] for channel in channels]
-        added = self._sums_by_a_pass(rest, step, channels) if rest.size else None
+        other_sums = self._sums_by_a_pass(other_dates, step, channels) if other_dates.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
-            parts = [self._sum(name, np.flatnonzero(whole).tolist(), step, rows) for name in names]
-            for part, of_rest in zip(parts, added[moment] if added else [], strict=False):
-                part += of_rest
+            parts = [self._sum(name, np.flatnonzero(full).tolist(), step, rows) for name in names]
+            for part, other in zip(parts, other_sums[moment] if other_sums else [], strict=False):
+                part += other
             sums[moment] = tuple(parts)
         return sums
 
@@ -166,9 +166,9 @@ class StoreSamples(Samples):
         place = "/".join(map(str, self._truth_place))
         path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
         row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._points},'.encode())
-        found = (place for lines in self._record.blocks() for place in row.finditer(lines))
-        lacking = [int(place[1]) for place in found]
-        return np.array(sorted(lacking), np.int64)
+        matches = (match for lines in self._record.blocks() for match in row.finditer(lines))
+        positions = [int(match[1]) for match in matches]
+        return np.array(sorted(positions), np.int64)
 
     @property
     def _points(self) -> int:
@@ -193,14 +193,14 @@ class StoreSamples(Samples):
         rows: slice,
         moves: Moves,
     ) -> int:
-        held = getattr(self._kept, "members", None)
+        members = getattr(self._kept, "members", None)
         shape = (self.members, *mean.shape[1:])
-        if held is None or held.shape != shape:
-            held = self._kept.members = np.empty(shape, np.float32)
+        if members is None or members.shape != shape:
+            members = self._kept.members = np.empty(shape, np.float32)
         count = 0
         for n, channel in enumerate(channels):
-            count += self.read_members(i, step, channel, held, rows)
-            mean[n], std[n] = ensemble_moments(held, axis=0)
+            count += self.read_members(i, step, channel, members, rows)
+            mean[n], std[n] = ensemble_moments(members, axis=0)
         move_in_place(moves, mean, std)
         return count
 
@@ -216,9 +216,9 @@ class StoreSamples(Samples):
             place.append(truth.get_index("level").get_loc(level))
         return tuple(int(p) for p in place)
 
-    def _part(self, kind: StoreKind, held: Sequence[str]) -> xr.Dataset:
+    def _part(self, kind: StoreKind, kinds: Sequence[str]) -> xr.Dataset:
         """Open one part of a store without dask, whose graph of 20,000 dates takes seconds."""
-        if kind not in held:
+        if kind not in kinds:
             return open_store(self._given[0], kind)  # raises, and says what to do
         store: Any = self._root.store
         part: xr.Dataset = xr.open_zarr(store, group=kind, consolidated=False, chunks=None)
@@ -246,9 +246,11 @@ class _Planes:
         self._array, self._name = array, array.path
         self._folder = None if is_url(store) else Path(store) / self._name
         self._shape = shape = array.chunks
-        whole = shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
+        full_planes = (
+            shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
+        )
         plain = not array.compressors and not array.filters and array.dtype.isnative
-        self._plain = whole and plain
+        self._plain = full_planes and plain
         outer = (array.shape[0], array.shape[1] // shape[1])
         self._sums = record.array(self._name, outer) if record and self._plain else None
 
@@ -265,8 +267,8 @@ class _Planes:
             return np.asarray(self._array[block, step])[channels]
         planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
         try:
-            with file.open("rb", buffering=0) as opened:
-                source = FileBytes(opened.fileno())
+            with file.open("rb", buffering=0) as handle:
+                source = FileBytes(handle.fileno())
                 if self._sums is not None:
                     fields = self._shape[2] if self._shape[1] == 1 else 0
                     sums = self._sums.at(self._sums.number((block, chunk)))

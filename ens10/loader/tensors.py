@@ -93,8 +93,8 @@ class SampleDataset(Dataset[Batch]):
         date, place = divmod(n, self.batches.kind.per_date)
         batch = self.batches.batch(self.batches.index[date : date + 1])
         arrays = cast("dict[str, npt.NDArray[Any]]", batch)
-        one = {key: torch.from_numpy(np.array(values[place])) for key, values in arrays.items()}
-        return cast("Batch", one)
+        element = {key: torch.from_numpy(np.array(values[place])) for key, values in arrays.items()}
+        return cast("Batch", element)
 
 
 def as_tensors(batch: Batch) -> Batch:
@@ -118,10 +118,10 @@ def _while_copied(batches: Iterator[Batch]) -> Iterator[Batch]:
     previous: tuple[torch.cuda.Event, Batch] | None = None
     for batch in batches:
         yield batch
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        copied.record()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
         if previous is not None:
             previous[0].synchronize()
-        previous = copied, batch
+        previous = event, batch
     if previous is not None:
         previous[0].synchronize()

@@ -125,10 +125,10 @@ def encode(fields: Sequence[Field], rows: int, columns: int, key: str = "") -> b
 
 _NONE = np.empty(0, np.uint8)
 _LAST_CODE = 0xFFFF
-_Kept = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None]
+_EncodedField = tuple[int, int, tuple[float, float, float], int, npt.NDArray[Any] | None]
 
 
-def _encode_field(field: Field) -> _Kept:
+def _encode_field(field: Field) -> _EncodedField:
     """Return kind, gap, constants and bits of a field's record, and the values to write."""
     if field is None:
         return MISSING, -1, (0.0, 0.0, 1.0), 0, None
@@ -177,8 +177,8 @@ def parse(
         DamagedChunkError: not a packed16 chunk, one of another shape or place, or one cut short.
     """
     if len(head) < values_begin(fields) or bytes(head[:8]) != MAGIC:
-        cut = len(head) < values_begin(fields)
-        raise DamagedChunkError(0, f"only {len(head)} bytes" if cut else "no packed16 chunk")
+        is_short = len(head) < values_begin(fields)
+        raise DamagedChunkError(0, f"only {len(head)} bytes" if is_short else "no packed16 chunk")
     header = np.frombuffer(head, _HEADER, 1)[0]
     if header["version"] > VERSION:
         raise DamagedChunkError(8, f"packed16 version {header['version']}: update ens10 to read it")

@@ -39,9 +39,9 @@ def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
         )
     if length > most:
         raise DamagedChunkError(4, f"an lz4 frame that holds {length} bytes, more than {most}")
-    held = into(length)
+    content = into(length)
     try:
-        decompress(frame, held)
+        decompress(frame, content)
     except (RuntimeError, ValueError) as error:
         raise DamagedChunkError(0, f"lz4 cannot unpack it ({error})") from error
-    return held
+    return content

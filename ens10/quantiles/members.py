@@ -172,22 +172,22 @@ def quantiles_of(
 
 
 @numba.njit(**OPTIONS)
-def _pick(ordered, levels, out):  # type: ignore[no-untyped-def]
-    for point in range(ordered.shape[0]):
-        count = ordered.shape[1]
-        while count > 0 and np.isnan(ordered[point, count - 1]):
+def _pick(sorted_members, levels, out):  # type: ignore[no-untyped-def]
+    for point in range(sorted_members.shape[0]):
+        count = sorted_members.shape[1]
+        while count > 0 and np.isnan(sorted_members[point, count - 1]):
             count -= 1
         for n in range(levels.size):
             if count == 0:
                 out[n, point] = np.nan
                 continue
-            place = levels[n] * (count - 1)
-            below = int(place)
-            share = place - below
-            low = np.float64(ordered[point, below])
-            high = np.float64(ordered[point, min(below + 1, count - 1)])
+            position = levels[n] * (count - 1)
+            index = int(position)
+            weight = position - index
+            low = np.float64(sorted_members[point, index])
+            high = np.float64(sorted_members[point, min(index + 1, count - 1)])
             # From the nearer end, as numpy does: rises with the level and meets both ends.
-            if share >= 0.5:
-                out[n, point] = np.float32(high - (high - low) * (1.0 - share))
+            if weight >= 0.5:
+                out[n, point] = np.float32(high - (high - low) * (1.0 - weight))
             else:
-                out[n, point] = np.float32(low + (high - low) * share)
+                out[n, point] = np.float32(low + (high - low) * weight)

@@ -62,13 +62,13 @@ def stored_climate(
             store, [f"the climate of {d}" for d in missing], "Prepare the store again"
         )
     year = _judged_by(store, climate, years_of(valid).tolist())
-    chosen = field.isel(
+    selection = field.isel(
         step=steps.index(step),
         month_day=xr.DataArray([month_days.index(name) for name in names], dims="time"),
         judged_year=xr.DataArray(year, dims="time"),
     )
-    bare = chosen.drop_vars(["month_day", "judged_year", "step"])
-    return bare.assign_coords(time=("time", start.astype("M8[ns]")))
+    quantiles = selection.drop_vars(["month_day", "judged_year", "step"])
+    return quantiles.assign_coords(time=("time", start.astype("M8[ns]")))
 
 
 def _seconds(steps: xr.DataArray, step: float) -> int:
@@ -82,11 +82,11 @@ def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list
     """Return the position along `judged_year` of the climate for each valid year."""
     judged = climate["judged_year"].to_numpy().tolist()
     if judged == [ANY_YEAR]:
-        own = sorted(set(years) & set(np.atleast_1d(climate.attrs["years"]).tolist()))
-        if own:
+        shared_years = sorted(set(years) & set(np.atleast_1d(climate.attrs["years"]).tolist()))
+        if shared_years:
             raise ArgumentError(
                 "dates",
-                f"{own} are among the climate years",
+                f"{shared_years} are among the climate years",
                 "Use model_climate, which leaves them out",
             )
         return [0] * len(years)
@@ -137,50 +137,50 @@ def model_climate(
     """
     members = members_of(source, channel, step)
     rules = protocol_of(protocol)
-    each = quantile_levels(levels, rules)
+    level_values = quantile_levels(levels, rules)
     window = rules.efi.window if window is None else window
     check_window(window)
-    about = members.about
-    starts, valid = (about[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
+    field = members.about
+    starts, valid = (field[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
     climate = Climatology(starts, valid, rules, window)
     judged = starts if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
-    ahead = [climate.climate_dates(start, _valid(start, about, starts, valid)) for start in judged]
-    data = _lazy(members, ahead, each)
-    counts = [len(chosen) * about.sizes["number"] for chosen in ahead]
+    positions = [climate.climate_dates(s, _valid(s, field, starts, valid)) for s in judged]
+    data = _lazy(members, positions, level_values)
+    counts = [len(indices) * field.sizes["number"] for indices in positions]
     return xr.DataArray(
         data,
         dims=("time", "quantile", "latitude", "longitude"),
         coords={
             "time": judged.astype("M8[ns]"),
-            "quantile": each,
-            "latitude": about["latitude"],
-            "longitude": about["longitude"],
+            "quantile": level_values,
+            "latitude": field["latitude"],
+            "longitude": field["longitude"],
             "members": ("time", counts),
-            **coordinates(about),
+            **coordinates(field),
         },
-        name=str(about.name or "members"),
-        attrs={**about.attrs, "protocol": rules.name, "window": window, "method": "linear"},
+        name=str(field.name or "members"),
+        attrs={**field.attrs, "protocol": rules.name, "window": window, "method": "linear"},
     )
 
 
 def _valid(
-    start: np.datetime64, about: xr.DataArray, starts: npt.NDArray[Any], valid: npt.NDArray[Any]
+    start: np.datetime64, field: xr.DataArray, starts: npt.NDArray[Any], valid: npt.NDArray[Any]
 ) -> np.datetime64:
     """Return the valid date of a start date, which need not be in the data."""
-    same = np.flatnonzero(starts == start)
-    if same.size:
-        valid_date: np.datetime64 = valid[same[0]]
+    matches = np.flatnonzero(starts == start)
+    if matches.size:
+        valid_date: np.datetime64 = valid[matches[0]]
         return valid_date
-    leads = np.unique(valid - starts)
-    if leads.size > 1:
-        name = str(about.name or "the data")
+    lead_times = np.unique(valid - starts)
+    if lead_times.size > 1:
+        name = str(field.name or "the data")
         raise ArgumentError(
             "dates",
             f"{name} has no {str(start)[:10]}, and steps of changing length",
             "Leave it out",
         )
-    ahead: np.datetime64 = start + leads[0]
-    return ahead
+    shifted_date: np.datetime64 = start + lead_times[0]
+    return shifted_date
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ def _lazy(
     members: Members, positions: Sequence[npt.NDArray[np.int64]], levels: npt.NDArray[np.float64]
 ) -> da.Array:
     sizes = members.about.sizes
-    most = max(len(chosen) for chosen in positions) * sizes["number"]
-    rows = rows_within(_BLOCK_BYTES, most * sizes["longitude"] * 4, sizes["latitude"])
+    max_members = max(len(indices) for indices in positions) * sizes["number"]
+    rows = rows_within(_BLOCK_BYTES, max_members * sizes["longitude"] * 4, sizes["latitude"])
     plan = _Plan(members, positions, levels, rows)
     heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
     chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))

@@ -87,16 +87,16 @@ def parse_climate(
                 "climate", f"{word!r} is not of the form CHANNEL@STEP", "Write t2m@48"
             )
         steps_of.setdefault(channel, []).extend(step_number(part) for part in parts)
-    each = {channel: tuple(sorted(set(steps))) for channel, steps in steps_of.items()}
-    if len(set(each.values())) > 1:
-        listed = "; ".join(f"{channel} at {', '.join(map(str, s))}" for channel, s in each.items())
+    lead_times = {channel: tuple(sorted(set(steps))) for channel, steps in steps_of.items()}
+    if len(set(lead_times.values())) > 1:
+        text = "; ".join(f"{name} at {', '.join(map(str, s))}" for name, s in lead_times.items())
         raise ArgumentError(
-            "climate", f"different steps: {listed}", "Use the same steps for all channels"
+            "climate", f"different steps: {text}", "Use the same steps for all channels"
         )
-    common = next(iter(each.values()), ())
+    common = next(iter(lead_times.values()), ())
     rules = protocol_of(protocol)
     reference = protocol if protocol in protocol_names() else rules  # not the path of a file
-    return ClimateOptions(tuple(each), common, levels, window or rules.efi.window, reference)
+    return ClimateOptions(tuple(lead_times), common, levels, window or rules.efi.window, reference)
 
 
 def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray[np.float64]:
@@ -164,9 +164,9 @@ class Climatology:
     @cached_property
     def training(self) -> npt.NDArray[np.bool_]:
         """Return True for dates that are valid in the protocol's training years; shape (n,)."""
-        chosen = np.zeros(self.time.size, np.bool_)
-        chosen[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
-        return chosen
+        is_training = np.zeros(self.time.size, np.bool_)
+        is_training[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
+        return is_training
 
     @property
     def rolling(self) -> int | None:
@@ -201,8 +201,8 @@ class Climatology:
             return self.training
         years = years_of(self.time)
         first = judged_year - self.rolling
-        chosen: npt.NDArray[np.bool_] = (years > first) & (years <= judged_year)
-        return chosen
+        is_eligible: npt.NDArray[np.bool_] = (years > first) & (years <= judged_year)
+        return is_eligible
 
     def judged_years(self) -> list[int]:
         """Return the years of the test split that need separate climates; [0] for one climate."""
@@ -229,8 +229,8 @@ class Climatology:
         eligible = self.eligible(year)
         valid_years = years_of(self.valid_time)
         if self.rolling is None and year in valid_years[eligible]:
-            apart = np.abs(self.time - start) > _HALF_A_YEAR
-            eligible = eligible & (valid_years != year) & apart
+            is_distant = np.abs(self.time - start) > _HALF_A_YEAR
+            eligible = eligible & (valid_years != year) & is_distant
         positions = self.positions(month_days_of(np.array([start]))[0], eligible)
         if not positions.size:
             raise ArgumentError(

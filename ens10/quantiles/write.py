@@ -90,10 +90,10 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
     if arrays.folder.exists():
         group = zarr.open_group(store, mode="r", use_consolidated=False)
         climate: Any = group.get("climate")
-        stored = dict(climate.attrs) if climate is not None else {}
-        if {name: stored.get(name) for name in attributes} == attributes:
+        group_attributes = dict(climate.attrs) if climate is not None else {}
+        if {name: group_attributes.get(name) for name in attributes} == attributes:
             return arrays
-        if "protocol" in stored:
+        if "protocol" in group_attributes:
             raise FileError(
                 arrays.folder, "made with other options or from other dates", "Remove it first"
             )
@@ -129,41 +129,41 @@ def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> Clima
     time = dataset["time"].to_numpy().astype("M8[s]")
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
     climatologies = {
-        step: Climatology(time, own.astype("M8[s]"), protocol_of(options.protocol), options.window)
-        for step, own in zip(steps, valid, strict=True)
+        step: Climatology(time, row.astype("M8[s]"), protocol_of(options.protocol), options.window)
+        for step, row in zip(steps, valid, strict=True)
     }
-    some = climatologies[steps[0]]
+    first = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
-    years = some.judged_years()
+    years = first.judged_years()
     return ClimateArrays(
-        store, dataset, channels, steps, some.calendar, years, levels, climatologies
+        store, dataset, channels, steps, first.calendar, years, levels, climatologies
     )
 
 
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
-    some = arrays.climatologies[arrays.steps[0]]
-    years = {int(y) for i in arrays.judged_years for y in years_of(_of(some, some.eligible(i)))}
-    rules, rolling = protocol_of(options.protocol), some.rolling
+    first = arrays.climatologies[arrays.steps[0]]
+    years = {int(y) for i in arrays.judged_years for y in years_of(_of(first, first.eligible(i)))}
+    rules, rolling = protocol_of(options.protocol), first.rolling
     rule = f"the {rolling} years that end with judged_year" if rolling else "the training years"
     reference = reference_of(rules)
-    own = {} if isinstance(reference, str) else {"rules": reference}  # of a protocol of one's own
+    extra = {} if isinstance(reference, str) else {"rules": reference}  # of a protocol of one's own
     return {
         "protocol": rules.name,
-        **own,
+        **extra,
         "years": sorted(years),
         "climate_years": rule,
         "window": options.window,
         "levels": arrays.levels.size,
         "method": "linear",
         "channels": arrays.channels,
-        "dates": int(some.time.size),
+        "dates": int(first.time.size),
     }
 
 
-def _of(climatology: Climatology, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.datetime64]:
+def _of(climatology: Climatology, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.datetime64]:
     """Return the dates whose years count: valid dates, or start dates for rolling years."""
-    return (climatology.time if climatology.rolling else climatology.valid_time)[chosen]
+    return (climatology.time if climatology.rolling else climatology.valid_time)[eligible]
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
@@ -197,10 +197,10 @@ def _coordinates(arrays: ClimateArrays) -> xr.Dataset:
          for day in arrays.month_days]
         for year in arrays.judged_years
     ]  # fmt: skip
-    whose = {"long_name": "year of the valid date that is judged, 0 for any but the climate years"}
+    attrs = {"long_name": "year of the valid date that is judged, 0 for any but the climate years"}
     return xr.Dataset(
         coords={
-            "judged_year": ("judged_year", np.array(arrays.judged_years, np.int64), whose),
+            "judged_year": ("judged_year", np.array(arrays.judged_years, np.int64), attrs),
             "month_day": ("month_day", np.array(arrays.month_days, np.dtypes.StringDType())),
             "step": ("step", np.array(arrays.steps), dict(dataset["step"].attrs)),
             "quantile": ("quantile", arrays.levels, {"units": "1"}),
@@ -293,8 +293,8 @@ def _alone(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for left in folder.rglob("*.part"):
-            left.unlink()
+        for leftover in folder.rglob("*.part"):
+            leftover.unlink()
         yield
     except BlockingIOError as error:
         raise FileError(folder, "another process is writing it", "Wait for it to end") from error
@@ -333,29 +333,29 @@ def _units(arrays: ClimateArrays) -> Iterator[_Run]:
 
 def _write_run(run: _Run) -> None:
     """Write the missing chunks of a run, some rows of all of them at a time."""
-    left = [(day, file) for day, file in zip(run.month_days, run.files, strict=True)
-            if not file.exists()]  # fmt: skip
-    if not left:
+    missing = [(day, file) for day, file in zip(run.month_days, run.files, strict=True)
+               if not file.exists()]  # fmt: skip
+    if not missing:
         return
     sizes = run.members.about.sizes
     rows, columns = sizes["latitude"], sizes["longitude"]
-    windows = [run.climatology.around(day) for day, _ in left]
-    most = max(sum(run.dates(day).size for day in window) for window in windows)
-    height = rows_within(_WINDOW_BYTES, most * sizes["number"] * columns * 4, rows)
+    windows = [run.climatology.around(day) for day, _ in missing]
+    max_dates = max(sum(run.dates(day).size for day in window) for window in windows)
+    height = rows_within(_WINDOW_BYTES, max_dates * sizes["number"] * columns * 4, rows)
     with ExitStack() as stack:
-        parts = [file.with_name(file.name + ".part") for _, file in left]
+        parts = [file.with_name(file.name + ".part") for _, file in missing]
         for part in parts:
             part.parent.mkdir(parents=True, exist_ok=True)
-        opened = [stack.enter_context(part.open("wb")) for part in parts]
+        part_files = [stack.enter_context(part.open("wb")) for part in parts]
         for first in range(0, rows, height):
             block = slice(first, min(first + height, rows))
-            for file, quantiles in zip(opened, _slide(run, windows, block), strict=True):
+            for file, quantiles in zip(part_files, _slide(run, windows, block), strict=True):
                 for n, field in enumerate(quantiles):
                     begin = (n * rows + first) * columns * 4
                     os.pwrite(file.fileno(), np.ascontiguousarray(field, "<f4").data, begin)
-        for file in opened:
+        for file in part_files:
             os.fsync(file.fileno())
-    for part, (_, path) in zip(parts, left, strict=True):
+    for part, (_, path) in zip(parts, missing, strict=True):
         part.rename(path)
 
 

@@ -97,8 +97,8 @@ def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
 def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
     by_grid: dict[LatLonGrid, list[int]] = defaultdict(list)
     for n, meaning in enumerate(messages.meanings):
-        near = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
-        by_grid[near].append(n)
+        group_grid = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
+        by_grid[group_grid].append(n)
     if len(by_grid) == 1:
         return next(iter(by_grid))
     odd, common = _odd_and_common(messages, counts, by_grid)
@@ -113,9 +113,9 @@ def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
 def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
     if (one.rows, one.columns) != (other.rows, other.columns):
         return False
-    apart = (one.north - other.north, one.south - other.south, one.west - other.west)
-    turned = (one.spacing - other.spacing) * one.columns
-    return max(abs(degrees) for degrees in (*apart, turned)) < _NEAR
+    offsets = (one.north - other.north, one.south - other.south, one.west - other.west)
+    east_offset = (one.spacing - other.spacing) * one.columns
+    return max(abs(offset) for offset in (*offsets, east_offset)) < _NEAR
 
 
 def _odd_and_common(
@@ -127,8 +127,8 @@ def _odd_and_common(
     """
     sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
     largest = max(sizes, key=lambda value: sizes[value])
-    rest = [value for value in reversed(sizes) if value != largest]
-    smallest = min(rest, key=lambda value: sizes[value])
+    others = [value for value in reversed(sizes) if value != largest]
+    smallest = min(others, key=lambda value: sizes[value])
     return _first(messages, groups[smallest]), _first(messages, groups[largest])
 
 
@@ -216,35 +216,35 @@ def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
         FileError: two messages hold the same field.
         MissingDataError: the fields are so few that they make no cube.
     """
-    names, of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
-    which = of_meaning.astype(np.int16)[messages.records["meaning"]]
+    names, name_of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
+    name_of_message = name_of_meaning.astype(np.int16)[messages.records["meaning"]]
     return {
-        str(name): _cube(str(name), messages.take(np.flatnonzero(which == n)), axes)
+        str(name): _cube(str(name), messages.take(np.flatnonzero(name_of_message == n)), axes)
         for n, name in enumerate(names)
     }
 
 
 def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
-    of_meaning = [meaning.pressure for meaning in messages.meanings]
-    levels = sorted({level for level in of_meaning if level is not None})
+    pressures = [meaning.pressure for meaning in messages.meanings]
+    levels = sorted({pressure for pressure in pressures if pressure is not None})
     records, ids = messages.records, messages.records["meaning"]
     shape = (*axes.shape[:2], len(levels) or 1, axes.shape[2])
     if len(messages) < _EMPTIEST * np.prod(shape) > _EMPTIEST * _SMALL:
         raise _no_cube(name, messages, int(np.prod(shape)))
-    level = [0 if one is None else levels.index(one) for one in of_meaning]
-    place = np.ravel_multi_index(
+    level_indices = [0 if pressure is None else levels.index(pressure) for pressure in pressures]
+    positions = np.ravel_multi_index(
         (
             np.searchsorted(axes.times.astype(np.int64), records["time"]),
             np.array([axes.steps.index(meaning.step) for meaning in messages.meanings])[ids],
-            np.array(level)[ids],
+            np.array(level_indices)[ids],
             np.searchsorted(axes.numbers, np.maximum(records["number"], 0)),
         ),
         shape,
     )
     table = np.full(shape, -1, np.int32)
-    table.reshape(-1)[place] = np.arange(len(messages), dtype=np.int32)
+    table.reshape(-1)[positions] = np.arange(len(messages), dtype=np.int32)
     if np.count_nonzero(table >= 0) < len(messages):
-        raise _given_twice(messages, place)
+        raise _duplicate_error(messages, positions)
     return Cube(name, messages, levels, table)
 
 
@@ -256,31 +256,31 @@ def _no_cube(name: str, messages: MessageList, size: int) -> MissingDataError:
     )
 
 
-def _given_twice(messages: MessageList, place: npt.NDArray[np.int64]) -> FileError:
-    order = np.argsort(place, kind="stable")
-    twice = np.flatnonzero(np.diff(place[order]) == 0)
-    again = int(order[twice + 1].min())  # the first in the order of the files
-    at = int(np.flatnonzero(order == again)[0])
-    first, second = messages[int(order[at - 1])], messages[again]
+def _duplicate_error(messages: MessageList, positions: npt.NDArray[np.int64]) -> FileError:
+    order = np.argsort(positions, kind="stable")
+    duplicates = np.flatnonzero(np.diff(positions[order]) == 0)
+    second_index = int(order[duplicates + 1].min())  # the first in the order of the files
+    rank = int(np.flatnonzero(order == second_index)[0])
+    first, second = messages[int(order[rank - 1])], messages[second_index]
     cell = Cell(second.time, second.step, second.meaning.pressure, second.number or 0)
-    more = f" ({len(twice)} fields are given more than once)" if len(twice) > 1 else ""
+    note = f" ({len(duplicates)} fields are given more than once)" if len(duplicates) > 1 else ""
     return FileError(
         second.path,
         f"the message at byte {second.offset} holds {second.name} of {cell} a second time, after "
-        f"{first.place}, with {_difference(first, second)}{more}",
+        f"{first.place}, with {_difference(first, second)}{note}",
         "Remove one of the two",
     )
 
 
 def _difference(first: Message, second: Message) -> str:
     """Describe the difference between two messages of one field."""
-    told = [
-        f"{label} {mine} and {theirs}"
-        for label, mine, theirs in (
+    differences = [
+        f"{label} {first_value} and {second_value}"
+        for label, first_value, second_value in (
             ("dataType", first.data_type, second.data_type),
             ("model version", first.meaning.model_date, second.meaning.model_date),
         )
-        if mine != theirs
+        if first_value != second_value
     ]
     try:
         with first.path.open("rb") as file, second.path.open("rb") as other:
@@ -288,7 +288,7 @@ def _difference(first: Message, second: Message) -> str:
         values = "the same values" if same else "different values"
     except DamagedFileError as error:
         values = f"values that cannot be compared ({error})"
-    return ", ".join([values, *told])
+    return ", ".join([values, *differences])
 
 
 def without_gaps(
@@ -299,27 +299,29 @@ def without_gaps(
     Raises:
         MissingDataError: fields are missing, or all dates would be skipped; all gaps are listed.
     """
-    whole = np.ones(len(axes.times), dtype=bool)
+    complete = np.ones(len(axes.times), dtype=bool)
     for cube in cubes.values():
-        whole &= (cube.table >= 0).all(axis=(1, 2, 3))
-    if whole.all():
+        complete &= (cube.table >= 0).all(axis=(1, 2, 3))
+    if complete.all():
         return cubes, axes
-    if missing == "error" or not whole.any():
+    if missing == "error" or not complete.any():
         fields = sum(cube.table.shape[2] for cube in cubes.values())
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
             _describe_gaps(_gaps(cubes, axes), fields, len(axes.numbers)),
-            _remedy(cubes, bool(whole.any())),
+            _remedy(cubes, bool(complete.any())),
         )
-    complete = {name: replace(cube, table=cube.table[whole]) for name, cube in cubes.items()}
-    return complete, replace(axes, times=axes.times[whole])
+    complete_cubes = {
+        name: replace(cube, table=cube.table[complete]) for name, cube in cubes.items()
+    }
+    return complete_cubes, replace(axes, times=axes.times[complete])
 
 
-def _remedy(cubes: dict[str, Cube], some_whole: bool) -> str:
-    there = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
-    if there < _SPARSE:
-        return f"The fields fill {there:.0%} of their cube. {_LAGGED}"
-    if not some_whole:
+def _remedy(cubes: dict[str, Cube], any_complete: bool) -> str:
+    share = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
+    if share < _SPARSE:
+        return f"The fields fill {share:.0%} of their cube. {_LAGGED}"
+    if not any_complete:
         return "No date is complete"
     return "Fetch the files again, or accept the gaps with --missing nan or --missing skip"
 
@@ -340,17 +342,17 @@ def _describe_gaps(gaps: dict[Cell, list[str]], fields: int, members: int) -> li
     by_date: dict[tuple[Any, int], list[tuple[int, str]]] = defaultdict(list)
     for cell in sorted(gaps, key=lambda cell: (cell.time, cell.step, cell.number)):
         names = gaps[cell]
-        what = "all fields" if len(names) == fields else ", ".join(names)
-        by_date[cell.time, cell.step].append((cell.number, what))
+        text = "all fields" if len(names) == fields else ", ".join(names)
+        by_date[cell.time, cell.step].append((cell.number, text))
     lines = []
-    for (time, step), lacking in by_date.items():
-        when = f"time {str(time)[:13]} step {step} h"
-        alike = {what for _, what in lacking}
-        if len(lacking) == members and len(alike) == 1:
-            what = alike.pop()
-            lines.append(f"{when}: all members" + ("" if what == "all fields" else f" of {what}"))
+    for (time, step), entries in by_date.items():
+        date = f"time {str(time)[:13]} step {step} h"
+        texts = {text for _, text in entries}
+        if len(entries) == members and len(texts) == 1:
+            text = texts.pop()
+            lines.append(f"{date}: all members" + ("" if text == "all fields" else f" of {text}"))
         else:
-            lines += [f"{when} number {number}: {what}" for number, what in lacking]
+            lines += [f"{date} number {number}: {text}" for number, text in entries]
     return lines
 
 
@@ -394,13 +396,13 @@ class GribFields:
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
         messages = (selection or Selection()).of_messages(MessageList.concatenate(lists))
         axes = axes_of(messages)
-        cubes, found = cubes_of(messages, axes), axes.times
+        cubes, all_times = cubes_of(messages, axes), axes.times
         if missing != "nan":
             cubes, axes = without_gaps(messages.paths, cubes, axes, missing)
         self.paths, self._cubes = messages.paths, cubes
         self.times, self.steps, self.numbers = axes.times, axes.steps, axes.numbers
         self.grid = axes.grid
-        self.skipped = np.setdiff1d(found, axes.times)
+        self.skipped = np.setdiff1d(all_times, axes.times)
         self.variables = list(cubes)
         self.levels = {name: cube.levels for name, cube in cubes.items()}
 
@@ -438,7 +440,7 @@ class GribFields:
             "latitude": ("latitude", self.grid.latitude(), {"units": "degrees_north"}),
             "longitude": ("longitude", self.grid.longitude(), {"units": "degrees_east"}),
         }
-        levels = sorted({level for own in self.levels.values() for level in own})
+        levels = sorted({level for values in self.levels.values() for level in values})
         if levels:
             coordinates["level"] = ("level", tidy_levels(levels), {"units": "hPa"})
         return coordinates
@@ -518,16 +520,16 @@ class _Reader:
 
     def __call__(self, block_id: tuple[int, ...] | None = None) -> npt.NDArray[np.float32]:
         index = (block_id or (0,) * (self.table.ndim + 2))[: self.table.ndim - 1]
-        which = self.table[index].tolist()
-        shape = (len(which), self.grid.rows, self.grid.columns)
+        message_ids = self.table[index].tolist()
+        shape = (len(message_ids), self.grid.rows, self.grid.columns)
         members = np.full(shape, np.nan, dtype=np.float32)
-        with ExitStack() as files:
-            opened: dict[Path, BinaryIO] = {}
-            for member, n in zip(members, which, strict=True):
+        with ExitStack() as stack:
+            open_files: dict[Path, BinaryIO] = {}
+            for member, n in zip(members, message_ids, strict=True):
                 if n < 0:
                     continue
                 message = self.messages[n]
-                if message.path not in opened:
-                    opened[message.path] = files.enter_context(message.path.open("rb"))
-                member[:] = unpack(message, opened[message.path])
+                if message.path not in open_files:
+                    open_files[message.path] = stack.enter_context(message.path.open("rb"))
+                member[:] = unpack(message, open_files[message.path])
         return members[(None,) * len(index)]

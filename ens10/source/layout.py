@@ -64,66 +64,66 @@ def tidy(
     renamed = with_starts_of_hindcasts(renamed, source)
     renamed = recognise_stations(renamed, source, located=not optional_dimensions)
     renamed = _rename_known(renamed, names)
-    whole = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
-    _check_axes(whole, source)
-    tidied = with_valid_time(_orient(whole), names)
+    gridded = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
+    _check_axes(gridded, source)
+    result = with_valid_time(_orient(gridded), names)
     if not optional_dimensions:
-        tidied = tidied.transpose(*FORECAST_DIMS, missing_dims="ignore")
-        fields = tidied.data_vars
-        tidied = tidied.assign({name: in_catalogue_units(fields[name], source) for name in fields})
-    tidied.encoding["source"] = str(source)
-    return tidied
+        result = result.transpose(*FORECAST_DIMS, missing_dims="ignore")
+        fields = result.data_vars
+        result = result.assign({name: in_catalogue_units(fields[name], source) for name in fields})
+    result.encoding["source"] = str(source)
+    return result
 
 
 def _rename_known(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     """Rename the well-known names of other packages to those of this package."""
     table = recognised_dimensions(dataset)
-    level = {ours: theirs for theirs, ours in (names.dimensions | table).items()}.get("level", "")
-    dataset = with_levels_in_hpa(dataset.rename(table), level)
+    level_alias = {dim: alias for alias, dim in (names.dimensions | table).items()}.get("level", "")
+    dataset = with_levels_in_hpa(dataset.rename(table), level_alias)
     if names.variables:  # which says what each of those kept is
         return dataset
     return dataset.rename(recognised_variables(dataset))
 
 
 def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool) -> xr.Dataset:
-    for ours in names.dimensions.values():
-        if ours not in _KNOWN:
-            raise UnknownNameError("names: dimension", ours, _KNOWN)
+    for dim in names.dimensions.values():
+        if dim not in _KNOWN:
+            raise UnknownNameError("names: dimension", dim, _KNOWN)
     present = _all_names(dataset)
-    needed = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
-    lacking = [name for name in needed if name not in present]
-    if lacking:
-        raise MissingDataError(source, lacking, f"The file holds {', '.join(sorted(present))}")
+    required_names = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
+    missing = [name for name in required_names if name not in present]
+    if missing:
+        raise MissingDataError(source, missing, f"The file holds {', '.join(sorted(present))}")
     if names.variables:
-        unwanted = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
+        dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
-        unwanted = set(names.truth)
-    reduced = _without(dataset, unwanted)
-    left = _all_names(reduced)
+        dropped_names = set(names.truth)
+    reduced = _without(dataset, dropped_names)
+    remaining = _all_names(reduced)
     table = {
-        old: new for old, new in {**names.variables, **names.dimensions}.items() if old in left
+        old: new for old, new in {**names.variables, **names.dimensions}.items() if old in remaining
     }
-    renamed = [table.get(name, name) for name in sorted(left)]
-    twice = sorted({name for name in renamed if renamed.count(name) > 1})
-    if twice:
-        theirs = [name for name in sorted(left) if table.get(name, name) == twice[0]]
+    new_names = [table.get(name, name) for name in sorted(remaining)]
+    duplicates = sorted({name for name in new_names if new_names.count(name) > 1})
+    if duplicates:
+        aliases = [name for name in sorted(remaining) if table.get(name, name) == duplicates[0]]
         raise ArgumentError(
             "names",
-            f"{' and '.join(theirs)} of {source} would both be {twice[0]}",
+            f"{' and '.join(aliases)} of {source} would both be {duplicates[0]}",
             "Map one of them alone",
         )
     return reduced.rename({old: new for old, new in table.items() if old != new})
 
 
-def _without(dataset: xr.Dataset, unwanted: Iterable[Hashable]) -> xr.Dataset:
+def _without(dataset: xr.Dataset, variables: Iterable[Hashable]) -> xr.Dataset:
     """Drop variables, and the dimensions that they alone have.
 
     Truth in the file of the forecasts may have a time axis of its own, which both call `time`.
     """
-    reduced = dataset.drop_vars(unwanted)
-    left = {dim for field in reduced.data_vars.values() for dim in field.dims}
-    alone = {dim for name in unwanted for dim in dataset[name].dims} - left
-    return reduced.drop_dims(alone & set(reduced.dims))
+    reduced = dataset.drop_vars(variables)
+    field_dims = {dim for field in reduced.data_vars.values() for dim in field.dims}
+    unused_dims = {dim for name in variables for dim in dataset[name].dims} - field_dims
+    return reduced.drop_dims(unused_dims & set(reduced.dims))
 
 
 def _all_names(dataset: xr.Dataset) -> set[str]:
@@ -135,29 +135,31 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) 
     dataset = dataset.set_coords([name for name in _KNOWN if name in dataset.data_vars])
     dataset = dataset.drop_vars([name for name in dataset.coords if name not in _KNOWN])
     remedy = f"Map the file's dimensions with {option} FILE"
-    lacking = [d for d in _HORIZONTAL if d not in dataset.dims]
-    if lacking:
-        why = why_no_grid(dataset)
-        raise MissingDataError(source, lacking, why or remedy)
-    flat = [
+    missing_dims = [d for d in _HORIZONTAL if d not in dataset.dims]
+    if missing_dims:
+        reason = why_no_grid(dataset)
+        raise MissingDataError(source, missing_dims, reason or remedy)
+    off_grid = [
         str(name)
         for name, field in dataset.data_vars.items()
         if not set(_HORIZONTAL) <= set(field.dims)
     ]
-    asked = [name for name in flat if name in names.variables.values()]
-    if asked or len(flat) == len(dataset.data_vars):
-        lost = [f"latitude or longitude of {name}" for name in asked] or ["fields over the grid"]
-        raise MissingDataError(source, lost, remedy)
-    fields = dataset.drop_vars(flat)
-    used = {dim for field in fields.data_vars.values() for dim in field.dims}
-    fields = fields.drop_dims(set(fields.dims) - used)  # of variables that were left out
-    single = [name for name in SINGLE_LEVELS if fields.sizes.get(name) == 1]
-    fields = fields.squeeze(single, drop=True)
-    unknown = [str(d) for d in fields.dims if d not in FORECAST_DIMS]
-    if unknown:
+    requested = [name for name in off_grid if name in names.variables.values()]
+    if requested or len(off_grid) == len(dataset.data_vars):
+        missing = [f"latitude or longitude of {name}" for name in requested] or [
+            "fields over the grid"
+        ]
+        raise MissingDataError(source, missing, remedy)
+    fields = dataset.drop_vars(off_grid)
+    field_dims = {dim for field in fields.data_vars.values() for dim in field.dims}
+    fields = fields.drop_dims(set(fields.dims) - field_dims)  # of variables that were left out
+    single_levels = [name for name in SINGLE_LEVELS if fields.sizes.get(name) == 1]
+    fields = fields.squeeze(single_levels, drop=True)
+    unknown_dims = [str(d) for d in fields.dims if d not in FORECAST_DIMS]
+    if unknown_dims:
         raise ArgumentError(
             "names",
-            f"{source} has dimensions that mean nothing here: {', '.join(unknown)}",
+            f"{source} has dimensions that mean nothing here: {', '.join(unknown_dims)}",
             f"Map them to {', '.join(FORECAST_DIMS)} with {option} FILE",
         )
     return fields
@@ -175,10 +177,10 @@ def _with_all_dims(
     if "number" in dataset.dims and "number" not in dataset.coords:
         dataset = dataset.assign_coords(number=np.arange(1, dataset.sizes["number"] + 1))
     required = ("time", *(d for d in FORECAST_DIMS if d in dataset.dims))
-    lacking = [d for d in dict.fromkeys(required) if d not in dataset.coords]
-    if lacking:
+    missing_dims = [d for d in dict.fromkeys(required) if d not in dataset.coords]
+    if missing_dims:
         remedy = f"Map the file's dimensions with {option} FILE"
-        raise MissingDataError(source, [f"the coordinate {d}" for d in lacking], remedy)
+        raise MissingDataError(source, [f"the coordinate {d}" for d in missing_dims], remedy)
     if not np.issubdtype(dataset["time"].dtype, np.datetime64):
         raise ArgumentError(
             "time",
@@ -191,8 +193,8 @@ def _with_all_dims(
 
 
 def _calendar(dataset: xr.Dataset) -> str:
-    named = dataset["time"].encoding.get("calendar")
-    return f", but of {named!r}" if named else ""
+    calendar = dataset["time"].encoding.get("calendar")
+    return f", but of {calendar!r}" if calendar else ""
 
 
 def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
@@ -206,9 +208,9 @@ def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
     ]
     if not upper:
         return bare
-    raised = {name: bare[name].expand_dims(level=[level.item()]) for name in upper}
-    whole = bare.assign(raised)
-    return whole.assign_coords(level=whole["level"].assign_attrs(level.attrs))
+    level_fields = {name: bare[name].expand_dims(level=[level.item()]) for name in upper}
+    result = bare.assign(level_fields)
+    return result.assign_coords(level=result["level"].assign_attrs(level.attrs))
 
 
 def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
@@ -217,8 +219,10 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
             raise FileError(source, f"{dim} holds missing values", "Correct the coordinate")
         values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
         if (counts > 1).any():
-            twice = ", ".join(str(value) for value in values[counts > 1][:5])
-            raise FileError(source, f"{dim} holds {twice} more than once", "Remove one of the two")
+            duplicates = ", ".join(str(value) for value in values[counts > 1][:5])
+            raise FileError(
+                source, f"{dim} holds {duplicates} more than once", "Remove one of the two"
+            )
 
 
 def _orient(dataset: xr.Dataset) -> xr.Dataset:
@@ -228,14 +232,14 @@ def _orient(dataset: xr.Dataset) -> xr.Dataset:
     if has_stations(dataset):
         return dataset
     if not dataset.indexes["latitude"].is_monotonic_decreasing:
-        turned = dataset.isel(latitude=slice(None, None, -1))  # which files read faster than a list
+        southward = dataset.isel(latitude=slice(None, None, -1))  # reads faster than a list
         rising = dataset.indexes["latitude"].is_monotonic_increasing
-        dataset = turned if rising else dataset.sortby("latitude", ascending=False)
-    stored = dataset["longitude"].to_numpy()
-    order, longitude = eastward(stored)
+        dataset = southward if rising else dataset.sortby("latitude", ascending=False)
+    old_longitude = dataset["longitude"].to_numpy()
+    order, longitude = eastward(old_longitude)
     if not np.array_equal(order, np.arange(order.size)):
         dataset = dataset.isel(longitude=order)
-    if np.array_equal(longitude, stored):
+    if np.array_equal(longitude, old_longitude):
         return dataset
     return dataset.assign_coords(longitude=("longitude", longitude, dataset["longitude"].attrs))
 
@@ -249,20 +253,20 @@ def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArr
     Returns:
         Indices, shape (W,), and rising longitudes, shape (W,); see `tidy` for where they begin.
     """
-    stored = np.asarray(longitude)
-    east = stored.astype(np.float64).round(6) % 360.0
+    degrees = np.asarray(longitude)
+    east = degrees.astype(np.float64).round(6) % 360.0
     if np.unique(east).size < east.size:  # both 0 and 360 degrees
-        order = np.argsort(stored, kind="stable")
-        return order, stored[order]
+        order = np.argsort(degrees, kind="stable")
+        return order, degrees[order]
     order = np.argsort(east)
     gaps = np.diff(east[order], append=east[order[0]] + 360.0)
-    aim = east[order]
+    target = east[order]
     if gaps.max() > 1.5 * gaps.min() or gaps.size == 1:
         first = (int(gaps.argmax()) + 1) % gaps.size
-        aim[first:] -= 360.0 if first else 0.0
-        order, aim = np.roll(order, -first), np.roll(aim, -first)
-    turns = np.round((aim - stored[order]) / 360.0)
-    return order, stored[order] + (360.0 * turns).astype(stored.dtype)
+        target[first:] -= 360.0 if first else 0.0
+        order, target = np.roll(order, -first), np.roll(target, -first)
+    turns = np.round((target - degrees[order]) / 360.0)
+    return order, degrees[order] + (360.0 * turns).astype(degrees.dtype)
 
 
 def as_truth(dataset: xr.Dataset) -> xr.Dataset:

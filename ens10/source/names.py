@@ -67,10 +67,10 @@ def read_names(path: Path | str) -> Names:
         raise FileError(path, f"not valid YAML ({error})", "Correct the file") from error
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Use the keys {', '.join(_KEYS)}")
-    _check_known(path, content, _KEYS)
+    _check_keys(path, content, _KEYS)
     tables = {key: _table(path, content, key) for key in _KEYS}
     step = tables.pop("step")
-    _check_known(path, step, _STEP_KEYS)
+    _check_keys(path, step, _STEP_KEYS)
     units = str(step.get("units", "h"))
     if units not in STEP_UNITS:
         raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
@@ -91,10 +91,10 @@ def _table(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:
     return table
 
 
-def _check_known(path: Path, content: dict[str, Any], known: tuple[str, ...]) -> None:
+def _check_keys(path: Path, content: dict[str, Any], accepted_keys: tuple[str, ...]) -> None:
     for key in content:
-        if key not in known:
-            raise UnknownNameError(f"key in {path}", key, known)
+        if key not in accepted_keys:
+            raise UnknownNameError(f"key in {path}", key, accepted_keys)
 
 
 _DIMENSIONS = {
@@ -139,10 +139,10 @@ def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
     """
     present = {str(name) for name in (*dataset.dims, *dataset.coords)}
     table: dict[str, str] = {}
-    for theirs, ours in _DIMENSIONS.items():
-        flat = theirs not in dataset.variables or dataset[theirs].ndim <= 1
-        if theirs in present and flat and ours not in present | set(table.values()):
-            table[theirs] = ours
+    for alias, dim in _DIMENSIONS.items():
+        flat = alias not in dataset.variables or dataset[alias].ndim <= 1
+        if alias in present and flat and dim not in present | set(table.values()):
+            table[alias] = dim
     # The new CDS puts analyses on `valid_time`. A start `time` beside it makes it a forecast.
     if "valid_time" in dataset.dims and not {"time", "step"} & present:
         table["valid_time"] = "time"
@@ -178,8 +178,8 @@ def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
     if units != "Pa":
         return dataset
     values = level.to_numpy().astype(np.float64) / 100.0
-    whole = np.all(values == values.round())
-    values = values.astype(np.int64) if whole else values
+    are_integers = np.all(values == values.round())
+    values = values.astype(np.int64) if are_integers else values
     return dataset.assign_coords(level=(level.dims, values, level.attrs | {"units": "hPa"}))
 
 
@@ -195,18 +195,18 @@ def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
     table: dict[str, str] = {}
     rules: tuple[Callable[[xr.DataArray], str | None], ...]
     rules = (_by_param, _by_standard_name, _by_well_known_name)
-    taken = {str(name) for name in dataset.data_vars if name in VARIABLES}
+    used_names = {str(name) for name in dataset.data_vars if name in VARIABLES}
     for rule in rules:
-        fits: dict[str, list[str]] = defaultdict(list)
+        candidates: dict[str, list[str]] = defaultdict(list)
         for name, values in dataset.data_vars.items():
-            if str(name) in taken or str(name) in table or "latitude" not in values.dims:
+            if str(name) in used_names or str(name) in table or "latitude" not in values.dims:
                 continue
-            ours = rule(values)
-            if ours and ours not in taken and _kind_fits(VARIABLES[ours], values):
-                fits[ours].append(str(name))
-        alone = {theirs[0]: ours for ours, theirs in fits.items() if len(theirs) == 1}
-        table |= alone
-        taken |= set(alone.values())
+            variable = rule(values)
+            if variable and variable not in used_names and _kind_fits(VARIABLES[variable], values):
+                candidates[variable].append(str(name))
+        unique = {names[0]: variable for variable, names in candidates.items() if len(names) == 1}
+        table |= unique
+        used_names |= set(unique.values())
     return table
 
 
@@ -223,27 +223,27 @@ def _by_param(field: xr.DataArray) -> str | None:
         param = field.attrs.get("code")
     if param is None:
         return None
-    known = variable_of_param(int(param))
+    variable = variable_of_param(int(param))
     if int(param) == _GEOPOTENTIAL_HEIGHT:
         return "z"
-    return known.name if known else None
+    return variable.name if variable else None
 
 
 def _by_standard_name(field: xr.DataArray) -> str | None:
     """Find the variable by standard name, if unique for the field's kind and height."""
-    standard = field.attrs.get("standard_name")
+    standard_name = field.attrs.get("standard_name")
     methods = str(field.attrs.get("cell_methods", ""))
     if any(method in methods for method in _NO_INSTANT):
         return None
     heights = [float(field[c]) for c in _HEIGHT_COORDINATES if _is_scalar(field, c)]
-    fits = [
-        ours
-        for ours, names in _STANDARD_NAMES.items()
-        if standard in names
-        and _kind_fits(VARIABLES[ours], field)
-        and (ours not in _HEIGHTS or heights == [_HEIGHTS[ours]])
+    candidates = [
+        name
+        for name, names in _STANDARD_NAMES.items()
+        if standard_name in names
+        and _kind_fits(VARIABLES[name], field)
+        and (name not in _HEIGHTS or heights == [_HEIGHTS[name]])
     ]
-    return fits[0] if len(fits) == 1 else None
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:

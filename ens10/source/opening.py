@@ -49,12 +49,12 @@ def check_length(path: Path) -> None:
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
-            wanted = _expected_size(file)
+            expected = _expected_size(file)
         except (EOFError, KeyError, IndexError) as error:
             reason = f"the netCDF header makes no sense ({error})"
             raise DamagedFileError(path, min(file.tell(), size), reason) from error
-    if wanted is not None and size < wanted:
-        raise DamagedFileError(path, size, f"the netCDF file lacks {wanted - size} bytes")
+    if expected is not None and size < expected:
+        raise DamagedFileError(path, size, f"the netCDF file lacks {expected - size} bytes")
 
 
 def _expected_size(file: BinaryIO) -> int | None:
@@ -152,10 +152,10 @@ def _variable(header: _Header, dimensions: list[int]) -> _Variable:
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
-    found = file.read(size)
-    if len(found) < size:
+    content = file.read(size)
+    if len(content) < size:
         raise EOFError(f"it ends at byte {file.tell()}")
-    return found
+    return content
 
 
 _GRID = ("latitude", "longitude")
@@ -201,16 +201,16 @@ def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[x
     for part, source in zip(parts, sources, strict=True):
         if has_stations(first) or has_stations(part):
             part = part.isel(longitude=places_of(first, part, str(source)))
-            same = [*_GRID, *coordinates(first)]
-            aligned.append(part.assign_coords({name: first[name] for name in same}))
+            names = [*_GRID, *coordinates(first)]
+            aligned.append(part.assign_coords({name: first[name] for name in names}))
             continue
         for dim in _GRID:
-            ours, theirs = first[dim].to_numpy(), part[dim].to_numpy()
-            if ours.size != theirs.size or np.abs(ours - theirs).max() > _TOLERANCE_DEGREES:
+            expected, points = first[dim].to_numpy(), part[dim].to_numpy()
+            if expected.size != points.size or np.abs(expected - points).max() > _TOLERANCE_DEGREES:
                 raise FileError(
                     source,
-                    f"its {dim}s ({theirs[0]:g} to {theirs[-1]:g}, {theirs.size}) are not those of "
-                    f"{sources[0]} ({ours[0]:g} to {ours[-1]:g}, {ours.size})",
+                    f"its {dim}s ({points[0]:g} to {points[-1]:g}, {points.size}) are not those of "
+                    f"{sources[0]} ({expected[0]:g} to {expected[-1]:g}, {expected.size})",
                     "Prepare files on different grids into different stores",
                 )
         aligned.append(part.assign_coords({dim: first[dim] for dim in _GRID}))
@@ -222,8 +222,8 @@ def _own_levels(field: xr.DataArray) -> xr.DataArray:
     levels = field.attrs.get("levels_hpa")
     if levels is None or "level" not in field.dims:
         return field
-    selected = field.sel(level=np.atleast_1d(levels))
-    return selected.drop_attrs(deep=False).assign_attrs(
+    part = field.sel(level=np.atleast_1d(levels))
+    return part.drop_attrs(deep=False).assign_attrs(
         {key: value for key, value in field.attrs.items() if key != "levels_hpa"}
     )
 
@@ -260,80 +260,80 @@ def _describe(cell: dict[str, Any]) -> str:
 
 
 def _compare_values(first: xr.DataArray, second: xr.DataArray) -> str:
-    apart = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
-    return f"with values up to {apart:g} apart" if apart > 0 else "with the same values"
+    difference = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
+    return f"with values up to {difference:g} apart" if difference > 0 else "with the same values"
 
 
 def _concatenate(
-    name: str, fields: list[xr.DataArray], missing: Missing, whole: Path
+    name: str, fields: list[xr.DataArray], missing: Missing, path: Path
 ) -> xr.DataArray:
     """Concatenate the pieces of one variable along one dimension after the other."""
     for dim in reversed(_STACKED):
-        alike: dict[Any, list[xr.DataArray]] = defaultdict(list)
+        groups: dict[Any, list[xr.DataArray]] = defaultdict(list)
         for field in fields:
             others = [other for other in field.dims if other not in (dim, *_GRID)]
             key = tuple((other, tuple(field[other].to_numpy().tolist())) for other in others)
-            alike[(dim in field.dims, key)].append(field)
-        fields = [_laid_along(dim, group) for group in alike.values()]
+            groups[(dim in field.dims, key)].append(field)
+        fields = [_concatenate_along(dim, group) for group in groups.values()]
     if len(fields) == 1:
         return fields[0]
     if missing != "nan" or len({field.dims for field in fields}) > 1:
         raise FileError(
-            whole,
+            path,
             f"its files do not make one whole dataset of {name}: they leave holes",
             "Complete them, or accept the gaps with --missing nan",
         )
     return reduce(lambda left, right: left.combine_first(right), fields)
 
 
-def _laid_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
+def _concatenate_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
     if len(fields) == 1:
         return fields[0]
-    joined: xr.DataArray = xr.concat(
+    result: xr.DataArray = xr.concat(
         fields, dim, coords="minimal", compat="equals", join="exact", combine_attrs="override"
     )
-    return joined if joined.indexes[dim].is_monotonic_increasing else joined.sortby(dim)
+    return result if result.indexes[dim].is_monotonic_increasing else result.sortby(dim)
 
 
-def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, whole: Path) -> xr.Dataset:
+def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, path: Path) -> xr.Dataset:
     """Merge variables, each with NaN at levels that only others have."""
     levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
-    spread = [_on_levels(field, levels) for field in fields]
+    arrays = [_on_levels(field, levels) for field in fields]
     for dim in ("time", "step", "number"):
-        coordinates = [set(f[dim].to_numpy().tolist()) for f in spread if dim in f.dims]
+        coordinates = [set(f[dim].to_numpy().tolist()) for f in arrays if dim in f.dims]
         if missing == "error" and any(values != coordinates[0] for values in coordinates):
-            have = "; ".join(f"{f.name}: {f.sizes[dim]}" for f in spread if dim in f.dims)
+            sizes = "; ".join(f"{f.name}: {f.sizes[dim]}" for f in arrays if dim in f.dims)
             raise FileError(
-                whole,
-                f"its files do not make one whole dataset: its variables differ in {dim} ({have})",
+                path,
+                f"its files do not make one whole dataset: its variables differ in {dim} ({sizes})",
                 "Complete them, or accept the gaps with --missing nan or --missing skip",
             )
     if missing == "skip":
-        spread = list(xr.align(*spread, join="inner", exclude={"step", "level", "number", *_GRID}))
+        arrays = list(xr.align(*arrays, join="inner", exclude={"step", "level", "number", *_GRID}))
     try:
         return xr.merge(
-            spread,
+            arrays,
             join="outer" if missing == "nan" else "exact",
             compat="no_conflicts",
             combine_attrs="override",
         )
     except ValueError as error:
         raise FileError(
-            whole, f"its files do not make one whole dataset ({error})", "Complete them"
+            path, f"its files do not make one whole dataset ({error})", "Complete them"
         ) from error
 
 
 def _union(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    levels = [level for present in values for level in present.tolist()]
+    levels = [level for array in values for level in array.tolist()]
     return np.unique(np.array(levels)) if levels else np.array([])
 
 
 def _on_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
     if "level" not in field.dims or np.array_equal(field["level"].to_numpy(), levels):
         return field
-    own = np.sort(field["level"].to_numpy()).tolist()
-    spread = field.reindex(level=levels)
-    return spread if own == levels.tolist() else spread.assign_attrs(levels_hpa=own)
+    present = np.sort(field["level"].to_numpy()).tolist()
+    result = field.reindex(level=levels)
+    return result if present == levels.tolist() else result.assign_attrs(levels_hpa=present)
 
 
 __all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
@@ -418,23 +418,27 @@ def _one(
 ) -> xr.Dataset:
     """Combine the parts; a mapped name must be in at least one of them."""
     present = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
-    needed = {**names.variables, **names.truth, **({} if optional_dimensions else names.dimensions)}
-    lacking = [name for name in needed if name not in present]
-    if lacking:
-        raise MissingDataError(path, lacking, f"The files hold {', '.join(sorted(present))}")
-    tidied, sources = [], []
+    required_names = {
+        **names.variables,
+        **names.truth,
+        **({} if optional_dimensions else names.dimensions),
+    }
+    missing_names = [name for name in required_names if name not in present]
+    if missing_names:
+        raise MissingDataError(path, missing_names, f"The files hold {', '.join(sorted(present))}")
+    datasets, sources = [], []
     for source, part in parts:
-        own = _names_of(part, names)
-        if names.variables and not own.variables:
+        part_names = _names_of(part, names)
+        if names.variables and not part_names.variables:
             continue
-        part = tidy(part, own, source, optional_dimensions=optional_dimensions)
+        part = tidy(part, part_names, source, optional_dimensions=optional_dimensions)
         bare = part.drop_vars("valid_time")
-        implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
-        tidied.append(bare if implied else part)
+        is_implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
+        datasets.append(bare if is_implied else part)
         sources.append(source)
-    whole = with_valid_time(combine(tidied, sources, missing, path), names)
-    whole.encoding["source"] = str(path)
-    return whole
+    result = with_valid_time(combine(datasets, sources, missing, path), names)
+    result.encoding["source"] = str(path)
+    return result
 
 
 def _names_of(part: xr.Dataset, names: Names) -> Names:
@@ -498,10 +502,10 @@ def files_in(path: Path) -> list[Path]:
     if (path / UNFINISHED).exists():
         remedy = "Run the same `ens10 synth` again"
         raise FileError(path, "a synthetic world that is not complete", remedy)
-    found = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
-    for file in found:
+    files = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
+    for file in files:
         check_whole(file)
-    return [f for f in found if f.suffix not in _IGNORED_SUFFIXES]
+    return [f for f in files if f.suffix not in _IGNORED_SUFFIXES]
 
 
 def _files(path: Path) -> list[Path]:
@@ -542,13 +546,13 @@ def _is_netcdf(path: Path) -> bool:
 def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
     """Open one file by its own chunks, or by date if a variable would be one chunk."""
 
-    def opened(chunks: dict[Any, int], without: list[Any]) -> xr.Dataset:
+    def open_file(chunks: dict[Any, int], drop: list[Any]) -> xr.Dataset:
         return times.open_with_times(
             lambda times: xr.open_dataset(
                 file,
                 engine="netcdf4",
                 chunks=chunks,
-                drop_variables=without,
+                drop_variables=drop,
                 decode_times=times,
                 decode_timedelta=True,
             ),
@@ -557,16 +561,18 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
 
     check_length(file)  # the library reads what lacks at the end as zeros
     try:
-        dataset = opened({}, [])
+        dataset = open_file({}, [])
         fields = dataset.data_vars
-        whole = [name for name, field in fields.items() if field.encoding.get("contiguous")]
-        if not whole:
+        contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]
+        if not contiguous:
             return dataset
-        known = names.dimensions | recognised_dimensions(dataset)
-        outer = [d for d in dataset.dims if known.get(str(d), d) in _OUTER]
-        by_date = opened(dict.fromkeys(outer, 1), [name for name in fields if name not in whole])
+        dim_names = names.dimensions | recognised_dimensions(dataset)
+        outer = [d for d in dataset.dims if dim_names.get(str(d), d) in _OUTER]
+        by_date = open_file(
+            dict.fromkeys(outer, 1), [name for name in fields if name not in contiguous]
+        )
     except FileError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
-    return dataset.assign({name: by_date[name] for name in whole})
+    return dataset.assign({name: by_date[name] for name in contiguous})

@@ -45,10 +45,10 @@ def wanted_fields(
         if name in forecasts and ("level" in forecasts[name].dims) != (
             "level" in truth_fields[name].dims
         ):
-            which = "the forecasts" if "level" in forecasts[name].dims else "the truth"
+            side = "the forecasts" if "level" in forecasts[name].dims else "the truth"
             raise ArgumentError(
                 "truth",
-                f"{name} has levels in {which} alone ({source})",
+                f"{name} has levels in {side} alone ({source})",
                 f"Write its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
             )
     return _on_common_levels(forecasts, truth_fields, source)
@@ -59,9 +59,9 @@ def _names(
 ) -> list[Hashable]:
     fields = ", ".join(map(str, truth.data_vars))
     if variables is not None:
-        lacking = [name for name in variables if name not in truth.data_vars]
-        if lacking:
-            raise MissingDataError(source, lacking, f"The truth holds {fields}")
+        missing_names = [name for name in variables if name not in truth.data_vars]
+        if missing_names:
+            raise MissingDataError(source, missing_names, f"The truth holds {fields}")
         return list(variables)
     names = [name for name in truth.data_vars if name in forecasts.data_vars]
     names = [name for name in names if not _is_of_the_surface(truth[name], forecasts[name])]
@@ -83,25 +83,25 @@ def _is_of_the_surface(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
 def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:
     if "level" not in truth.dims or "level" not in forecasts.dims:
         return truth
-    truth_levels, wanted = truth["level"].to_numpy(), forecasts["level"].to_numpy()
-    apart = np.abs(wanted[:, None].astype(np.float64) - truth_levels[None, :])
-    both = apart.min(axis=1) <= _TOLERANCE_HPA
-    if not both.any():
+    truth_levels, forecast_levels = truth["level"].to_numpy(), forecasts["level"].to_numpy()
+    distance = np.abs(forecast_levels[:, None].astype(np.float64) - truth_levels[None, :])
+    is_common = distance.min(axis=1) <= _TOLERANCE_HPA
+    if not is_common.any():
         raise ArgumentError(
             "truth",
             f"its levels ({_format_levels(truth_levels)} hPa, {source}) are none of the forecasts' "
-            f"({_format_levels(wanted)} hPa)",
+            f"({_format_levels(forecast_levels)} hPa)",
             f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
         )
-    places = apart.argmin(axis=1)[both]
+    places = distance.argmin(axis=1)[is_common]
     aligned = truth
     if not np.array_equal(places, np.arange(truth_levels.size)):
-        aligned = truth.isel(level=places).assign_coords(level=forecasts["level"][both])
-    own = {name: _own_levels(truth, forecasts, name, source) for name in aligned.data_vars}
+        aligned = truth.isel(level=places).assign_coords(level=forecasts["level"][is_common])
+    levels_of = {name: _own_levels(truth, forecasts, name, source) for name in aligned.data_vars}
     return aligned.assign(
         {
             name: aligned[name].assign_attrs(levels_hpa=levels) if levels else aligned[name]
-            for name, levels in own.items()
+            for name, levels in levels_of.items()
         }
     )
 
@@ -188,31 +188,33 @@ def pair_truth(
         raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
     picks = {} if regrid else _grid_picks(truth, forecasts)
     position = _positions(forecasts, truth)
-    found = position >= 0
-    summed = _hourly_sums(forecasts, truth, analyses)
-    hours = _hours(forecasts, truth) if summed else {}
-    steps = _steps_meant(found)
-    for j in steps if summed else ():
-        found[:, j] &= (hours[j] >= 0).all(axis=1)
-    times = _times(forecasts, truth, found, steps, missing, summed)
+    has_truth = position >= 0
+    hourly_names = _hourly_sums(forecasts, truth, analyses)
+    hours = _hours(forecasts, truth) if hourly_names else {}
+    steps = _covered_steps(has_truth)
+    for j in steps if hourly_names else ():
+        has_truth[:, j] &= (hours[j] >= 0).all(axis=1)
+    times = _times(forecasts, truth, has_truth, steps, missing, hourly_names)
     parts = []
-    if len(summed) < len(truth.data_vars):
-        parts = [_take(truth.drop_vars(summed), position[np.ix_(times, steps)])]
-    if summed:
-        places = [np.where(found[times, j, None], hours[j][times], -1) for j in steps]
-        parts.append(_sum_hours(truth[summed], places))
-    taken = xr.merge(parts, compat="override", join="override").isel(picks)
+    if len(hourly_names) < len(truth.data_vars):
+        parts = [_take(truth.drop_vars(hourly_names), position[np.ix_(times, steps)])]
+    if hourly_names:
+        places = [np.where(has_truth[times, j, None], hours[j][times], -1) for j in steps]
+        parts.append(_sum_hours(truth[hourly_names], places))
+    fields = xr.merge(parts, compat="override", join="override").isel(picks)
     if regrid:
-        taken = regrid_truth(taken, forecasts, regrid)
-    there = forecasts.isel(time=times, step=steps)
-    names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(there))
-    return _convert_to_catalogue(taken, source).assign_coords({name: there[name] for name in names})
+        fields = regrid_truth(fields, forecasts, regrid)
+    forecast_part = forecasts.isel(time=times, step=steps)
+    names = ("latitude", "longitude", "time", "step", "valid_time", *coordinates(forecast_part))
+    return _convert_to_catalogue(fields, source).assign_coords(
+        {name: forecast_part[name] for name in names}
+    )
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
     """Return the truth at the forecasts' grid points, which must be among its own."""
-    picked = truth.isel(_grid_picks(truth, forecasts))
-    return picked.assign_coords({dim: forecasts[dim] for dim in (*_GRID, *coordinates(forecasts))})
+    result = truth.isel(_grid_picks(truth, forecasts))
+    return result.assign_coords({dim: forecasts[dim] for dim in (*_GRID, *coordinates(forecasts))})
 
 
 def _grid_picks(
@@ -223,29 +225,29 @@ def _grid_picks(
         return {"longitude": _as_slice(places_of(forecasts, truth, "truth"))}
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
-        wanted, points = forecasts[dim].to_numpy(), truth[dim].to_numpy()
-        apart = wanted[:, None].astype(np.float64) - points[None, :]
+        targets, points = forecasts[dim].to_numpy(), truth[dim].to_numpy()
+        distance = targets[:, None].astype(np.float64) - points[None, :]
         if period:
-            apart = (apart + period / 2) % period - period / 2
-        apart = np.abs(apart)
-        if apart.min(axis=1).max() > _TOLERANCE_DEGREES:
+            distance = (distance + period / 2) % period - period / 2
+        distance = np.abs(distance)
+        if distance.min(axis=1).max() > _TOLERANCE_DEGREES:
             raise ArgumentError(
                 "truth",
                 f"its {dim}s ({points[0]:g} to {points[-1]:g}, {points.size}) do not contain those "
-                f"of the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
+                f"of the forecasts ({targets[0]:g} to {targets[-1]:g}, {targets.size})",
                 "Interpolate it with --regrid bilinear or conservative (`regrid=` in Python), or "
                 "pass truth on the same grid or on one that contains its points",
             )
-        picks[dim] = _as_slice(apart.argmin(axis=1))
+        picks[dim] = _as_slice(distance.argmin(axis=1))
     return picks
 
 
 def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
     """Return regular indices as a slice, which files read much faster than a list."""
-    apart = np.unique(np.diff(index))
-    if apart.size != 1 or apart[0] <= 0:
+    strides = np.unique(np.diff(index))
+    if strides.size != 1 or strides[0] <= 0:
         return index
-    return slice(int(index[0]), int(index[-1]) + 1, int(apart[0]))
+    return slice(int(index[0]), int(index[-1]) + 1, int(strides[0]))
 
 
 def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64]:
@@ -254,25 +256,25 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     Truth over (time, step) counts as one sequence, row by row. Where it holds the forecast's own
     start and step, that field is taken rather than another one of the same valid time.
     """
-    wanted, available = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
-    position = _places(wanted, available)
+    valid_times, available = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
+    position = _places(valid_times, available)
     if "step" in truth.dims:
         rows = truth.indexes["time"].get_indexer(forecasts.indexes["time"])[:, None]
         columns = truth.indexes["step"].get_indexer(forecasts.indexes["step"])[None, :]
-        own = np.where((rows >= 0) & (columns >= 0), rows * truth.sizes["step"] + columns, -1)
-        same = (own >= 0) & (available[own.clip(0)] == wanted)
-        position = np.where(same, own, position)
+        exact = np.where((rows >= 0) & (columns >= 0), rows * truth.sizes["step"] + columns, -1)
+        is_exact = (exact >= 0) & (available[exact.clip(0)] == valid_times)
+        position = np.where(is_exact, exact, position)
     return position
 
 
 def _places(
-    wanted: npt.NDArray[np.int64], available: npt.NDArray[np.int64]
+    requested_times: npt.NDArray[np.int64], available: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the index of each wanted time among those that are available, -1 for none."""
+    """Return the index of each requested time among those that are available, -1 for none."""
     order = np.argsort(available, kind="stable")
-    place = np.searchsorted(available, wanted, side="right", sorter=order) - 1
+    place = np.searchsorted(available, requested_times, side="right", sorter=order) - 1
     position = order[place.clip(0)]
-    return np.where((place >= 0) & (available[position] == wanted), position, -1)
+    return np.where((place >= 0) & (available[position] == requested_times), position, -1)
 
 
 def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> list[Hashable]:
@@ -299,16 +301,18 @@ def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> li
             reason = "precipitation of every hour, and lead times that are not in hours"
             raise ArgumentError("truth", reason, "Use lead times in hours")
         return names
-    own = "step" in truth.dims and bool(truth.indexes["time"].isin(forecasts.indexes["time"]).all())
-    if own or analyses:
+    same_starts = "step" in truth.dims and bool(
+        truth.indexes["time"].isin(forecasts.indexes["time"]).all()
+    )
+    if same_starts or analyses:
         return []
-    listed = ", ".join(map(str, names))
+    fields = ", ".join(map(str, names))
     raise ArgumentError(
         "truth",
-        f"{listed} is not known to be the sum since the start, as that of the forecasts: in ERA5 "
+        f"{fields} is not known to be the sum since the start, as that of the forecasts: in ERA5 "
         "it is the sum of one hour",
         "Pass the fields of every hour, which are added up, or set the attribute accumulation of "
-        f"{listed} to '{SINCE_START}' if it is that sum",
+        f"{fields} to '{SINCE_START}' if it is that sum",
     )
 
 
@@ -334,17 +338,17 @@ def _sum_hours(fields: xr.Dataset, places: Sequence[npt.NDArray[np.int64]]) -> x
             dry = bare.isel({d: 0 for d in ("time", "step") if d in bare.dims}) * 0.0
             parts.append(dry.fillna(0.0).expand_dims(time=len(place)))
             continue
-        at = {"time": place.clip(0)}
+        positions = {"time": place.clip(0)}
         if "step" in bare.dims:
-            at = dict(
+            positions = dict(
                 zip(("time", "step"), np.divmod(place.clip(0), bare.sizes["step"]), strict=True)
             )
-        index = {d: xr.DataArray(i, dims=("start", "hour")) for d, i in at.items()}
+        index = {d: xr.DataArray(i, dims=("start", "hour")) for d, i in positions.items()}
         part = bare.isel(index).rename(start="time").map(_by_date)
         total = part.clip(min=0).sum("hour", skipna=False, keep_attrs=True)
         parts.append(total.where(xr.DataArray((place >= 0).all(axis=1), dims="time")))
-    whole: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
-    return whole.map(lambda field: field.assign_attrs(fields[field.name].attrs))
+    result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
+    return result.map(lambda field: field.assign_attrs(fields[field.name].attrs))
 
 
 def _dates(truth: xr.Dataset) -> xr.DataArray:
@@ -352,30 +356,30 @@ def _dates(truth: xr.Dataset) -> xr.DataArray:
     return truth["valid_time" if "valid_time" in truth.coords else "time"]
 
 
-def _seconds(when: xr.DataArray) -> npt.NDArray[np.int64]:
-    return when.to_numpy().astype("datetime64[s]").astype(np.int64)
+def _seconds(times: xr.DataArray) -> npt.NDArray[np.int64]:
+    return times.to_numpy().astype("datetime64[s]").astype(np.int64)
 
 
-def _steps_meant(found: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def _covered_steps(has_truth: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Return the indices of steps that the truth covers; all if it covers none."""
-    share = found.mean(axis=0)
+    share = has_truth.mean(axis=0)
     return np.flatnonzero(share >= min(_MEANT, share.max()))
 
 
 def _times(
     forecasts: xr.Dataset,
     truth: xr.Dataset,
-    found: npt.NDArray[np.bool_],
+    has_truth: npt.NDArray[np.bool_],
     steps: npt.NDArray[np.int64],
     missing: Literal["error", "nan", "skip"],
-    summed: Sequence[Hashable] = (),
+    hourly_names: Sequence[Hashable] = (),
 ) -> npt.NDArray[np.int64]:
     """Return indices of the start dates to keep."""
-    whole = found[:, steps].all(axis=1)
-    if whole.all() or (missing == "nan" and found.any()):
-        return np.arange(len(found))
-    if missing == "skip" and whole.any():
-        return np.flatnonzero(whole)
+    complete = has_truth[:, steps].all(axis=1)
+    if complete.all() or (missing == "nan" and has_truth.any()):
+        return np.arange(len(has_truth))
+    if missing == "skip" and complete.any():
+        return np.flatnonzero(complete)
     names = forecasts["step"].to_numpy()[steps]
     dates = forecasts["valid_time"].to_numpy()[:, steps]
     units = forecasts["step"].attrs.get("units", "h")
@@ -383,10 +387,10 @@ def _times(
         "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
         "--missing nan"
     )
-    if summed:
-        listed = ", ".join(map(str, summed))
-        remedy = f"Every hour from the start on is needed for the sums of {listed}. {remedy}"
-    if not found.any():
+    if hourly_names:
+        fields = ", ".join(map(str, hourly_names))
+        remedy = f"Every hour from the start on is needed for the sums of {fields}. {remedy}"
+    if not has_truth.any():
         truth_dates = _dates(truth).to_numpy()
         remedy = (
             f"The truth's own dates, {str(truth_dates.min())[:13]} to "
@@ -397,7 +401,7 @@ def _times(
         "truth",
         [
             f"{str(dates[i, j])[:13]} (step {names[j]} {units})"
-            for i, j in np.argwhere(~found[:, steps])
+            for i, j in np.argwhere(~has_truth[:, steps])
         ],
         remedy,
     )
@@ -414,15 +418,15 @@ def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
         place = column.clip(0)
         if "step" in bare.dims:
             rows, columns = np.divmod(place, bare.sizes["step"])
-            along = {"time": xr.DataArray(rows, dims="time")}
-            part = bare.isel(along | {"step": xr.DataArray(columns, dims="time")})
+            index = {"time": xr.DataArray(rows, dims="time")}
+            part = bare.isel(index | {"step": xr.DataArray(columns, dims="time")})
         else:
             part = bare.isel(time=place)
         part = part.map(_by_date)
-        there = xr.DataArray(column >= 0, dims="time")
-        parts.append(part if there.all() else part.where(there))
-    whole: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
-    return whole
+        has_truth = xr.DataArray(column >= 0, dims="time")
+        parts.append(part if has_truth.all() else part.where(has_truth))
+    result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
+    return result
 
 
 def _by_date(field: xr.DataArray) -> xr.DataArray:
@@ -432,10 +436,10 @@ def _by_date(field: xr.DataArray) -> xr.DataArray:
     return field.chunk({"time": 1})
 
 
-def _convert_to_catalogue(taken: xr.Dataset, source: str) -> xr.Dataset:
+def _convert_to_catalogue(truth: xr.Dataset, source: str) -> xr.Dataset:
     """Convert to the catalogue's units, this package's order of dimensions, and float32."""
-    fields = taken.data_vars
-    converted = taken.assign(
+    fields = truth.data_vars
+    converted = truth.assign(
         {name: in_catalogue_units(fields[name], source, TRUTH_OPTION) for name in fields}
     )
     order = ("time", "step", "level", *_GRID)

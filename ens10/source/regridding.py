@@ -53,9 +53,9 @@ def regrid_truth(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr
         grid[dim].to_numpy().astype(np.float64) for grid in (truth, forecasts) for dim in _GRID
     )
     weights = Weights(lat, lon, to_lat, to_lon, method)
-    said = f"{method}, from {truth.sizes['latitude']} x {truth.sizes['longitude']} points"
+    description = f"{method}, from {truth.sizes['latitude']} x {truth.sizes['longitude']} points"
     fields = {
-        name: _on_new_grid(field, weights).assign_attrs(regridded=said)
+        name: _on_new_grid(field, weights).assign_attrs(regridded=description)
         for name, field in truth.data_vars.items()
     }
     return xr.Dataset(fields, {dim: forecasts[dim] for dim in _GRID}, truth.attrs)
@@ -115,7 +115,7 @@ class Weights:
             rows = _overlap(np.sin(np.deg2rad(_row_edges(to_latitude))),
                             np.sin(np.deg2rad(_row_edges(latitude))))  # fmt: skip
             columns = _overlap_round(to_longitude, longitude)
-        for dim, share, wanted, nodes in (
+        for dim, share, targets, nodes in (
             ("latitude", rows, to_latitude, latitude),
             ("longitude", columns, to_longitude, longitude),
         ):
@@ -123,7 +123,7 @@ class Weights:
                 raise ArgumentError(
                     "truth",
                     f"its {dim}s ({nodes[0]:g} to {nodes[-1]:g}, {nodes.size}) do not cover those "
-                    f"of the forecasts ({wanted[0]:g} to {wanted[-1]:g}, {wanted.size})",
+                    f"of the forecasts ({targets[0]:g} to {targets[-1]:g}, {targets.size})",
                     "Pass truth of a larger region, or forecasts of a smaller one",
                 )
         self._rows: Any = csr_array(rows)  # type: ignore[no-untyped-call]
@@ -173,15 +173,15 @@ class Weights:
 def _linear(points: Floats, nodes: Floats) -> Floats:
     """Return weights (points, nodes) of linear interpolation; 0 for points outside the nodes."""
     order = np.argsort(nodes)
-    ordered = nodes[order]
-    left = np.clip(np.searchsorted(ordered, points, side="right") - 1, 0, nodes.size - 2)
-    share = (points - ordered[left]) / (ordered[left + 1] - ordered[left])
+    sorted_nodes = nodes[order]
+    left = np.clip(np.searchsorted(sorted_nodes, points, side="right") - 1, 0, nodes.size - 2)
+    share = (points - sorted_nodes[left]) / (sorted_nodes[left + 1] - sorted_nodes[left])
     inside = (share > -_TOLERANCE) & (share < 1 + _TOLERANCE)
     share = np.clip(share, 0, 1)
     share = np.where(share < _TOLERANCE, 0.0, np.where(share > 1 - _TOLERANCE, 1.0, share))
-    weights, at = np.zeros((points.size, nodes.size)), np.arange(points.size)
-    weights[at, order[left]] = np.where(inside, 1 - share, 0)
-    weights[at, order[left + 1]] = np.where(inside, share, 0)
+    weights, rows = np.zeros((points.size, nodes.size)), np.arange(points.size)
+    weights[rows, order[left]] = np.where(inside, 1 - share, 0)
+    weights[rows, order[left + 1]] = np.where(inside, share, 0)
     return weights
 
 

@@ -68,32 +68,34 @@ def table_dataset(
     frame = _read(path, names)
     if truth and "time" not in frame and "valid_time" in frame:
         frame = frame.rename(columns={"valid_time": "time"})
-    lacking = [f"the column {name}" for name in ("station", "time") if name not in frame]
-    if lacking:
+    missing_columns = [f"the column {name}" for name in ("station", "time") if name not in frame]
+    if missing_columns:
         option = TRUTH_OPTION if truth else NAMES_OPTION
         columns_text = f"The table has {listing([str(name) for name in frame.columns])}"
         remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
-        raise MissingDataError(path, lacking, remedy)
+        raise MissingDataError(path, missing_columns, remedy)
     index = [name for name in _INDEX if name in frame]
     places = {name: _of_stations(frame, name, path) for name in _PLACES if name in frame}
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
         index.remove("number")
         fields = fields[[*index, *_variables(fields, names)]].drop_duplicates()
-    twice = fields.duplicated(index)
-    if twice.any():
-        first = fields.loc[twice, index].iloc[0]
+    duplicates = fields.duplicated(index)
+    if duplicates.any():
+        first = fields.loc[duplicates, index].iloc[0]
         where = ", ".join(f"{name} {first[name]}" for name in index)
         raise FileError(path, f"it has several rows of {where}", "Remove all but one")
     values = fields.set_index(index).select_dtypes("number")
     cube = values.to_xarray()
     if not truth:
         cube = _without_holes(cube, values.index, missing, path)
-    located = cube.assign_coords({name: ("station", v) for name, v in places.items()})
-    own = {*located.dims, *places}
-    mapped = {_ALIASES.get(ours, ours): theirs for theirs, ours in names.dimensions.items()}
-    found: xr.Dataset = located.rename({o: t for o, t in mapped.items() if o in own and t != o})
-    return found
+    dataset = cube.assign_coords({name: ("station", v) for name, v in places.items()})
+    present = {*dataset.dims, *places}
+    columns_of = {_ALIASES.get(name, name): column for column, name in names.dimensions.items()}
+    result: xr.Dataset = dataset.rename(
+        {name: column for name, column in columns_of.items() if name in present and column != name}
+    )
+    return result
 
 
 def _variables(frame: "pd.DataFrame", names: Names) -> list[str]:
@@ -110,11 +112,11 @@ def _read(path: Path, names: Names) -> "pd.DataFrame":
                 import_module("pyarrow")
             frame = pd.read_parquet(path)
         else:
-            columns, mark = pd.read_csv(path, nrows=0).columns, ","
+            columns, separator = pd.read_csv(path, nrows=0).columns, ","
             if len(columns) == 1 and ";" in columns[0]:
-                columns, mark = pd.Index(columns[0].split(";")), ";"
+                columns, separator = pd.Index(columns[0].split(";")), ";"
             texts = {old: str for old, new in _meaning(columns, names).items() if new == "station"}
-            frame = pd.read_csv(path, sep=mark, dtype=texts)  # 06447 keeps its 0
+            frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
         frame = frame.rename(columns=_meaning(frame.columns, names))
         for name in {"time", "valid_time"} & set(frame.columns):
             dates = pd.to_datetime(frame[name], utc=True).dt.tz_localize(None)
@@ -127,12 +129,12 @@ def _read(path: Path, names: Names) -> "pd.DataFrame":
 def _meaning(columns: Iterable[Any], names: Names) -> dict[str, str]:
     """Return our names of columns of index and place, theirs to ours; each of ours at most once."""
     present = [str(name) for name in columns]
-    mapped = {theirs: _ALIASES.get(ours, ours) for theirs, ours in names.dimensions.items()}
-    table = {theirs: ours for theirs, ours in mapped.items() if theirs in present}
-    for theirs in present:
-        ours = theirs if theirs in (*_INDEX, *_PLACES) else _ALIASES.get(theirs, "")
-        if ours and theirs not in table and ours not in table.values():
-            table[theirs] = ours
+    mapping = {column: _ALIASES.get(name, name) for column, name in names.dimensions.items()}
+    table = {column: name for column, name in mapping.items() if column in present}
+    for column in present:
+        name = column if column in (*_INDEX, *_PLACES) else _ALIASES.get(column, "")
+        if name and column not in table and name not in table.values():
+            table[column] = name
     return table
 
 
@@ -151,18 +153,18 @@ def _without_holes(
 ) -> xr.Dataset:
     """Refuse, fill or leave out dates that lack all stations of a step or member."""
     dims = [str(dim) for dim in cube.dims if dim != "station"]
-    there = np.zeros([cube.sizes[dim] for dim in dims], bool)
-    there[tuple(cube.indexes[dim].get_indexer(index.get_level_values(dim)) for dim in dims)] = True
-    if there.all() or missing == "nan":
+    valid = np.zeros([cube.sizes[dim] for dim in dims], bool)
+    valid[tuple(cube.indexes[dim].get_indexer(index.get_level_values(dim)) for dim in dims)] = True
+    if valid.all() or missing == "nan":
         return cube
     if missing == "skip":
-        whole = there.all(axis=tuple(n for n, dim in enumerate(dims) if dim != "time"))
-        return cube.isel(time=np.flatnonzero(whole))
-    lacking = [
+        complete = valid.all(axis=tuple(n for n, dim in enumerate(dims) if dim != "time"))
+        return cube.isel(time=np.flatnonzero(complete))
+    missing_rows = [
         ", ".join(f"{d} {str(cube[d].to_numpy()[n])[:13]}" for d, n in zip(dims, at, strict=True))
-        for at in np.argwhere(~there)
+        for at in np.argwhere(~valid)
     ]
     remedy = (
         "Add the rows, fill them with --missing nan, or leave the dates out with --missing skip"
     )
-    raise MissingDataError(path, lacking, remedy)
+    raise MissingDataError(path, missing_rows, remedy)

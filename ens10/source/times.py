@@ -28,10 +28,10 @@ Decoding = bool | Mapping[str, bool]
 
 def reference_date(units: object) -> np.datetime64 | None:
     """Return the reference date of units "months since ..."; None for other units."""
-    found = _MONTHS_SINCE.fullmatch(str(units))
-    if found is None:
+    match = _MONTHS_SINCE.fullmatch(str(units))
+    if match is None:
         return None
-    year, month, day, *time = (int(part or 0) for part in found.groups())
+    year, month, day, *time = (int(part or 0) for part in match.groups())
     hour, minute, second = time
     text = f"{year:04d}-{month:02d}-{day or 1:02d}T{hour:02d}:{minute:02d}:{second:02d}"
     try:
@@ -62,12 +62,12 @@ def open_with_times(open_with: Callable[[Decoding], xr.Dataset], source: Path | 
     except ValueError as error:
         fields = open_with(False).variables
         units = {name: field.attrs.get("units") for name, field in fields.items()}
-        since = [str(name) for name in fields if _SINCE in str(units[name])]
-        months = [name for name in since if reference_date(units[name]) is not None]
-        if not since:
+        time_names = [str(name) for name in fields if _SINCE in str(units[name])]
+        months = [name for name in time_names if reference_date(units[name]) is not None]
+        if not time_names:
             raise
         if not months:
-            raise _unreadable(since, fields, source) from error
+            raise _unreadable(time_names, fields, source) from error
     try:
         return open_with({str(name): False for name in months})
     except ValueError as error:
@@ -78,14 +78,14 @@ def open_with_times(open_with: Callable[[Decoding], xr.Dataset], source: Path | 
 def _unreadable(
     names: list[str], fields: Mapping[object, xr.Variable], source: Path | str
 ) -> FileError:
-    about = [
+    descriptions = [
         f"{name} in {fields[name].attrs.get('units')!r} "
         f"(calendar {fields[name].attrs.get('calendar', 'standard')!r})"
         for name in names
     ]
     return FileError(
         source,
-        f"times that cannot be read: {', '.join(about)}",
+        f"times that cannot be read: {', '.join(descriptions)}",
         "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
     )
 
@@ -102,10 +102,10 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
         if start is None or field.dtype.kind not in "iuf":
             continue
         months = field.to_numpy().astype(np.float64)
-        there = np.isfinite(months)
-        when = after_months(np.array(start), np.where(there, months, 0.0)).astype("datetime64[ns]")
+        valid = np.isfinite(months)
+        time = after_months(np.array(start), np.where(valid, months, 0.0)).astype("datetime64[ns]")
         attributes = {key: v for key, v in field.attrs.items() if key not in ("units", "calendar")}
-        dates[name] = (field.dims, np.where(there, when, np.datetime64("NaT")), attributes)
+        dates[name] = (field.dims, np.where(valid, time, np.datetime64("NaT")), attributes)
     coordinates = {name: value for name, value in dates.items() if name in dataset.coords}
     others = {name: value for name, value in dates.items() if name not in coordinates}
     return dataset.assign_coords(coordinates).assign(others) if dates else dataset
@@ -130,8 +130,8 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
     if valid is not None and "year" in valid.dims:
         starts = valid.transpose("time", "year", ...)
         if "step" in valid.dims:
-            ahead = dataset["step"].to_numpy()[0]
-            hours = ahead if ahead.dtype.kind == "m" else np.timedelta64(round(3600 * ahead), "s")
+            lead = dataset["step"].to_numpy()[0]
+            hours = lead if lead.dtype.kind == "m" else np.timedelta64(round(3600 * lead), "s")
             starts = starts.isel(step=0) - hours
         dates = starts.to_numpy()
     else:
@@ -140,22 +140,22 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
         if not np.array_equal(dataset.coords.get("year", years), years):
             remedy = f"Add valid_time over (time, year, step), or pass all years, 1 to {count}"
             raise MissingDataError(source, ["the start dates of the years"], remedy)
-        back = 12 * (years - count - 1)
-        dates = after_months(dataset["time"].to_numpy()[:, None], back[None, :])
+        month_offsets = 12 * (years - count - 1)
+        dates = after_months(dataset["time"].to_numpy()[:, None], month_offsets[None, :])
     bare = dataset.drop_vars(["valid_time", "year"], errors="ignore")
     parts = [
         bare.isel(year=n).assign_coords(time=dates[:, n].astype("datetime64[ns]"))
         for n in range(bare.sizes["year"])
     ]
-    whole: xr.Dataset = xr.concat(
+    hindcasts: xr.Dataset = xr.concat(
         parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override"
     )
-    return whole
+    return hindcasts
 
 
 _HOURS = {"h": 1, "hr": 1, "hour": 1, "hours": 1, "d": 24, "day": 24, "days": 24}
 _MONTHS = ("month", "months")
-_UNSAID = ("", "1", "unitless", "unknown", "none")
+_NO_UNITS = ("", "1", "unitless", "unknown", "none")
 
 
 def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
@@ -181,11 +181,11 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
         valid = dataset["time"].to_numpy()
     shape = [dataset.sizes[d] for d in dims]
     valid = np.broadcast_to(valid, shape).astype("datetime64[ns]")
-    dated = dataset.assign_coords(valid_time=(dims, valid))
+    result = dataset.assign_coords(valid_time=(dims, valid))
     if "step" in dims:
         steps = dataset["step"].to_numpy()
-        dated = dated.assign_coords(step=("step", steps, {"units": _units(dataset, names)}))
-    return dated
+        result = result.assign_coords(step=("step", steps, {"units": _units(dataset, names)}))
+    return result
 
 
 def _units(dataset: xr.Dataset, names: Names) -> str:
@@ -212,7 +212,7 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
         step = step * _HOURS[text]
     elif text in _MONTHS:
         units = "months"
-    elif text in _UNSAID:
+    elif text in _NO_UNITS:
         units = names.step_units
     else:
         raise ArgumentError(
@@ -222,19 +222,19 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
         )
     if step.dtype == np.float32:
         step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
-    whole = step.round().astype(np.int64)
-    values = whole if np.array_equal(whole, step) else step
+    integers = step.round().astype(np.int64)
+    values = integers if np.array_equal(integers, step) else step
     return dataset.assign_coords(step=("step", values, {"units": units}))
 
 
 def _valid_times(
     start: npt.NDArray[Any], dataset: xr.Dataset, names: Names
 ) -> npt.NDArray[np.datetime64]:
-    ahead = dataset["step"].to_numpy() - names.first_step
+    lead = dataset["step"].to_numpy() - names.first_step
     start = start.astype("datetime64[s]")[:, None]
     if _units(dataset, names) == "months":
-        return after_months(start, ahead[None, :])
-    valid: npt.NDArray[np.datetime64] = start + np.round(ahead * 3600).astype("timedelta64[s]")
+        return after_months(start, lead[None, :])
+    valid: npt.NDArray[np.datetime64] = start + np.round(lead * 3600).astype("timedelta64[s]")
     return valid
 
 
@@ -260,25 +260,25 @@ def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[
         '2001-02-28T00:00:00'
     """
     start = start.astype("datetime64[s]")
-    whole = np.floor(months)
-    fraction = np.asarray(months) - whole
-    begin = _after_whole_months(start, whole)
+    whole_months = np.floor(months)
+    fraction = np.asarray(months) - whole_months
+    begin = _after_whole_months(start, whole_months)
     if not fraction.any():
         return begin
-    length = (_after_whole_months(start, whole + 1) - begin).astype(np.float64)
-    between: npt.NDArray[np.datetime64]
-    between = begin + np.round(fraction * length).astype("timedelta64[s]")
-    return between
+    length = (_after_whole_months(start, whole_months + 1) - begin).astype(np.float64)
+    dates: npt.NDArray[np.datetime64]
+    dates = begin + np.round(fraction * length).astype("timedelta64[s]")
+    return dates
 
 
 def _after_whole_months(
     start: npt.NDArray[np.datetime64], months: npt.NDArray[Any]
 ) -> npt.NDArray[np.datetime64]:
     first = start.astype("datetime64[M]")
-    within = start - first.astype(start.dtype)  # day and hour within the month
+    time_in_month = start - first.astype(start.dtype)  # day and hour within the month
     valid = first + months.astype(np.int64).astype("timedelta64[M]")
     length = (valid + 1).astype("datetime64[D]") - valid.astype("datetime64[D]")
-    days = np.minimum(within.astype("timedelta64[D]"), length - 1)
+    days = np.minimum(time_in_month.astype("timedelta64[D]"), length - 1)
     dates: npt.NDArray[np.datetime64] = valid.astype("datetime64[s]") + days
-    dates += within - within.astype("timedelta64[D]")
+    dates += time_in_month - time_in_month.astype("timedelta64[D]")
     return dates

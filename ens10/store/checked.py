@@ -44,8 +44,8 @@ def open_strictly(store: Path | str, record: Record | None = None) -> zarr.Group
     root = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)
     if int(str(root.attrs.get("ens10_format", 0))) < STRICT_SINCE:
         return root
-    strict = StrictStore(root.store, str(store), record)
-    return zarr.open_group(strict, mode="r", use_consolidated=False)
+    strict_store = StrictStore(root.store, str(store), record)
+    return zarr.open_group(strict_store, mode="r", use_consolidated=False)
 
 
 class StrictStore(WrapperStore[Store]):
@@ -113,11 +113,11 @@ class StrictStore(WrapperStore[Store]):
     ) -> Buffer:
         chunk = _bytes_of(value)
         try:
-            whole = check(chunk, form, key)
+            plain_bytes = check(chunk, form, key)
         except DamagedChunkError as error:
             raise self._damage_error(key, error) from error
         self._compare(key, chunk)
-        return prototype.buffer.from_bytes(plain_frame(whole)) if form.compressed else value
+        return prototype.buffer.from_bytes(plain_frame(plain_bytes)) if form.compressed else value
 
     def _compare(self, key: str, content: npt.NDArray[np.uint8]) -> None:
         """Compare a file with the manifest, if it lists it, when it is first read."""
@@ -149,8 +149,8 @@ def _bytes_of(value: Buffer) -> npt.NDArray[np.uint8]:
 
 def _array_of(key: str) -> str | None:
     """Return the array of a chunk's key, None for other keys."""
-    found = _CHUNK_KEY.fullmatch(key)
-    return found[1] if found else None
+    match = _CHUNK_KEY.fullmatch(key)
+    return match[1] if match else None
 
 
 _METADATA = "zarr.json"
@@ -192,19 +192,19 @@ class CheckedStore(WrapperStore[Store]):
         if value is None:
             raise self._error(key, None)
         if len(value) < _BESIDE:
-            whole = _matches(value, row)
+            is_intact = _matches(value, row)
         else:
-            whole = await asyncio.to_thread(_matches, value, row)
-        if not whole:
+            is_intact = await asyncio.to_thread(_matches, value, row)
+        if not is_intact:
             raise self._error(key, value)
         return value if byte_range is None else await self._store.get(key, prototype, byte_range)
 
     def _error(self, key: str, value: Buffer | None) -> FileError:
         try:
-            same = os.path.samestat(self._folder, self.root.stat())
+            is_same_folder = os.path.samestat(self._folder, self.root.stat())
         except FileNotFoundError:
-            same = False
-        if not same:
+            is_same_folder = False
+        if not is_same_folder:
             return FileError(
                 self.root, "was replaced while it was read", "Run the same command again"
             )
@@ -240,24 +240,24 @@ def open_checked(root: Path, remedy: str) -> CheckedStore:
 
 
 def _check_names(root: Path, rows: Mapping[str, Row], remedy: str) -> None:
-    there = set(files_of(root))
-    missing, extra = sorted(rows.keys() - there), sorted(there - rows.keys())
+    files = set(files_of(root))
+    missing, extra = sorted(rows.keys() - files), sorted(files - rows.keys())
     if missing:
-        told = f"{len(missing)} of its {len(rows)} files are missing: {listing(missing)}"
-        raise FileError(root, told, remedy)
+        reason = f"{len(missing)} of its {len(rows)} files are missing: {listing(missing)}"
+        raise FileError(root, reason, remedy)
     if extra:
-        told = f"holds files that its manifest does not name: {listing(extra)}"
-        raise FileError(root, told, "Remove them")
+        reason = f"holds files that its manifest does not name: {listing(extra)}"
+        raise FileError(root, reason, "Remove them")
 
 
 def _check_sizes(root: Path, rows: Mapping[str, Row], remedy: str) -> None:
     for path, row in rows.items():
-        about = (root / path).stat()  # a pipe would block, if it were opened
-        if not stat.S_ISREG(about.st_mode):
+        status = (root / path).stat()  # a pipe would block, if it were opened
+        if not stat.S_ISREG(status.st_mode):
             raise FileError(root / path, "not a regular file", remedy)
-        if about.st_size != row[1]:
-            reason = f"{about.st_size} bytes instead of {row[1]}"
-            raise DamagedFileError(root / path, min(about.st_size, row[1]), reason, remedy)
+        if status.st_size != row[1]:
+            reason = f"{status.st_size} bytes instead of {row[1]}"
+            raise DamagedFileError(root / path, min(status.st_size, row[1]), reason, remedy)
 
 
 def _matches(value: Buffer, row: Row) -> bool:

@@ -63,17 +63,17 @@ class Form:
             ValueError: it describes no array.
         """
         try:
-            about: Mapping[str, Any] = parse_json(metadata)
-            first, *rest = [codec["name"] for codec in about["codecs"]]
-            known = first in ("packed16", "bytes") and rest in ([], ["blosc"])
-            sized = isinstance(about["data_type"], str) and known
+            array_metadata: Mapping[str, Any] = parse_json(metadata)
+            serializer, *compressors = [codec["name"] for codec in array_metadata["codecs"]]
+            is_supported = serializer in ("packed16", "bytes") and compressors in ([], ["blosc"])
+            is_numeric = isinstance(array_metadata["data_type"], str) and is_supported
             return cls(
-                shape=tuple(about["shape"]),
-                chunk=tuple(about["chunk_grid"]["configuration"]["chunk_shape"]),
-                dims=tuple(map(str, about.get("dimension_names") or ())),
-                codec=first if known else "other",
-                compressed=known and rest == ["blosc"],
-                dtype=np.dtype(about["data_type"]).name if sized else "",
+                shape=tuple(array_metadata["shape"]),
+                chunk=tuple(array_metadata["chunk_grid"]["configuration"]["chunk_shape"]),
+                dims=tuple(map(str, array_metadata.get("dimension_names") or ())),
+                codec=serializer if is_supported else "other",
+                compressed=is_supported and compressors == ["blosc"],
+                dtype=np.dtype(array_metadata["data_type"]).name if is_numeric else "",
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of an array ({error!r})") from error
@@ -128,9 +128,9 @@ def plain_frame(chunk: Buffer) -> bytes:
 
 def _within(frame: Buffer, form: Form, key: str) -> Buffer:
     """Decompress and check the values of an lz4 frame."""
-    packed = form.codec == "packed16"
-    most = most_bytes(*form.field_shape) if packed else form.plain_size
-    chunk = inflate(frame, most, lambda size: np.empty(size, np.uint8))
+    is_packed = form.codec == "packed16"
+    max_size = most_bytes(*form.field_shape) if is_packed else form.plain_size
+    chunk = inflate(frame, max_size, lambda size: np.empty(size, np.uint8))
     try:
         _check_values(chunk, form, key)
     except DamagedChunkError as error:
@@ -146,9 +146,9 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
         for n in range(fields):
             checked_values(chunk, records, n, rows * columns)
         return
-    wanted = form.plain_size
-    if chunk.size != wanted:
-        raise DamagedChunkError(min(chunk.size, wanted), f"{chunk.size} bytes instead of {wanted}")
+    size = form.plain_size
+    if chunk.size != size:
+        raise DamagedChunkError(min(chunk.size, size), f"{chunk.size} bytes instead of {size}")
 
 
 Place = tuple[int, ...]
@@ -231,23 +231,23 @@ class ChunkReader:
         self.folder, self.name = folder, "/".join(folder.parts[-2:])
         try:
             metadata = (folder / "zarr.json").read_bytes()
-            about = parse_json(metadata)
-            chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
-            dims = about["dimension_names"]
-            codecs = [codec["name"] for codec in about["codecs"]]
-            kind = about["data_type"]
+            array_metadata = parse_json(metadata)
+            chunk = array_metadata["chunk_grid"]["configuration"]["chunk_shape"]
+            dims = array_metadata["dimension_names"]
+            codecs = [codec["name"] for codec in array_metadata["codecs"]]
+            dtype = array_metadata["data_type"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise FileError(folder, f"no array of a store ({error})", MEND) from error
         _compare_metadata(metadata, folder, self.name, record)
-        self.shape: Place = tuple(about["shape"])
+        self.shape: Place = tuple(array_metadata["shape"])
         self.outer = _outer(folder, self.shape, tuple(chunk), dims)
-        *held, self.rows, self.columns = self.shape[self.outer :]
-        self.fields = held[0] if held else 1
+        *field_counts, self.rows, self.columns = self.shape[self.outer :]
+        self.fields = field_counts[0] if field_counts else 1
         self.packed, self.compressed = codecs[0] == "packed16", codecs[1:] == ["blosc"]
         if codecs[0] not in ("packed16", "bytes") or len(codecs) > 1 + self.compressed:
             raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
-        if kind != "float32":
-            raise FileError(folder, f"holds {kind}, and fields are float32", "Open it with zarr")
+        if dtype != "float32":
+            raise FileError(folder, f"holds {dtype}, and fields are float32", "Open it with zarr")
         self._kept, self._maps = threading.local(), MapCache()
         self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
         # state of each chunk's file when it was compared, and which of its fields were
@@ -272,30 +272,30 @@ class ChunkReader:
         """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
         path = self.path_of(place)
         first, last, _ = rows.indices(self.rows)
-        wanted = range(self.fields) if fields is None else fields
-        self._check(place, out, wanted, max(last - first, 0))
+        field_numbers = range(self.fields) if fields is None else fields
+        self._check(place, out, field_numbers, max(last - first, 0))
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
             raise FileError(path, "the chunk is missing", MEND) from error
         try:
-            held = FileBytes(file, self._maps)
+            file_bytes = FileBytes(file, self._maps)
             if self._sums is not None:
-                self._compare(self._sums, held, place, wanted)
-            source = self._decompress(held) if self.compressed else held
+                self._compare(self._sums, file_bytes, place, field_numbers)
+            source = self._decompress(file_bytes) if self.compressed else file_bytes
             if self.packed:
                 key = "/".join([self.name, "c", *self._parts(place)])
-                count = self._read_packed(source, out, wanted, (first, last), move, key)
+                count = self._read_packed(source, out, field_numbers, (first, last), move, key)
             else:
-                count = self._read_plain(source, out, wanted, (first, last), move)
-            return held.size if self.compressed else count
+                count = self._read_plain(source, out, field_numbers, (first, last), move)
+            return file_bytes.size if self.compressed else count
         except DamagedChunkError as error:
             raise DamagedFileError(path, error.offset, error.reason, MEND) from error
         finally:
             os.close(file)
 
     def _compare(
-        self, sums: ArraySums, source: FileBytes, place: Place, wanted: Sequence[int]
+        self, sums: ArraySums, source: FileBytes, place: Place, field_numbers: Sequence[int]
     ) -> None:
         """Compare a chunk with the manifest when it is first read or its file has changed.
 
@@ -304,10 +304,10 @@ class ChunkReader:
         n = sums.number(place)
         if self._states[n] != source.state:
             self._compared[n], self._states[n] = False, source.state
-        left = [field for field in wanted if not self._compared[n, field]]
-        if left:
-            done = compare(sums.at(n), source, left, self.fields, self._scratch("file"))
-            self._compared[n, done] = True
+        pending = [field for field in field_numbers if not self._compared[n, field]]
+        if pending:
+            fields = compare(sums.at(n), source, pending, self.fields, self._scratch("file"))
+            self._compared[n, fields] = True
 
     def _read_packed(
         self,
@@ -329,9 +329,9 @@ class ChunkReader:
             if move is None:
                 unpack(record, part, target.reshape(-1))
             else:
-                near = self._scratch("field")(points * _FLOAT_BYTES).view("<f4")
-                unpack(record, part, near)
-                move(n, near.reshape(target.shape), target)
+                field_values = self._scratch("field")(points * _FLOAT_BYTES).view("<f4")
+                unpack(record, part, field_values)
+                move(n, field_values.reshape(target.shape), target)
             count += size
         return count
 
@@ -343,14 +343,14 @@ class ChunkReader:
         rows: tuple[int, int],
         move: Move | None,
     ) -> int:
-        row = self.columns * _FLOAT_BYTES
-        wanted = self.fields * self.rows * row
-        if source.size != wanted:
-            raise DamagedChunkError(source.size, f"{source.size} bytes instead of {wanted}")
-        whole = rows == (0, self.rows)
-        for first, last in _runs(fields) if whole else [(n, n + 1) for n in range(len(fields))]:
-            begin = (fields[first] * self.rows + rows[0]) * row
-            size = (last - first) * (rows[1] - rows[0]) * row
+        row_bytes = self.columns * _FLOAT_BYTES
+        expected_size = self.fields * self.rows * row_bytes
+        if source.size != expected_size:
+            raise DamagedChunkError(source.size, f"{source.size} bytes instead of {expected_size}")
+        all_rows = rows == (0, self.rows)
+        for first, last in _runs(fields) if all_rows else [(n, n + 1) for n in range(len(fields))]:
+            begin = (fields[first] * self.rows + rows[0]) * row_bytes
+            size = (last - first) * (rows[1] - rows[0]) * row_bytes
             part = source.read(begin, size, self._scratch("values")).view("<f4")
             values = part.reshape(last - first, rows[1] - rows[0], self.columns)
             for n in range(first, last):
@@ -358,12 +358,12 @@ class ChunkReader:
                     np.copyto(out[n], values[n - first])
                 else:
                     move(n, values[n - first], out[n])
-        return len(fields) * (rows[1] - rows[0]) * row
+        return len(fields) * (rows[1] - rows[0]) * row_bytes
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
-        packed = source.read(0, source.size, self._scratch("file"))
-        most = most_bytes(self.fields, self.rows, self.columns)
-        chunk = inflate(packed, most, self._scratch("chunk"))
+        frame = source.read(0, source.size, self._scratch("file"))
+        max_size = most_bytes(self.fields, self.rows, self.columns)
+        chunk = inflate(frame, max_size, self._scratch("chunk"))
         return MemoryBytes(chunk)
 
     def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
@@ -381,11 +381,11 @@ class ChunkReader:
         """Return a function that returns this thread's reusable buffer of at least a size."""
 
         def buffer(size: int) -> Buffer:
-            held: Buffer | None = getattr(self._kept, name, None)
-            if held is None or held.size < size:
-                held = np.empty(size, np.uint8)
-                setattr(self._kept, name, held)
-            return held[:size]
+            array: Buffer | None = getattr(self._kept, name, None)
+            if array is None or array.size < size:
+                array = np.empty(size, np.uint8)
+                setattr(self._kept, name, array)
+            return array[:size]
 
         return buffer
 
@@ -398,9 +398,9 @@ class _ZarrReader:
 
         array: Any = open_strictly(store, record)[name]
         outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)
-        held: Place = array.shape[outer:]
-        self.rows, self.columns = held[-2:]
-        self.fields = held[0] if len(held) == 3 else 1
+        chunk_shape: Place = array.shape[outer:]
+        self.rows, self.columns = chunk_shape[-2:]
+        self.fields = chunk_shape[0] if len(chunk_shape) == 3 else 1
         self._array = array
 
     def read_into(
@@ -413,8 +413,8 @@ class _ZarrReader:
     ) -> int:
         """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
         chunk = np.asarray(self._array[place]).reshape(self.fields, self.rows, self.columns)
-        wanted = (chunk if fields is None else chunk[list(fields)])[:, rows]
-        for n, (values, target) in enumerate(zip(wanted, out, strict=True)):
+        selected_fields = (chunk if fields is None else chunk[list(fields)])[:, rows]
+        for n, (values, target) in enumerate(zip(selected_fields, out, strict=True)):
             (move or _copy)(n, np.ascontiguousarray(values), target)
         return chunk.nbytes
 

@@ -60,8 +60,8 @@ class MappedFile:
             return None
         first = begin - begin % mmap.PAGESIZE  # madvise takes whole pages
         address = self._bytes.ctypes.data + first
-        failed = _libc().madvise(address, begin + size - first, _MADV_POPULATE_READ)
-        if failed:
+        error_code = _libc().madvise(address, begin + size - first, _MADV_POPULATE_READ)
+        if error_code:
             return None
         return self._bytes[begin : begin + size]
 
@@ -107,13 +107,13 @@ class MapCache:
         entry = self._entries.get(key)
         if entry is not None and entry[0] == version:
             return entry[1]
-        mapped = MappedFile(file, status.st_size)
+        mapped_file = MappedFile(file, status.st_size)
         with self._lock:
             if len(self._entries) >= _MAX_MAPS:
                 oldest = next(iter(self._entries))
                 del self._entries[oldest]
-            self._entries[key] = (version, mapped)
-        return mapped
+            self._entries[key] = (version, mapped_file)
+        return mapped_file
 
 
 @functools.cache
@@ -169,12 +169,12 @@ class FileBytes:
             if part is not None:
                 return part
         target = into(size) if callable(into) else into
-        done = 0
-        while done < size:
-            count = os.preadv(self._file, [target[done:].data], begin + done)
+        offset = 0
+        while offset < size:
+            count = os.preadv(self._file, [target[offset:].data], begin + offset)
             if not count:
-                raise DamagedChunkError(begin + done, f"the chunk lacks {size - done} bytes")
-            done += count
+                raise DamagedChunkError(begin + offset, f"the chunk lacks {size - offset} bytes")
+            offset += count
         return target
 
 

@@ -111,8 +111,8 @@ def compare(
     if sums is None:
         raise DamagedChunkError(0, "the manifest does not list it")
     if source.size != sums.size:
-        at = min(source.size, sums.size)
-        raise DamagedChunkError(at, f"{source.size} bytes instead of {sums.size}")
+        offset = min(source.size, sums.size)
+        raise DamagedChunkError(offset, f"{source.size} bytes instead of {sums.size}")
     if not fields or sums.fields.size != fields:
         if crc32c(source.read(0, sums.size, into)) != sums.crc:
             raise DamagedChunkError(0, DIFFERS)
@@ -192,14 +192,14 @@ class Record:
         """
         chunks = prod(outer)
         sizes, crcs = np.full(chunks, -1, np.int64), np.zeros(chunks, np.uint32)
-        found = ArraySums(outer, sizes, crcs, {})
+        array_sums = ArraySums(outer, sizes, crcs, {})
         for place, row in self._rows(name, len(outer)):
             if len(place) == len(outer) and all(map(int.__lt__, place, outer)):
-                n, sums = found.number(place), _sums(row)
+                n, sums = array_sums.number(place), _sums(row)
                 sizes[n], crcs[n] = sums.size, sums.crc
                 if sums.fields.size:
-                    found.fields[n] = sums.fields
-        return found
+                    array_sums.fields[n] = sums.fields
+        return array_sums
 
     def _rows(self, name: str, outer: int) -> Iterator[tuple[Place, re.Match[bytes]]]:
         begin = f'["{name}/c/'.encode()
@@ -222,12 +222,12 @@ def open_record(store: Path | str) -> Record | None:
     Raises:
         DamagedFileError: what there is of them does not match its own checksum.
     """
-    texts = [text for text in (_text(store, name) for name in (NAME, COPY)) if text is not None]
-    for opened in texts:
-        rest = _checked_rest(opened)
-        if rest is not None:
-            return Record(opened, rest)
-    if texts:
+    openers = [o for o in (_text(store, name) for name in (NAME, COPY)) if o is not None]
+    for opener in openers:
+        metadata_rows = _read_metadata_rows(opener)
+        if metadata_rows is not None:
+            return Record(opener, metadata_rows)
+    if openers:
         reason = "neither it nor its copy matches its own checksum"
         raise DamagedFileError(f"{store}/{NAME}", 0, reason, "Prepare the store anew with --force")
     _LOG.warning("%s has no manifest: what is read from it is not compared with checksums", store)
@@ -251,19 +251,19 @@ def _text(store: Path | str, name: str) -> Callable[[], BinaryIO] | None:
     return lambda: path.open("rb")
 
 
-def _checked_rest(opened: Callable[[], BinaryIO]) -> dict[str, FileSums] | None:
+def _read_metadata_rows(opener: Callable[[], BinaryIO]) -> dict[str, FileSums] | None:
     """Return the rows of a manifest's last unit; None if its own checksum differs."""
-    crc, rest = 0, b""
-    with opened() as file:
+    crc, last = 0, b""
+    with opener() as file:
         while line := file.readline():
             if line.startswith(END):
                 break
             crc = crc32c_of(line, crc)
-            rest = line
-        told = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
-        if told != str(crc).encode() or not line.endswith(b"\n") or file.read(1):
+            last = line
+        recorded_crc = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
+        if recorded_crc != str(crc).encode() or not line.endswith(b"\n") or file.read(1):
             return None
-    rows = [_sums_of(row) for row in _ROW_TEXT.finditer(rest)] if rest.startswith(_REST) else []
+    rows = [_sums_of(row) for row in _ROW_TEXT.finditer(last)] if last.startswith(_REST) else []
     return dict(rows)
 
 
@@ -368,8 +368,8 @@ def describe(root: Path, length: int, copied: bool = True) -> None:
     group = zarr.open_group(root, mode="r+", use_consolidated=False).require_group(_GROUP)
     group.attrs["long_name"] = "record of the store: every file with its size and checksum, as JSON"
     for name in _ARRAYS if copied else _ARRAYS[:1]:
-        held: Any = group.get(name)
-        if held is None or held.shape != (length,):
+        array: Any = group.get(name)
+        if array is None or array.shape != (length,):
             (root / _GROUP / name / "zarr.json").unlink(missing_ok=True)
             create_array(group, name, (length,), ["byte"], dtype=np.uint8)
 
@@ -391,14 +391,14 @@ def files_of(root: Path, but: Container[str] = ()) -> list[str]:
         root: the store.
         but: arrays whose chunks are left out: to list their folders takes long.
     """
-    found = []
+    paths = []
     for folder, folders, names in os.walk(root):
         inner = folder[len(str(root)) + 1 :]
         check_depth(root, inner.count(os.sep))
         if inner in but:
             folders[:] = [name for name in folders if name != "c"]
-        found += [f"{inner}/{name}" for name in names] if inner else names
-    return sorted(name for name in found if name not in (NAME, COPY))
+        paths += [f"{inner}/{name}" for name in names] if inner else names
+    return sorted(name for name in paths if name not in (NAME, COPY))
 
 
 def read_plan(store: Path) -> dict[str, Any]:
@@ -434,9 +434,9 @@ def damaged_records(store: Path) -> list[str]:
     """
     manifest = read_manifest(store)
     names = [NAME] if f"{_GROUP}/copy/zarr.json" not in manifest.paths() else [NAME, COPY]
-    whole = [name for name in names if _is_whole(store / name)]
-    first = (store / whole[0]).read_bytes()  # read_manifest has read one of them
-    return [n for n in names if n not in whole or (store / n).read_bytes() != first]
+    intact_names = [name for name in names if _is_whole(store / name)]
+    content = (store / intact_names[0]).read_bytes()  # read_manifest has read one of them
+    return [n for n in names if n not in intact_names or (store / n).read_bytes() != content]
 
 
 def mend_records(store: Path) -> list[str]:
@@ -445,10 +445,10 @@ def mend_records(store: Path) -> list[str]:
     Returns:
         Those that were replaced.
     """
-    wrong = damaged_records(store)
-    for name in wrong:
+    damaged_names = damaged_records(store)
+    for name in damaged_names:
         write_whole(store / name, (store / (COPY if name == NAME else NAME)).read_bytes())
-    return wrong
+    return damaged_names
 
 
 def _is_whole(path: Path) -> bool:
@@ -488,13 +488,13 @@ def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
         content = file.read()
     body, mark, tail = content.rpartition(b'},"crc32c":')
     try:
-        told = parse_json(tail.rstrip(b" \n").removesuffix(b"}")) if mark else None
-        if not content.endswith(b"\n") or told != crc32c(np.frombuffer(body, np.uint8)):
+        recorded_crc = parse_json(tail.rstrip(b" \n").removesuffix(b"}")) if mark else None
+        if not content.endswith(b"\n") or recorded_crc != crc32c(np.frombuffer(body, np.uint8)):
             raise _damage_error(path, "it does not match its checksum", remedy)
-        held = parse_json(content)
-        if held["format"] > FORMAT:
-            raise FileError(path, f"of format {held['format']}", "Update ens10 to read it")
-        return Manifest(_checked_plan(held["plan"]), _checked_units(held["units"]))
+        manifest = parse_json(content)
+        if manifest["format"] > FORMAT:
+            raise FileError(path, f"of format {manifest['format']}", "Update ens10 to read it")
+        return Manifest(_checked_plan(manifest["plan"]), _checked_units(manifest["units"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
@@ -522,12 +522,12 @@ def _checked_plan(plan: Any) -> dict[str, Any]:
     if not isinstance(plan, dict) or not set(_PLAN_KEYS) <= set(plan):
         raise ValueError(f"its plan lacks one of {', '.join(_PLAN_KEYS)}")
     for key in ("source", "truth"):
-        about = plan[key] or {}
-        listed = [name for name, _ in about.get("files", ())]
-        names = (about.get("name", "source"), *listed)
-        strange = [n for n in names if not (isinstance(n, str) and is_inner(n.replace(":", "-")))]
-        if strange:
-            raise ValueError(f"its plan names {strange[0]!r}, which is not a plain file name")
+        source = plan[key] or {}
+        file_names = [name for name, _ in source.get("files", ())]
+        names = (source.get("name", "source"), *file_names)
+        invalid = [n for n in names if not (isinstance(n, str) and is_inner(n.replace(":", "-")))]
+        if invalid:
+            raise ValueError(f"its plan names {invalid[0]!r}, which is not a plain file name")
     return plan
 
 
@@ -543,8 +543,8 @@ def _checked_units(units: Any) -> dict[str, list[Row]]:
                 raise ValueError(f"a row has another form: {str(row)[:80]}")
             if not is_inner(row[0]):
                 raise ValueError(f"it names {row[0]!r}, which is not a path inside the store")
-    checked: dict[str, list[Row]] = units
-    return checked
+    valid_units: dict[str, list[Row]] = units
+    return valid_units
 
 
 def _damage_error(path: Path, reason: str, remedy: str = _REMEDY) -> DamagedFileError:

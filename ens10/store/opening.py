@@ -50,12 +50,12 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
     """
     if kind not in get_args(StoreKind):
         raise UnknownNameError("kind", kind, get_args(StoreKind))
-    held = store_kinds(path)
-    if kind not in held:
+    kinds = store_kinds(path)
+    if kind not in kinds:
         remedy = (
             "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
         )
-        raise MissingDataError(path, [f"{kind} (the store holds {', '.join(held)})"], remedy)
+        raise MissingDataError(path, [f"{kind} (the store holds {', '.join(kinds)})"], remedy)
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
@@ -74,9 +74,9 @@ def in_order(dataset: xr.Dataset) -> xr.Dataset:
         {name: dataset.variables[name] for name in sorted(names, key=str)}
         for names in (dataset.data_vars, dataset.coords)
     )
-    ordered = xr.Dataset(variables, coordinates, dataset.attrs)
-    ordered.encoding = dataset.encoding
-    return ordered
+    sorted_dataset = xr.Dataset(variables, coordinates, dataset.attrs)
+    sorted_dataset.encoding = dataset.encoding
+    return sorted_dataset
 
 
 def store_kinds(path: Path | str) -> list[str]:
@@ -129,8 +129,8 @@ def _root(path: Path | str) -> zarr.Group:
 
 def forecasts(path: Path | str, *, dask: bool = True) -> xr.Dataset:
     """Open all forecasts of a store, surface and pressure levels, as one lazy dataset."""
-    held = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
-    parts = [open_store(path, kind, dask=dask) for kind in held]
+    kinds = [kind for kind in ("sfc", "pl") if kind in store_kinds(path)]
+    parts = [open_store(path, kind, dask=dask) for kind in kinds]
     return xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
 
 
@@ -141,10 +141,10 @@ def root_attributes(root: Path) -> dict[str, Any]:
         FileError: they cannot be read.
     """
     with readable(root, "its metadata cannot be read", _REMEDY):
-        found = parse_json((root / "zarr.json").read_bytes()).get("attributes", {})
-        if not isinstance(found, dict):
+        attributes = parse_json((root / "zarr.json").read_bytes()).get("attributes", {})
+        if not isinstance(attributes, dict):
             raise ValueError("its attributes are no object of names and values")
-        return found
+        return attributes
 
 
 def has_manifest(root: Path) -> bool:
@@ -180,17 +180,17 @@ def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Da
         DamagedFileError: a file does not match the manifest, at once or when values are read.
     """
     _check_arrays(root)
-    checked = has_manifest(root)
-    source: Any = open_checked(root, _REMEDY) if checked else for_xarray(root)
+    manifest_exists = has_manifest(root)
+    source: Any = open_checked(root, _REMEDY) if manifest_exists else for_xarray(root)
     chunks: dict[str, int] | None = {} if dask else None
     with readable(root, "its metadata cannot be read", _REMEDY):
-        found = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
-        found = found.assign_coords({name: found[name].load() for name in found.coords})
-        version = found.attrs.pop(RECORDED, PREDICTIONS_FORMAT)
-        if not checked:  # metadata that no value can be read with
-            for variable in found.data_vars.values():
+        dataset = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
+        dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
+        version = dataset.attrs.pop(RECORDED, PREDICTIONS_FORMAT)
+        if not manifest_exists:  # metadata that no value can be read with
+            for variable in dataset.data_vars.values():
                 variable[tuple(slice(1) for _ in variable.dims)].load()
     if isinstance(version, int) and version > PREDICTIONS_FORMAT:
         reason = f"predictions of format {version}, newer than {PREDICTIONS_FORMAT}"
         raise FileError(root, reason, "Update ens10 to read them")
-    return found
+    return dataset

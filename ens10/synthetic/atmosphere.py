@@ -359,8 +359,8 @@ class Atmosphere:
         noise = sum(w * self._signal_noise(index - n) for n, w in enumerate(weights))
         size = self._signal.truncation + 1
         per_step = np.asarray(noise).reshape(size, 2, 1 + len(self._steps), -1, size)
-        common, own = per_step[:, :, :1], per_step[:, :, 1:]
-        by_step = mixed(SHARED_BY_STEPS, common, own)
+        common_noise, step_noise = per_step[:, :, :1], per_step[:, :, 1:]
+        by_step = mixed(SHARED_BY_STEPS, common_noise, step_noise)
         by_channel = self._share(by_step).reshape(size, -1, size)
         fields = self._signal.synthesise(by_channel)
         return fields.reshape(len(self._steps), len(self.channels), *fields.shape[1:])

@@ -141,19 +141,19 @@ class DisplacedLaw:
         """
         field = decoded[self.channel]
         valid = field["valid_time"].to_numpy().astype("datetime64[D]").astype(object)
-        one_by_one = []
-        for n, when in enumerate(np.atleast_1d(valid)):
+        distributions = []
+        for n, date in enumerate(np.atleast_1d(valid)):
             members, u, v = (decoded[name][n].to_numpy() for name in self.channels)
-            one_by_one.append(self.distribution(members, u, v, when, step))
-        kind = type(one_by_one[0])
+            distributions.append(self.distribution(members, u, v, date, step))
+        kind = type(distributions[0])
         coords = {name: c for name, c in field.coords.items() if name != "number"}
         units = field.attrs.get("units", "")
         core, arrays = {}, {}
-        for name in one_by_one[0].variables():
-            values = np.stack([one.variables()[name] for one in one_by_one])
+        for name in distributions[0].variables():
+            values = np.stack([one.variables()[name] for one in distributions])
             dims = ("time", *[d for d in kind.core_dims() if values.ndim == 4], *field.dims[2:])
-            arrays[name] = (dims, values, one_by_one[0].variable_attributes(name, units))
-        core = dict(one_by_one[0].core_coordinates())
+            arrays[name] = (dims, values, distributions[0].variable_attributes(name, units))
+        core = dict(distributions[0].core_coordinates())
         core = {name: list(values) for name, values in core.items()}
         return xr.Dataset(arrays, coords={**core, **coords}, attrs={"forecast_kind": self.kind})
 
@@ -163,9 +163,9 @@ class DisplacedLaw:
 
         names = distribution_class(self.kind).stored_variables(best)
         arrays = {name: best[name].to_numpy() for name in names}
-        known = distribution_class(self.kind).from_variables(arrays, best.coords)
+        distribution = distribution_class(self.kind).from_variables(arrays, best.coords)
         with np.errstate(all="ignore"):
-            return np.asarray(known._quantile_at(special.ndtr(noise)))
+            return np.asarray(distribution._quantile_at(special.ndtr(noise)))
 
     def distribution(
         self, members: Floats, u: Floats, v: Floats, when: dt.date, step: int = TARGET_STEP
@@ -184,12 +184,12 @@ class DisplacedLaw:
         if "flow" in self.without:
             u_mean, v_mean = self._climatological_wind(when)
         east, north = self.displacement(u_mean, v_mean)
-        moved = self._moved(members, east * share, north * share, when)
+        moved_members = self._moved(members, east * share, north * share, when)
         if self.channel == "tp":
-            return self._rain(moved, share)
+            return self._rain(moved_members, share)
         if self.channel == "si10":
-            return self._wind_speed(moved, share)
-        return self._mixture(moved, v_mean, when, share)
+            return self._wind_speed(moved_members, share)
+        return self._mixture(moved_members, v_mean, when, share)
 
     def displacement(self, u: Floats, v: Floats) -> tuple[Floats, Floats]:
         """Return the displacement at 48 h to the east and to the north, in km, (H, W).
@@ -237,20 +237,22 @@ class DisplacedLaw:
                 bias = bias - 0.05 * LAPSE_RATE * below
         return np.asarray(bias * share)
 
-    def _mixture(self, moved: Floats, v: Floats, when: dt.date, share: float) -> "Distribution":
-        mean, deviation = moved.mean(axis=0), moved.std(axis=0, ddof=1)
-        apart = moved - mean
-        rough = 1 + 0.3 * self.ground.orography / 1500
-        kernel = self._of(_KERNEL) * _SCALES[self.channel].error * share * rough
+    def _mixture(self, members: Floats, v: Floats, when: dt.date, share: float) -> "Distribution":
+        mean, deviation = members.mean(axis=0), members.std(axis=0, ddof=1)
+        anomalies = members - mean
+        roughness = 1 + 0.3 * self.ground.orography / 1500
+        kernel = self._of(_KERNEL) * _SCALES[self.channel].error * share * roughness
         dispersion = self._of(_DISPERSION)
         preference = self._of(_PREFERENCE) * np.tanh(v / _STEERING)
-        weights = np.exp(preference * apart / np.where(deviation > 0, deviation, 1.0))
+        weights = np.exp(preference * anomalies / np.where(deviation > 0, deviation, 1.0))
         bust = self._of(_BUST)
         weights *= (1 - bust) / weights.sum(axis=0)
         centre = mean + self._bias(when, share)
-        whole = np.hypot(dispersion * deviation, kernel)
-        mu = np.concatenate([centre + dispersion * apart, (centre + self._of(_SKEW) * whole)[None]])
-        sigma = np.concatenate([np.broadcast_to(kernel, apart.shape), 2 * whole[None]])
+        total_spread = np.hypot(dispersion * deviation, kernel)
+        mu = np.concatenate(
+            [centre + dispersion * anomalies, (centre + self._of(_SKEW) * total_spread)[None]]
+        )
+        sigma = np.concatenate([np.broadcast_to(kernel, anomalies.shape), 2 * total_spread[None]])
         weights = np.concatenate([weights, bust[None]])
         if "members" in self.without:
             average = (weights * mu).sum(axis=0)
@@ -258,12 +260,12 @@ class DisplacedLaw:
             mu, sigma, weights = average[None], np.sqrt(variance)[None], np.ones_like(mu[:1])
         return _of_kind(self.kind, mu, sigma, weights)
 
-    def _rain(self, moved: Floats, share: float) -> "Distribution":
+    def _rain(self, members: Floats, share: float) -> "Distribution":
         """Return a censored, shifted gamma distribution, in m since the start."""
         scale = _SCALES["tp"].error * share
         wet = (1 + 0.3 * self.ground.orography / 1500) * self._of(_RAIN)
-        mean = wet * moved.mean(axis=0) + 0.1 * scale
-        deviation = moved.std(axis=0, ddof=1)
+        mean = wet * members.mean(axis=0) + 0.1 * scale
+        deviation = members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
         spread = np.sqrt((self._of(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2))
@@ -272,11 +274,11 @@ class DisplacedLaw:
         mean = mean + shift
         return _of_kind(self.kind, (mean / spread) ** 2, spread**2 / mean, shift)
 
-    def _wind_speed(self, moved: Floats, share: float) -> "Distribution":
+    def _wind_speed(self, members: Floats, share: float) -> "Distribution":
         sizes = _SCALES["si10"]
         scale = sizes.error * share
         calm = np.maximum(0.3, 1 - _SHELTER * self.ground.orography / 1000)
-        mean, deviation = moved.mean(axis=0), moved.std(axis=0, ddof=1)
+        mean, deviation = members.mean(axis=0), members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
         centre = self._of(_GUST) * calm * mean + self._of(_BIAS) * sizes.bias * share
@@ -333,19 +335,19 @@ def displaced(
     phi = np.deg2rad(latitude)[:, None]
     distance = np.hypot(east, north)
     angle = distance / EARTH_RADIUS_KM
-    per = np.where(distance > 0, np.sin(angle) / np.where(distance > 0, distance, 1.0), 0.0)
-    up, ahead = np.cos(angle), per * north  # along the vertical, the meridian and the parallel
-    sine = np.clip(up * np.sin(phi) + ahead * np.cos(phi), -1.0, 1.0)
-    x = up * np.cos(phi) - ahead * np.sin(phi)
-    turned = np.arctan2(per * east, x)
+    rate = np.where(distance > 0, np.sin(angle) / np.where(distance > 0, distance, 1.0), 0.0)
+    up, northward = np.cos(angle), rate * north  # along the vertical, the meridian and the parallel
+    sine = np.clip(up * np.sin(phi) + northward * np.cos(phi), -1.0, 1.0)
+    x = up * np.cos(phi) - northward * np.sin(phi)
+    longitude_shift = np.arctan2(rate * east, x)
     row = (90.0 - np.rad2deg(np.arcsin(sine))) / 180.0 * (rows - 1)
-    column = (np.arange(columns) + turned / (2 * np.pi) * columns) % columns
-    top = np.minimum(row.astype(np.int64), rows - 2)
-    left = column.astype(np.int64) % columns
-    down, right = row - top, column - np.floor(column)
-    first = top * columns + left
-    second = top * columns + (left + 1) % columns
+    column = (np.arange(columns) + longitude_shift / (2 * np.pi) * columns) % columns
+    north_row = np.minimum(row.astype(np.int64), rows - 2)
+    west_column = column.astype(np.int64) % columns
+    south_weight, east_weight = row - north_row, column - np.floor(column)
+    first = north_row * columns + west_column
+    second = north_row * columns + (west_column + 1) % columns
     flat = fields.reshape(len(fields), -1)
-    upper = flat[:, first] * (1 - right) + flat[:, second] * right
-    lower = flat[:, first + columns] * (1 - right) + flat[:, second + columns] * right
-    return np.asarray(upper * (1 - down) + lower * down)
+    upper = flat[:, first] * (1 - east_weight) + flat[:, second] * east_weight
+    lower = flat[:, first + columns] * (1 - east_weight) + flat[:, second + columns] * east_weight
+    return np.asarray(upper * (1 - south_weight) + lower * south_weight)

@@ -54,7 +54,7 @@ class SphereFields:
             length_km: distance at which the correlation has fallen to about exp(-1/2).
         """
         scale = EARTH_RADIUS_KM / length_km
-        truncation = int(min(np.ceil(3.5 * scale), _resolved(latitude, columns)))
+        truncation = int(min(np.ceil(3.5 * scale), _highest_degree(latitude, columns)))
         degree = np.arange(truncation + 1)
         return cls(latitude, columns, np.exp(-0.5 * degree * (degree + 1) / scale**2))
 
@@ -74,7 +74,7 @@ class SphereFields:
             slope: s, such as 5/3 or 3.
             peak: degree of the largest scales, near which the spectrum has its maximum.
         """
-        degree = np.arange(min(_FINEST, _resolved(latitude, columns)) + 1)
+        degree = np.arange(min(_FINEST, _highest_degree(latitude, columns)) + 1)
         x = degree / peak
         variance = x**2 * (1 + x**_SHARPNESS) ** (-(2 + slope) / _SHARPNESS)
         return cls(latitude, columns, variance / (2 * degree + 1))
@@ -137,7 +137,7 @@ def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[
     return _legendre(np.deg2rad(latitude), truncation).astype(np.float32)
 
 
-def _resolved(latitude: npt.NDArray[np.float64], columns: int) -> int:
+def _highest_degree(latitude: npt.NDArray[np.float64], columns: int) -> int:
     """Return the highest degree that a grid resolves."""
     return min(columns // 2 - 1, len(latitude) - 1)
 

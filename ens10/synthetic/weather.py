@@ -247,12 +247,12 @@ class Weather:
         distance = _CLUSTER * np.maximum(0.0, flow[-1] - _CLUSTER_FROM)
         unit = np.sqrt(1 + distance**2 * (side**2).mean())
         spread = np.exp(_FLOW * flow[:-1] - _FLOW**2 / 2) * self._spread_by_place / unit
-        made = []
+        fields = []
         for part, family in zip(parts, _FAMILY_OF_PART, strict=True):
             field = part.reshape(self._members + 1, places, *part.shape[1:])
             pattern = side[:, None, None, None] * (distance * field[-1])
-            made.append((_SHARES[family] * spread[family] * (field[:-1] + pattern)).astype("f4"))
-        return tuple(made)
+            fields.append((_SHARES[family] * spread[family] * (field[:-1] + pattern)).astype("f4"))
+        return tuple(fields)
 
     def _clusters(self, rng: np.random.Generator) -> Fields:
         """Return the side of each member, of sum 0: positive for the smaller cluster."""
@@ -284,8 +284,8 @@ class Weather:
             relative = relative * (1.02 if name == "tcw" else 1.0)
             return np.asarray(np.maximum(centre * relative, look.lower))
         if look.family == "heat":
-            own = 0.15 * state.lift if name == "skt" else 0.0
-            values = centre + look.signal * (self._heat_by_place * state.heat + own)
+            skin_term = 0.15 * state.lift if name == "skt" else 0.0
+            values = centre + look.signal * (self._heat_by_place * state.heat + skin_term)
             return np.where(ground.land, np.nan, values) if name == "sst" else np.asarray(values)
         if look.family == "cloud":
             cover = 0.6 + 0.25 * (0.5 * state.moisture + 0.85 * state.lift)

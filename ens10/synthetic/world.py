@@ -321,15 +321,15 @@ class World:
     def _write_truth(self, folder: Path, month_day: str) -> None:
         encoder = Encoder(self.grid, data_type="an", members=0)
         files = ForecastFiles(folder, month_day)
-        wanted = [(*named, step) for named in enumerate(self.targets) for step in self._truth_steps]
-        for stream, target, step in wanted:
+        cases = [(*pair, step) for pair in enumerate(self.targets) for step in self._truth_steps]
+        for stream, target, step in cases:
             law = self.law(target)
             best = law.forecast(files.members(law.channels, step), step)
             name, level = split(target)
             for n, start in enumerate(self._starts(month_day)):
-                one = best.isel(time=n)
-                truth = law.truth(one, self._atmosphere.error(start, stream, step))
-                valid = str(one["valid_time"].dt.strftime("%Y%m%d").item())
+                distribution = best.isel(time=n)
+                truth = law.truth(distribution, self._atmosphere.error(start, stream, step))
+                valid = str(distribution["valid_time"].dt.strftime("%Y%m%d").item())
                 message = encoder.message(
                     truth, catalog.variable(name), date=int(valid), level=level or 0
                 )
@@ -415,13 +415,13 @@ def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
 
 def _levels(levels: Sequence[int], names: Sequence[str]) -> list[int]:
     """Return the levels, each once, as whole numbers."""
-    found = list(dict.fromkeys(int(level) for level in levels))
+    unique_levels = list(dict.fromkeys(int(level) for level in levels))
     if any(int(level) != level for level in levels):
         raise ArgumentError("levels", f"{list(levels)} are not whole numbers, in hPa")
     on_levels = [name for name in names if catalog.variable(name).kind == "pl"]
-    if on_levels and not found:
+    if on_levels and not unique_levels:
         raise ArgumentError("levels", f"there are none for {', '.join(on_levels)}", "Add one: 500")
-    return found
+    return unique_levels
 
 
 def _month_days(dates: Sequence[str] | int | None) -> list[str]:
@@ -431,8 +431,8 @@ def _month_days(dates: Sequence[str] | int | None) -> list[str]:
     if isinstance(dates, int):
         if not 1 <= dates <= len(calendar):
             raise ArgumentError("dates", f"{dates} of {len(calendar)} dates cannot be taken")
-        picked = np.linspace(0, len(calendar), dates, endpoint=False).astype(int)
-        return [calendar[i] for i in picked]
+        positions = np.linspace(0, len(calendar), dates, endpoint=False).astype(int)
+        return [calendar[i] for i in positions]
     unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
     if unknown:
         raise ArgumentError(

@@ -107,30 +107,30 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
 def _crps_chart(group: Group) -> View:
     """CRPS of each forecast with its interval; the optimum is a line."""
     rows = [row for row in group.rows if row.kind != "optimum"]
-    best = next((row for row in group.rows if row.kind == "optimum"), None)
+    optimum = next((row for row in group.rows if row.kind == "optimum"), None)
     column = next(c for c in columns(group.rows) if c.heading.startswith("CRPS"))
-    named = dict(zip([row.model for row in group.rows], column.cells, strict=True))
-    dots = [Dot(r.model, r.crps, named[r.model], r.model == group.reference) for r in rows]
+    cells = dict(zip([row.model for row in group.rows], column.cells, strict=True))
+    dots = [Dot(r.model, r.crps, cells[r.model], r.model == group.reference) for r in rows]
     confidence = 100 * group.rows[0].confidence
     axis = f"{column.heading}, lower is better; {confidence:g} % interval"
-    if best is None:
+    if optimum is None:
         return interval_chart(dots, axis)
-    what = f"the best forecast that is possible, {named[best.model].split(' [')[0]}"
-    return interval_chart(dots, axis, rule=best.crps.value, told=what)
+    rule_text = f"the best forecast that is possible, {cells[optimum.model].split(' [')[0]}"
+    return interval_chart(dots, axis, rule=optimum.crps.value, told=rule_text)
 
 
 def _maps(group: Group, diagnoses: Diagnoses) -> dict[str, View]:
     """Maps of skill, CRPS, bias and spread, by quantity."""
     units, against, reference = in_units(group.rows[0].units), group.against, group.reference
-    held = [run for run in group.runs if "crps_map_sum" in run.states]
+    runs = [run for run in group.runs if "crps_map_sum" in run.states]
     skills = {
         run.name: 100 * skill_map(run.states, against.states)
-        for run in held
-        if against in held and run is not against
+        for run in runs
+        if against in runs and run is not against
     } if against else {}  # fmt: skip
-    crps = {run.name: finish_mean(run.states, "crps_map") for run in held}
+    crps = {run.name: finish_mean(run.states, "crps_map") for run in runs}
     bias, spread, ratio = (
-        {name: getattr(found, field) for name, found in diagnoses.items()}
+        {name: getattr(diagnosis, field) for name, diagnosis in diagnoses.items()}
         for field in ("bias", "spread", "ratio")
     )
     kinds: dict[str, tuple[Mapping[str, xr.DataArray], Kind, str, str]] = {
@@ -149,35 +149,35 @@ def _maps(group: Group, diagnoses: Diagnoses) -> dict[str, View]:
             "Purple: too sure, the spread is smaller than the error; orange: not sure enough.",
         ),
     }  # fmt: skip
-    made = {}
-    for quantity, (fields, kind, what, told) in kinds.items():
-        drawn = {run: field for run, field in fields.items() if bool(field.notnull().any())}
-        if drawn:
-            scale = scale_of(list(drawn.values()), kind)
-            pictures = [_map(name, field, scale, what) for name, field in drawn.items()]
-            bar = colour_bar(scale, what)
-            made[quantity] = {"bar": bar, "what": what, "told": told, "pictures": pictures}
-    return made
+    views = {}
+    for quantity, (fields, kind, caption, note) in kinds.items():
+        valid = {name: field for name, field in fields.items() if bool(field.notnull().any())}
+        if valid:
+            scale = scale_of(list(valid.values()), kind)
+            pictures = [_map(name, field, scale, caption) for name, field in valid.items()]
+            bar = colour_bar(scale, caption)
+            views[quantity] = {"bar": bar, "what": caption, "told": note, "pictures": pictures}
+    return views
 
 
-def _picture(title: str, svg: str, what: str = "") -> View:
-    return {"title": title, "what": what, "svg": svg}
+def _picture(title: str, svg: str, caption: str = "") -> View:
+    return {"title": title, "what": caption, "svg": svg}
 
 
-def _map(name: str, field: xr.DataArray, scale: Scale, what: str) -> View:
+def _map(name: str, field: xr.DataArray, scale: Scale, caption: str) -> View:
     low, middle, high = (
         label(float(f"{v:.3g}")) for v in field.quantile([0.05, 0.5, 0.95]).to_numpy()
     )
-    words = f"Map for {name} of {what}: median {middle}, nine points in ten from {low} to {high}"
+    words = f"Map for {name} of {caption}: median {middle}, nine points in ten from {low} to {high}"
     return _picture(name, map_picture(field, scale, words))
 
 
 def _histograms(group: Group) -> list[View]:
-    chosen = histograms_of(group.runs, group.reference)
-    top = min(1.05 * max([float(relative(counts).max()) for *_, counts in chosen] + [1.3]), 4.0)
+    histograms = histograms_of(group.runs, group.reference)
+    top = min(1.05 * max([float(relative(counts).max()) for *_, counts in histograms] + [1.3]), 4.0)
     return [
-        _picture(name, histogram(counts, name, top, reference=name == group.reference), what)
-        for name, what, counts in chosen
+        _picture(name, histogram(counts, name, top, reference=name == group.reference), caption)
+        for name, caption, counts in histograms
     ]
 
 
@@ -186,29 +186,29 @@ def _spread(group: Group) -> View | None:
     for row in group.rows:
         if (ratio := row.spread_error) is not None:
             bounds = f" [{ratio.lower:.3f}, {ratio.upper:.3f}]" * (ratio.lower == ratio.lower)
-            reference = row.model == group.reference
-            dots.append(Dot(row.model, ratio, f"{ratio.value:.3f}{bounds}", reference))
-    told = "1, where the spread tells the size of the error"
-    return interval_chart(dots, "Spread/error", rule=1.0, told=told) if dots else None
+            is_reference = row.model == group.reference
+            dots.append(Dot(row.model, ratio, f"{ratio.value:.3f}{bounds}", is_reference))
+    rule_text = "1, where the spread tells the size of the error"
+    return interval_chart(dots, "Spread/error", rule=1.0, told=rule_text) if dots else None
 
 
 def _reliability(group: Group, diagnoses: Diagnoses) -> list[View]:
-    made = []
-    for name, found in diagnoses.items():
-        diagram = reliability_diagram(found.events, independent=_INDEPENDENT)
-        made.append(_picture(name, reliability(diagram, name, reference=name == group.reference)))
-    return made
+    views = []
+    for name, diagnosis in diagnoses.items():
+        diagram = reliability_diagram(diagnosis.events, independent=_INDEPENDENT)
+        views.append(_picture(name, reliability(diagram, name, reference=name == group.reference)))
+    return views
 
 
 def _limited(group: Group) -> list[Column]:
     """Measured scores of the models that take members, by how many they were given."""
-    held = [run for run in group.runs if run.sizes]
-    made = [Column("Model", tuple(run.name for run in held), numeric=False)]
-    for size in sorted({size for run in held for size in run.sizes}):
-        cells = (run.sizes.get(size) for run in held)
-        told = tuple(ABSENT if value is None else f"{value:.4f}" for value in cells)
-        made.append(Column(f"M = {size}{in_units(held[0].units)}", told))
-    return made if held else []
+    runs = [run for run in group.runs if run.sizes]
+    table = [Column("Model", tuple(run.name for run in runs), numeric=False)]
+    for size in sorted({size for run in runs for size in run.sizes}):
+        scores = (run.sizes.get(size) for run in runs)
+        cells = tuple(ABSENT if value is None else f"{value:.4f}" for value in scores)
+        table.append(Column(f"M = {size}{in_units(runs[0].units)}", cells))
+    return table if runs else []
 
 
 def _learning(run: FinishedRun) -> View:
@@ -216,19 +216,19 @@ def _learning(run: FinishedRun) -> View:
 
 
 def _cost(group: Group) -> list[Column]:
-    def made(heading: str, key: str, form: str) -> Column:
+    def column_of(heading: str, key: str, form: str) -> Column:
         values = (run.provenance.get(key) for run in group.runs)
         return Column(heading, tuple(ABSENT if v is None else format(v, form) for v in values))
 
     names = tuple(run.name for run in group.runs)
-    found = [
-        made("Time of the fit (s)", "seconds", ",.1f"),
-        made("Processor time (s)", "cpu_seconds", ",.1f"),
-        made("Memory (MB)", "memory_mb", ",.0f"),
-        made("Parameters", "parameters", ",d"),
+    all_columns = [
+        column_of("Time of the fit (s)", "seconds", ",.1f"),
+        column_of("Processor time (s)", "cpu_seconds", ",.1f"),
+        column_of("Memory (MB)", "memory_mb", ",.0f"),
+        column_of("Parameters", "parameters", ",d"),
     ]
-    known = [column for column in found if set(column.cells) != {ABSENT}]
-    return [Column("Model", names, numeric=False), *known]
+    filled_columns = [column for column in all_columns if set(column.cells) != {ABSENT}]
+    return [Column("Model", names, numeric=False), *filled_columns]
 
 
 def _config(group: Group, run: FinishedRun) -> str:
@@ -238,15 +238,15 @@ def _config(group: Group, run: FinishedRun) -> str:
         content = read_mapping(path)
     except FileError:
         return ""
-    return yaml.safe_dump(_short(content), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(_shorten(content), sort_keys=False, allow_unicode=True)
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     """Without keys that have no value, and without the paths of a machine."""
     if isinstance(value, dict):
-        return {key: _short(held) for key, held in value.items() if held is not None}
+        return {key: _shorten(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_short(held) for held in value]
+        return [_shorten(item) for item in value]
     if isinstance(value, str) and value.startswith("/"):
         return value.rstrip("/").rpartition("/")[2]
     return value

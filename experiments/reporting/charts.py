@@ -53,9 +53,9 @@ def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
     """Return round numbers within bounds, at most so many (or two more)."""
     if not high > low:
         return [low]
-    found = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+    ticks = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
     slack = 1e-9 * (high - low)
-    return [float(t) for t in found if low - slack <= t <= high + slack]
+    return [float(t) for t in ticks if low - slack <= t <= high + slack]
 
 
 def label(value: float, _: object = None) -> str:
@@ -90,12 +90,12 @@ def svg(axes: Axes, words: str) -> Markup:
         artist.set_clip_on(False)  # clipping needs identifiers
     file = io.StringIO()
     axes.figure.canvas.print_figure(file, format="svg", metadata={"Date": None})
-    drawn = ElementTree.fromstring(file.getvalue())
-    shapes = {f"#{part.get('id')}": part.get("d", "") for part in drawn.iter(f"{_SVG}path")}
-    kept = {"class": "chart", "viewBox": drawn.attrib["viewBox"], "role": "img"}
-    made = ElementTree.Element("svg", {**kept, "aria-label": words})
-    made.extend(_parts(drawn, shapes))
-    return Markup(ElementTree.tostring(made, encoding="unicode"))
+    root = ElementTree.fromstring(file.getvalue())
+    shapes = {f"#{part.get('id')}": part.get("d", "") for part in root.iter(f"{_SVG}path")}
+    attributes = {"class": "chart", "viewBox": root.attrib["viewBox"], "role": "img"}
+    element = ElementTree.Element("svg", {**attributes, "aria-label": words})
+    element.extend(_parts(root, shapes))
+    return Markup(ElementTree.tostring(element, encoding="unicode"))
 
 
 def _parts(node: ElementTree.Element, shapes: Mapping[str, str]) -> list[ElementTree.Element]:
@@ -103,28 +103,28 @@ def _parts(node: ElementTree.Element, shapes: Mapping[str, str]) -> list[Element
     tag = node.tag.removeprefix(_SVG)
     if tag in ("svg", "g"):
         return [part for child in node for part in _parts(child, shapes)]
-    found = {name.rpartition("}")[2]: value for name, value in node.attrib.items() if name != "id"}
-    found["style"] = _restyled(found.get("style", ""))
-    if tag in ("metadata", "defs") or found["style"] == "fill: none":  # an empty background
+    attrs = {name.rpartition("}")[2]: value for name, value in node.attrib.items() if name != "id"}
+    attrs["style"] = _restyle(attrs.get("style", ""))
+    if tag in ("metadata", "defs") or attrs["style"] == "fill: none":  # an empty background
         return []
     if tag == "image":
-        found["href"] = _with_palette(found["href"])
+        attrs["href"] = _with_palette(attrs["href"])
     elif tag == "text":
-        del found["transform"]  # rotated by nothing
+        del attrs["transform"]  # rotated by nothing
     elif tag == "use":
-        place = f"translate({found.pop('x')} {found.pop('y')})"
-        tag, found = "path", found | {"d": shapes[found.pop("href")], "transform": place}
-    made = ElementTree.Element(tag, found)
-    made.text = node.text
-    return [made]
+        shift = f"translate({attrs.pop('x')} {attrs.pop('y')})"
+        tag, attrs = "path", attrs | {"d": shapes[attrs.pop("href")], "transform": shift}
+    element = ElementTree.Element(tag, attrs)
+    element.text = node.text
+    return [element]
 
 
-def _restyled(style: str) -> str:
+def _restyle(style: str) -> str:
     parts = [part.strip() for part in style.split(";")]
-    made = "; ".join(part for part in parts if part and not part.startswith("font"))
+    new_style = "; ".join(part for part in parts if part and not part.startswith("font"))
     for colour, name in _VARIABLES.items():
-        made = made.replace(colour.lower(), f"var(--{name})")
-    return made
+        new_style = new_style.replace(colour.lower(), f"var(--{name})")
+    return new_style
 
 
 def _with_palette(address: str) -> str:
@@ -217,8 +217,8 @@ def histogram(counts: xr.DataArray, name: str, top: float, *, reference: bool) -
     axes.set_ylim(0, top)
     axes.set_yticks(nice_ticks(0.0, top, 3))
     axes.grid(axis="y")
-    heights, what = relative(counts), "Rank" if counts.dims == ("rank",) else "PIT"
-    words = f"{what} histogram of {name}: first bin {heights[0]:.2f}, last {heights[-1]:.2f}, "
+    heights, kind = relative(counts), "Rank" if counts.dims == ("rank",) else "PIT"
+    words = f"{kind} histogram of {name}: first bin {heights[0]:.2f}, last {heights[-1]:.2f}, "
     return svg(axes, words + f"between them {heights[1:-1].mean():.2f}; 1 is calibrated")
 
 
@@ -263,8 +263,8 @@ def curves(run: FinishedRun, ends: tuple[float, float]) -> Markup:
 
 def losses(run: FinishedRun) -> tuple[float, float]:
     """Return the ends of an axis for a run's losses, without a first epoch far above the rest."""
-    held = [v for e in run.log for v in (e.train_loss, e.val_loss) if v is not None]
-    values = np.array([v for v in held if np.isfinite(v)])
+    all_losses = [v for e in run.log for v in (e.train_loss, e.val_loss) if v is not None]
+    values = np.array([v for v in all_losses if np.isfinite(v)])
     if not values.size:
         return 0.0, 1.0
     low = float(values.min())
@@ -378,8 +378,8 @@ def _regular(values: Floats, x: Floats, y: Floats) -> Floats:
     """Return a map with equal rows (north first) and columns (west first), by nearest cell."""
     if y[0] < y[-1]:
         values, y = values[::-1], y[::-1]
-    picked: Floats = values[np.ix_(_cells(-y), _cells(x))]
-    return picked
+    regular: Floats = values[np.ix_(_cells(-y), _cells(x))]
+    return regular
 
 
 def _cells(edges: Floats) -> npt.NDArray[np.intp]:
@@ -387,8 +387,8 @@ def _cells(edges: Floats) -> npt.NDArray[np.intp]:
     widths = np.diff(edges)
     number = int(min(2 * _MOST, np.ceil(np.ptp(edges) / widths.min() - 1e-6)))
     middles = edges[0] + np.ptp(edges) * (np.arange(number) + 0.5) / number
-    found: npt.NDArray[np.intp] = np.searchsorted(edges, middles, side="right") - 1
-    return np.clip(found, 0, widths.size - 1)
+    indices: npt.NDArray[np.intp] = np.searchsorted(edges, middles, side="right") - 1
+    return np.clip(indices, 0, widths.size - 1)
 
 
 @mpl.rc_context(PAGE_STYLE)

@@ -66,14 +66,14 @@ def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | Non
         forecast, truth = as_row(forecast), as_row(truth)
     if truth is None or set(truth.dims) != set(_DIMS) or not np.isin(dates, truth["time"]).all():
         return None
-    chosen = {"time": dates}
+    selection = {"time": dates}
     with reading(folder):
-        return _summed(
-            forecast.sel(chosen), truth.sel(chosen).transpose(*_DIMS).load(), kind.core_dims()
+        return _diagnose(
+            forecast.sel(selection), truth.sel(selection).transpose(*_DIMS).load(), kind.core_dims()
         )
 
 
-def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:
+def _diagnose(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:
     threshold: Any = truth.quantile(QUANTILE, "time").to_numpy().astype(truth.dtype)
     totals = np.zeros((4, *truth.shape[1:]))  # error, its square, variance, number
     parts = []
@@ -85,16 +85,16 @@ def _summed(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) ->
             probabilities.append(case.above(threshold))
         parts.append(_events(probabilities, truth[dates], threshold))
     error, error2, variance, count = totals
-    there = np.where(count > 0, count, np.nan)
+    divisor = np.where(count > 0, count, np.nan)
     members = forecast.sizes.get("number")
     inflation = 1.0 if members is None else (members + 1) / members
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.sqrt(inflation * variance / error2)
-    like = truth.isel(time=0, drop=True)
+    template = truth.isel(time=0, drop=True)
     return Diagnosis(
-        bias=as_stations(like.copy(data=error / there)),
-        spread=as_stations(like.copy(data=np.sqrt(variance / there))),
-        ratio=as_stations(like.copy(data=ratio)),
+        bias=as_stations(template.copy(data=error / divisor)),
+        spread=as_stations(template.copy(data=np.sqrt(variance / divisor))),
+        ratio=as_stations(template.copy(data=ratio)),
         events=merge_states(parts),
     )
 
@@ -106,14 +106,14 @@ def _blocks(forecast: xr.Dataset) -> list[slice]:
     return [slice(first, first + step) for first in range(0, dates, step)]
 
 
-def _case(one: xr.Dataset, y: Any, core: tuple[str, ...]) -> Pair:
+def _case(forecast: xr.Dataset, y: Any, core: tuple[str, ...]) -> Pair:
     """A date's forecast, core dimension first, beside its truth."""
     order = (*core, "latitude", "longitude")
     arrays = {
         str(name): v.transpose(*(d for d in order if d in v.dims)).to_numpy()
-        for name, v in one.data_vars.items()
+        for name, v in forecast.data_vars.items()
     }
-    return Pair(kind_of(one).from_variables(arrays, one.coords), y)
+    return Pair(kind_of(forecast).from_variables(arrays, forecast.coords), y)
 
 
 def _moments(case: Pair) -> Floats:
@@ -131,9 +131,9 @@ def _moments(case: Pair) -> Floats:
 
 
 def _events(probabilities: list[Any], truth: xr.DataArray, threshold: Floats) -> xr.Dataset:
-    happened = (truth > threshold).where(truth.notnull() & np.isfinite(threshold))
+    outcome = (truth > threshold).where(truth.notnull() & np.isfinite(threshold))
     probability = truth.copy(data=np.stack(probabilities).astype(np.float64))
     rows = xr.DataArray(area_weights(truth["latitude"].to_numpy()), dims="latitude")
     rows = rows.assign_coords(latitude=truth["latitude"])
-    given = [array.reset_coords(drop=True) for array in (probability, happened)]
-    return event_sums(*given, dim="all", weights=rows, nan="omit", bins=BINS)
+    arrays = [array.reset_coords(drop=True) for array in (probability, outcome)]
+    return event_sums(*arrays, dim="all", weights=rows, nan="omit", bins=BINS)

@@ -65,12 +65,12 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
     if not folders:
         raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
     parts = [part for folder in folders for part in parts_of(folder)]
-    read = [(run, part) for part in parts for run in _by_step(read_run(part))]
-    keys = [(run.provenance.get("target"), step_of(run)) for run, _ in read]
-    found: dict[_Key, list[tuple[FinishedRun, Path]]] = {}
-    for key, held in zip(_completed(keys), read, strict=True):
-        found.setdefault(key, []).append(held)
-    return [_group(key, found[key], reference) for key in sorted(found, key=_place)]
+    pairs = [(run, part) for part in parts for run in _by_step(read_run(part))]
+    keys = [(run.provenance.get("target"), step_of(run)) for run, _ in pairs]
+    groups: dict[_Key, list[tuple[FinishedRun, Path]]] = {}
+    for key, pair in zip(_complete_keys(keys), pairs, strict=True):
+        groups.setdefault(key, []).append(pair)
+    return [_group(key, groups[key], reference) for key in sorted(groups, key=_sort_key)]
 
 
 def step_of(run: FinishedRun) -> str | None:
@@ -96,31 +96,31 @@ def _by_step(run: FinishedRun) -> list[FinishedRun]:
     states = run.states
     if "step" not in states.dims:
         return [run]
-    together = [name for name, values in states.data_vars.items() if "step" not in values.dims]
-    apart = states.drop_vars(together)
-    return [replace(run, states=apart.isel(step=n)) for n in range(states.sizes["step"])]
+    without_step = [name for name, values in states.data_vars.items() if "step" not in values.dims]
+    step_states = states.drop_vars(without_step)
+    return [replace(run, states=step_states.isel(step=n)) for n in range(states.sizes["step"])]
 
 
-def _completed(keys: Sequence[_Key]) -> list[_Key]:
+def _complete_keys(keys: Sequence[_Key]) -> list[_Key]:
     """The keys with what is missing filled in where all who tell it tell the same."""
-    only: list[str | None] = []
+    defaults: list[str | None] = []
     for part in range(2):
-        told = {key[part] for key in keys} - {None}
-        only.append(told.pop() if len(told) == 1 else None)
-    return [(target or only[0], step or only[1]) for target, step in keys]
+        values = {key[part] for key in keys} - {None}
+        defaults.append(values.pop() if len(values) == 1 else None)
+    return [(target or defaults[0], step or defaults[1]) for target, step in keys]
 
 
-def _place(key: _Key) -> tuple[str, float, str]:
-    number = re.match(r"-?[\d.]+", key[1] or "")
-    return key[0] or "", float(number.group()) if number else -1.0, key[1] or ""
+def _sort_key(key: _Key) -> tuple[str, float, str]:
+    match = re.match(r"-?[\d.]+", key[1] or "")
+    return key[0] or "", float(match.group()) if match else -1.0, key[1] or ""
 
 
-def _group(key: _Key, held: Sequence[tuple[FinishedRun, Path]], reference: str) -> Group:
-    runs, folders = [run for run, _ in held], [folder for _, folder in held]
+def _group(key: _Key, pairs: Sequence[tuple[FinishedRun, Path]], reference: str) -> Group:
+    runs, folders = [run for run, _ in pairs], [folder for _, folder in pairs]
     check_names(runs, folders)
     check_comparable(runs)
     rows = score_table(runs, reference)
-    named = {run.name: run for run in runs}
-    places = {run.name: folder for run, folder in held}
-    ordered = tuple(named[row.model] for row in rows)
-    return Group(*key, ordered, tuple(rows), places, reference)
+    runs_by_name = {run.name: run for run in runs}
+    folders_by_name = {run.name: folder for run, folder in pairs}
+    sorted_runs = tuple(runs_by_name[row.model] for row in rows)
+    return Group(*key, sorted_runs, tuple(rows), folders_by_name, reference)

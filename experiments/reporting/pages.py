@@ -22,24 +22,24 @@ def page(template: str, title: str, lead: str, **content: Any) -> str:
         lead: plain text of the first paragraph.
         content: what the template shows.
     """
-    made = _environment().get_template(f"{template}.html.j2")
-    return made.render(title=title, lead=lead, **content).strip() + "\n"
+    page_template = _environment().get_template(f"{template}.html.j2")
+    return page_template.render(title=title, lead=lead, **content).strip() + "\n"
 
 
 @cache
 def _environment() -> Environment:
     loader = PackageLoader("ens10.experiments.reporting")
-    made = Environment(
+    environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    made.filters["percent"] = lambda share: number(100 * share, ".1f")
-    made.globals |= {"anchors": _anchors, "digest": _digest}
+    environment.filters["percent"] = lambda share: number(100 * share, ".1f")
+    environment.globals |= {"anchors": _anchors, "digest": _digest}
     for name in ("style.css", "script.js"):
-        text, *_ = loader.get_source(made, name)
+        text, *_ = loader.get_source(environment, name)
         # with the line ends that a browser sees: the digest of the script is of them
-        made.globals[name.partition(".")[0]] = Markup(text.replace("\r\n", "\n").strip())
-    return made
+        environment.globals[name.partition(".")[0]] = Markup(text.replace("\r\n", "\n").strip())
+    return environment
 
 
 def _digest(script: str) -> str:
@@ -49,8 +49,8 @@ def _digest(script: str) -> str:
 
 def _anchors(headings: Sequence[str]) -> dict[str, str]:
     """Return what stands behind # in a link to each heading."""
-    found: dict[str, str] = {}
+    anchors: dict[str, str] = {}
     for n, heading in enumerate(headings, 1):
         name = "part-" + (re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or str(n))
-        found[heading] = f"{name}-{n}" if name in found.values() else name
-    return found
+        anchors[heading] = f"{name}-{n}" if name in anchors.values() else name
+    return anchors

@@ -16,7 +16,7 @@ from ens10.metrics.uncertainty import Method, blocks_in_words
 Verdict = Literal["better", "worse", "unclear"]
 _CRPS = ("crps_sum", "crps_weight", "crps_count")
 _SIGNS = {"better": "▲", "worse": "▼", "unclear": "≈"}
-_SAID = {"better": "clearly better", "worse": "clearly worse", "unclear": "no clear difference"}
+_WORDS = {"better": "clearly better", "worse": "clearly worse", "unclear": "no clear difference"}
 _FEWEST = 8  # dates of a season: fewer tell nothing
 
 
@@ -51,7 +51,7 @@ class Compared:
     @property
     def said(self) -> str:
         """The verdict in words."""
-        return _SAID[self.verdict]
+        return _WORDS[self.verdict]
 
     @property
     def bounded(self) -> bool:
@@ -102,18 +102,20 @@ def score_card(group: Group) -> list[Line]:
 
 def compare_runs(run: FinishedRun, other: FinishedRun, *, seasons: bool = False) -> list[Compared]:
     """A run against another, on all dates or in each season that has enough of them."""
-    mine, its = (one.states[list(_CRPS)] for one in (run, other))
-    dates = mine.sizes["time"]
+    states, other_states = (one.states[list(_CRPS)] for one in (run, other))
+    dates = states.sizes["time"]
     if not seasons:
-        return [_compared(summarise(mine, its, maps=False, method=_method(dates)), other.name)]
-    when = mine["valid_time" if "valid_time" in mine.coords else "time"]
-    _, counts = np.unique(when.dt.season, return_counts=True)
+        return [
+            _compare(summarise(states, other_states, maps=False, method=_method(dates)), other.name)
+        ]
+    times = states["valid_time" if "valid_time" in states.coords else "time"]
+    _, counts = np.unique(times.dt.season, return_counts=True)
     if len(counts) < 2 or counts.min() < _FEWEST:
         return []
     method = _method(int(counts.min()))
-    scores = summarise(mine, its, by=["season"], maps=False, method=method)
+    scores = summarise(states, other_states, by=["season"], maps=False, method=method)
     return [
-        _compared(scores.isel(season=place), other.name, str(season), place)
+        _compare(scores.isel(season=place), other.name, str(season), place)
         for place, season in enumerate(scores["season"].to_numpy())
     ]
 
@@ -122,9 +124,7 @@ def _method(dates: int) -> Method:
     return "student" if dates < FEW_DATES else "bootstrap"
 
 
-def _compared(
-    scores: xr.Dataset, other: str, season: str | None = None, group: int = 0
-) -> Compared:
+def _compare(scores: xr.Dataset, other: str, season: str | None = None, group: int = 0) -> Compared:
     skill, difference = (interval_of(scores, n, group) for n in ("crpss", "crps_difference"))
     return Compared(other, skill, difference, season)
 
@@ -174,9 +174,9 @@ def overview(
     Returns:
         As `card_table`.
     """
-    named = [{line.name: line.reference for line in card} for card in cards]
-    names = dict.fromkeys(name for held in named for name in held if name != reference)
-    rows = {name: [held.get(name) for held in named] for name in names}
+    columns = [{line.name: line.reference for line in card} for card in cards]
+    names = dict.fromkeys(name for column in columns for name in column if name != reference)
+    rows = {name: [column.get(name) for column in columns] for name in names}
     caption = f"CRPS skill against {reference} in percent, by target and lead time"
     return {
         "headings": ["Forecast", *titles],
@@ -188,7 +188,7 @@ def overview(
 
 def _intervals(rows: Iterable[Sequence[Compared | None]]) -> str:
     """The method of the intervals: Student's t where dates are too few for blocks."""
-    shown = [cell.difference for cells in rows for cell in cells if cell]
-    if all(difference.block_length is None for difference in shown):
+    differences = [cell.difference for cells in rows for cell in cells if cell]
+    if all(difference.block_length is None for difference in differences):
         return "Student's t over the dates"
-    return f"bootstrap, {blocks_in_words(shown)}"
+    return f"bootstrap, {blocks_in_words(differences)}"

@@ -38,25 +38,25 @@ def result_sentence(rows: Sequence[Row], reference: str) -> str:
 def describe_comparison(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Target, lead, dates, grid, weights and protocol; what is not known is shown as –."""
     first = runs[0].states
-    told = {"Target": _target(runs), "Lead time": _agreed(runs, step_of)}
-    told |= {
-        label: _agreed(runs, lambda run, split=split: _split(run, split))  # type: ignore[misc]
+    facts = {"Target": _target(runs), "Lead time": _join_values(runs, step_of)}
+    facts |= {
+        label: _join_values(runs, lambda run, split=split: _split(run, split))  # type: ignore[misc]
         for split, label in _SPLITS.items()
     }
     if any(run.provenance.get("dates_in_gap") for run in runs):
-        told["Dates dropped between splits"] = _agreed(
+        facts["Dates dropped between splits"] = _join_values(
             runs, lambda run: str(run.provenance.get("dates_in_gap", 0))
         )
-    told["Scored"] = _scored(runs[0])
-    told["Grid"] = _grid(runs[0])
-    told["Weights of grid points"] = _WEIGHTS.get(str(first.attrs.get("weights")), ABSENT)
-    told["Protocol"] = _agreed(runs, lambda run: run.provenance.get("protocol"))
-    return told
+    facts["Scored"] = _dates_in_words(runs[0])
+    facts["Grid"] = _grid(runs[0])
+    facts["Weights of grid points"] = _WEIGHTS.get(str(first.attrs.get("weights")), ABSENT)
+    facts["Protocol"] = _join_values(runs, lambda run: run.provenance.get("protocol"))
+    return facts
 
 
 def _target(runs: Sequence[FinishedRun]) -> str:
-    name = _agreed(runs, lambda run: run.provenance.get("target"))
-    units = _agreed(runs, lambda run: run.provenance.get("target_units") or run.units or None)
+    name = _join_values(runs, lambda run: run.provenance.get("target"))
+    units = _join_values(runs, lambda run: run.provenance.get("target_units") or run.units or None)
     return name if units == ABSENT else f"{name} ({units})"
 
 
@@ -79,11 +79,11 @@ def _ranges(years: Sequence[int]) -> str:
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}–{p[-1]}" for p in parts)
 
 
-def _scored(run: FinishedRun) -> str:
-    when = run.states["valid_time" if "valid_time" in run.states.coords else "time"].to_numpy()
-    days = np.sort(when, axis=None).astype("datetime64[D]")
-    what = "valid" if "valid_time" in run.states.coords else "started"
-    return f"{days.size} dates, {what} {days[0]} to {days[-1]}"
+def _dates_in_words(run: FinishedRun) -> str:
+    times = run.states["valid_time" if "valid_time" in run.states.coords else "time"].to_numpy()
+    days = np.sort(times, axis=None).astype("datetime64[D]")
+    kind = "valid" if "valid_time" in run.states.coords else "started"
+    return f"{days.size} dates, {kind} {days[0]} to {days[-1]}"
 
 
 def _grid(run: FinishedRun) -> str:
@@ -101,16 +101,16 @@ def _grid(run: FinishedRun) -> str:
 def provenance(runs: Sequence[FinishedRun]) -> list[Column]:
     """Seed, commit and data of each run."""
 
-    def told(heading: str, value: Callable[[FinishedRun], Any]) -> Column:
-        return Column(heading, tuple(_text(value(run)) for run in runs), numeric=False)
+    def column(heading: str, value_of: Callable[[FinishedRun], Any]) -> Column:
+        return Column(heading, tuple(_text(value_of(run)) for run in runs), numeric=False)
 
     return [
-        told("Run", lambda run: run.name),
-        told("Kind", lambda run: run.kind),
-        told("Seed", lambda run: run.provenance.get("seed")),
-        told("Commit", lambda run: run.provenance.get("commit")),
-        told("Data", lambda run: (run.provenance.get("data") or {}).get("store")),
-        told("Checksum of data", lambda run: (run.provenance.get("data") or {}).get("checksum")),
+        column("Run", lambda run: run.name),
+        column("Kind", lambda run: run.kind),
+        column("Seed", lambda run: run.provenance.get("seed")),
+        column("Commit", lambda run: run.provenance.get("commit")),
+        column("Data", lambda run: (run.provenance.get("data") or {}).get("store")),
+        column("Checksum of data", lambda run: (run.provenance.get("data") or {}).get("checksum")),
     ]
 
 
@@ -118,10 +118,10 @@ def versions(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Versions of the packages, by package."""
     packages: list[str] = []
     for run in runs:
-        found = run.provenance.get("versions") or {}
-        packages += [name for name in found if name not in packages]
+        run_versions = run.provenance.get("versions") or {}
+        packages += [name for name in run_versions if name not in packages]
     return {
-        f"Version of {name}": _agreed(
+        f"Version of {name}": _join_values(
             runs,
             lambda run, name=name: (run.provenance.get("versions") or {}).get(name),  # type: ignore[misc]
         )
@@ -129,15 +129,15 @@ def versions(runs: Sequence[FinishedRun]) -> dict[str, str]:
     } or {"Versions": ABSENT}
 
 
-def _agreed(runs: Sequence[FinishedRun], value: Callable[[FinishedRun], Any]) -> str:
+def _join_values(runs: Sequence[FinishedRun], value_of: Callable[[FinishedRun], Any]) -> str:
     """The one value that all who tell it tell; else each with the runs that tell it."""
-    who: dict[str, list[str]] = {}
+    names_by_value: dict[str, list[str]] = {}
     for run in runs:
-        if (told := value(run)) is not None:
-            who.setdefault(str(told), []).append(run.name)
-    if len(who) < 2:
-        return next(iter(who), ABSENT)
-    return "; ".join(f"{text} ({', '.join(names)})" for text, names in who.items())
+        if (value := value_of(run)) is not None:
+            names_by_value.setdefault(str(value), []).append(run.name)
+    if len(names_by_value) < 2:
+        return next(iter(names_by_value), ABSENT)
+    return "; ".join(f"{text} ({', '.join(names)})" for text, names in names_by_value.items())
 
 
 def _text(value: Any) -> str:
@@ -172,24 +172,24 @@ def in_short(group: Group, lines: Sequence[Line]) -> list[str]:
         return ["There is no model here to be compared with another forecast."]
     best = min(models, key=lambda row: row.crps.value)
     line = next(line for line in lines if line.name == best.model)
-    told = [_best(best, line)]
+    sentences = [_best(best, line)]
     if line.best:
-        told.append(_rival(best.model, line.best))
-    told += _others([one for one in lines if one.name in {row.model for row in models}], group)
-    told += _spread(best, group)
-    told += _cost(models, best)
-    return told + _cautions(group)
+        sentences.append(_rival(best.model, line.best))
+    sentences += _others([one for one in lines if one.name in {row.model for row in models}], group)
+    sentences += _spread(best, group)
+    sentences += _cost(models, best)
+    return sentences + _cautions(group)
 
 
 def _best(row: Row, line: Line) -> str:
     units = f" {row.units}" if row.units not in ("", "1") else ""
-    told = f"The model with the lowest CRPS is {row.model}: {row.crps.value:.4g}{units}"
+    text = f"The model with the lowest CRPS is {row.model}: {row.crps.value:.4g}{units}"
     if line.reference:
-        told += f", {_lower(line.reference.skill)} {line.reference.other}"
-        told += f" ({_between(line.reference.skill)})"
+        text += f", {_lower(line.reference.skill)} {line.reference.other}"
+        text += f" ({_between(line.reference.skill)})"
     if row.attained:
-        told += f". It made {100 * row.attained.value:.0f} % of the improvement that is possible"
-    return f"{told}."
+        text += f". It made {100 * row.attained.value:.0f} % of the improvement that is possible"
+    return f"{text}."
 
 
 def _lower(skill: Interval) -> str:
@@ -216,20 +216,20 @@ def _rival(name: str, against: Compared) -> str:
 def _others(lines: Sequence[Line], group: Group) -> list[str]:
     if group.against is None:
         return [no_reference(group.reference)]
-    found = {
+    models = {
         verdict: [
             line.name for line in lines if line.reference and line.reference.verdict == verdict
         ]
         for verdict in ("better", "unclear", "worse")
     }
-    told = [
-        f"Clearly better than {group.reference}: {len(found['better'])} of {_models(len(lines))}"
+    clauses = [
+        f"Clearly better than {group.reference}: {len(models['better'])} of {_models(len(lines))}"
     ]
-    if found["unclear"]:
-        told.append(f"no clear difference: {_names(found['unclear'])}")
-    if found["worse"]:
-        told.append(f"clearly worse: {_names(found['worse'])}")
-    return ["; ".join(told) + "."]
+    if models["unclear"]:
+        clauses.append(f"no clear difference: {_names(models['unclear'])}")
+    if models["worse"]:
+        clauses.append(f"clearly worse: {_names(models['worse'])}")
+    return ["; ".join(clauses) + "."]
 
 
 def _models(number: int) -> str:
@@ -243,11 +243,11 @@ def _names(names: Sequence[str]) -> str:
 
 def _spread(best: Row, group: Group) -> list[str]:
     raw = next((row for row in group.rows if row.model == group.reference), None)
-    told = [_calibrated(row) for row in (raw, best) if row and row.spread_error]
-    return ["Spread: " + "; ".join(told) + "."] if told else []
+    clauses = [_spread_in_words(row) for row in (raw, best) if row and row.spread_error]
+    return ["Spread: " + "; ".join(clauses) + "."] if clauses else []
 
 
-def _calibrated(row: Row) -> str:
+def _spread_in_words(row: Row) -> str:
     ratio = row.spread_error.value if row.spread_error else 1.0
     if abs(ratio - 1) <= _CLOSE:
         return f"that of {row.model} tells the size of its error (ratio {ratio:.2f})"
@@ -259,20 +259,20 @@ def _calibrated(row: Row) -> str:
 def _cost(models: Sequence[Row], best: Row) -> list[str]:
     if best.seconds is None:
         return []
-    told = f"Fitting {best.model} took {duration(best.seconds)}"
-    cheap = [
+    text = f"Fitting {best.model} took {duration(best.seconds)}"
+    cheap_models = [
         row
         for row in models
         if row.seconds is not None
         and row.seconds < best.seconds / 5
         and row.crps.value <= 1.05 * best.crps.value
     ]
-    if cheap:
-        other = min(cheap, key=lambda row: (row.crps.value, row.model))
-        more = 100 * (other.crps.value / best.crps.value - 1)
-        price = "the same CRPS" if more < 0.05 else f"a CRPS that is {more:.1f} % higher"
-        told += f"; {other.model} took {duration(other.seconds or 0.0)}, for {price}"
-    return [f"{told}."]
+    if cheap_models:
+        other = min(cheap_models, key=lambda row: (row.crps.value, row.model))
+        excess = 100 * (other.crps.value / best.crps.value - 1)
+        price = "the same CRPS" if excess < 0.05 else f"a CRPS that is {excess:.1f} % higher"
+        text += f"; {other.model} took {duration(other.seconds or 0.0)}, for {price}"
+    return [f"{text}."]
 
 
 def duration(seconds: float) -> str:
@@ -283,19 +283,19 @@ def duration(seconds: float) -> str:
 
 
 def _cautions(group: Group) -> list[str]:
-    told = []
+    cautions = []
     dates = group.rows[0].dates
     if dates < FEW_DATES:
-        told.append(f"These are only {dates} test dates: the intervals are rough.")
-    for what, key in (("protocols", "protocol"), ("data", "data"), ("seeds", "seed")):
-        known = [run.provenance.get(key) for run in group.runs if run.kind != "optimum"]
-        values = {str(_checksum(value)) for value in known if value is not None}
+        cautions.append(f"These are only {dates} test dates: the intervals are rough.")
+    for noun, key in (("protocols", "protocol"), ("data", "data"), ("seeds", "seed")):
+        entries = [run.provenance.get(key) for run in group.runs if run.kind != "optimum"]
+        values = {str(_checksum(value)) for value in entries if value is not None}
         if len(values) > 1:
-            told.append(
-                f"Careful: these runs are of different {what} ({', '.join(sorted(values))}), which "
+            cautions.append(
+                f"Careful: these runs are of different {noun} ({', '.join(sorted(values))}), which "
                 "is part of the differences between them."
             )
-    return told
+    return cautions
 
 
 def _checksum(value: object) -> object:

@@ -67,15 +67,15 @@ class Cell(ABC):
 
     def changes(self) -> list[str] | None:
         """Return what has changed since the kept result was made; None if none is kept."""
-        kept = self.results.key(self.place)
-        return None if kept is None else differences(kept, self.key)
+        kept_key = self.results.key(self.place)
+        return None if kept_key is None else differences(kept_key, self.key)
 
     def status(self) -> Status:
         """Return "older" for a result of other configuration, data or result versions."""
-        changed = self.changes()
-        if changed is None:
+        changes = self.changes()
+        if changes is None:
             return "missing"
-        return "older" if changed else "complete"
+        return "older" if changes else "complete"
 
     def keep(self, files: dict[str, bytes]) -> None:
         """Keep the files of the result."""

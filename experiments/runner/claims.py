@@ -30,13 +30,13 @@ def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
     if not _take(path, lost, token):
         yield False
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=_touch, args=(path, token, beat, ended), daemon=True)
+    stop_event = threading.Event()
+    thread = threading.Thread(target=_touch, args=(path, token, beat, stop_event), daemon=True)
     thread.start()
     try:
         yield True
     finally:
-        ended.set()
+        stop_event.set()
         thread.join()
         with suppress(OSError):
             if _has(path, token):  # not if it was stale and another process took it over
@@ -51,8 +51,8 @@ def make_once(path: Path, make: Callable[[], object]) -> None:
         make: makes it.
     """
     while not path.exists():
-        with claim(path.with_suffix(".claim")) as ours:
-            if ours and not path.exists():
+        with claim(path.with_suffix(".claim")) as has_claim:
+            if has_claim and not path.exists():
                 make()
         if not path.exists():
             time.sleep(BEAT)
@@ -83,20 +83,20 @@ def holder(path: Path) -> str | None:
         return None
 
 
-def _take(path: Path, lost: float, token: str) -> bool:
+def _take(path: Path, timeout: float, token: str) -> bool:
     path.parent.mkdir(parents=True, exist_ok=True)
     if _create(path, token):
         return True
-    if not _lost(path, lost):
+    if not _is_stale(path, timeout):
         return False
     # one alone takes it over, and looks again: it may be a new claim by now
     lock = path.with_name(f"{path.name}.taking")
     if not _create(lock, token):
-        if _lost(lock, lost):
+        if _is_stale(lock, timeout):
             lock.unlink(missing_ok=True)
         return False
     try:
-        if not _lost(path, lost):
+        if not _is_stale(path, timeout):
             return False
         path.unlink(missing_ok=True)
         return _create(path, token)
@@ -104,13 +104,13 @@ def _take(path: Path, lost: float, token: str) -> bool:
         lock.unlink(missing_ok=True)
 
 
-def _lost(path: Path, lost: float) -> bool:
+def _is_stale(path: Path, timeout: float) -> bool:
     """Return True if the claim is stale: its process ended or its timestamp expired."""
     try:
-        silent = time.time() - path.stat().st_mtime
+        age = time.time() - path.stat().st_mtime
     except FileNotFoundError:
         return False
-    return silent >= lost or _has_ended(path)
+    return age >= timeout or _has_ended(path)
 
 
 def _create(path: Path, token: str) -> bool:
@@ -142,8 +142,8 @@ def _has_ended(path: Path) -> bool:
     return False
 
 
-def _touch(path: Path, token: str, beat: float, ended: threading.Event) -> None:
-    while not ended.wait(beat):
+def _touch(path: Path, token: str, beat: float, stop_event: threading.Event) -> None:
+    while not stop_event.wait(beat):
         try:
             if not _has(path, token):
                 return

@@ -94,14 +94,14 @@ class Results:
         self.folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(self.folder / _LOCK, "a study", wait=True):
             clear_leftovers(self.folder, ARCHIVE)
-            held = self._read(self._names())
-            kept = {n: data for n, data in held.items() if _place(n, cells) is None}
+            old_files = self._read(self._names())
+            new_files = {n: data for n, data in old_files.items() if _place(n, cells) is None}
             for place, (files, key) in cells.items():
-                kept |= {f"{place}/{name}": data for name, data in files.items()}
+                new_files |= {f"{place}/{name}": data for name, data in files.items()}
                 text = json.dumps(key, indent=1, sort_keys=True) + "\n"
-                kept[f"{place}/{KEY}"] = text.encode()
-            if kept != held:
-                self._write(kept)
+                new_files[f"{place}/{KEY}"] = text.encode()
+            if new_files != old_files:
+                self._write(new_files)
 
     @contextmanager
     def temporary_folder(self, places: Collection[str] | None = None) -> Iterator[Path]:
@@ -157,8 +157,8 @@ class Results:
 
     def _write(self, content: Files) -> None:
         with (
-            whole_path(self.path) as aside,
-            zipfile.ZipFile(aside, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
+            whole_path(self.path) as partial,
+            zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
         ):
             for name in sorted(content):
                 info = zipfile.ZipInfo(name, _EPOCH)
@@ -173,8 +173,8 @@ def _place(name: str, places: Collection[str]) -> str | None:
 
 def folder_files(folder: Path) -> dict[str, bytes]:
     """Return the files of a folder by their relative names."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def pack_folders(out: Path) -> list[str]:
@@ -192,11 +192,11 @@ def pack_folders(out: Path) -> list[str]:
     cells: dict[str, tuple[Files, Key]] = {}
     for mark in sorted([*out.rglob(KEY), *out.rglob("optimum/scores.nc")]):
         files = folder_files(mark.parent)
-        old, known = _content(files.pop(KEY, b"{}")), _content(files.get(PROVENANCE, b"{}"))
-        versions = known.get("versions") or {}
-        made = {"version": versions.get("ens10"), "commit": known.get("commit")}
-        key: Key = {"config": old.get("config"), "data": old.get("data"), "versions": {}}
-        cells[mark.parent.relative_to(out).as_posix()] = files, {**key, "made_by": made}
+        old_key, record = _content(files.pop(KEY, b"{}")), _content(files.get(PROVENANCE, b"{}"))
+        versions = record.get("versions") or {}
+        origin = {"version": versions.get("ens10"), "commit": record.get("commit")}
+        key: Key = {"config": old_key.get("config"), "data": old_key.get("data"), "versions": {}}
+        cells[mark.parent.relative_to(out).as_posix()] = files, {**key, "made_by": origin}
     Results(out).add_all(cells)
     for place in cells:
         shutil.rmtree(out / place)
@@ -215,10 +215,10 @@ def state_in_words(key: Mapping[str, Any]) -> str:
     """Return by which code a cell was made, from its key."""
     if key.get("versions"):
         return ", ".join(f"{name} {number}" for name, number in key["versions"].items())
-    made = key.get("made_by") or {}
-    commit = str(made.get("commit") or "unknown")
-    changed = ", with uncommitted changes" if commit.endswith("+") else ""
-    return f"before result versions: commit {commit.rstrip('+')}{changed}"
+    origin = key.get("made_by") or {}
+    commit = str(origin.get("commit") or "unknown")
+    suffix = ", with uncommitted changes" if commit.endswith("+") else ""
+    return f"before result versions: commit {commit.rstrip('+')}{suffix}"
 
 
 @reports_errors

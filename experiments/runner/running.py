@@ -175,36 +175,36 @@ class Work:
         if status == "complete":
             return self._report(cell, "complete")
         if status == "older" and self.older:
-            changed = listing(cell.changes() or [])
-            return self._report(cell, f"complete, but made before a change of {changed}")
-        with claim(cell.claim) as ours:
-            if not ours:
+            changes = listing(cell.changes() or [])
+            return self._report(cell, f"complete, but made before a change of {changes}")
+        with claim(cell.claim) as has_claim:
+            if not has_claim:
                 self.elsewhere[cell.name] = holder(cell.claim) or "somebody"
                 return self._report(cell, f"left to {self.elsewhere[cell.name]}")
             if cell.status() == "complete":  # another process computed it before the claim
                 return self._report(cell, "complete")
-            begun = time.perf_counter()
-            wrong = start_cell(cell, self.threads)
-            if wrong is not None:
-                return self._fail(cell, wrong)
-            took = time.perf_counter() - begun
-            return self._report(cell, f"done in {took:.0f} s", worked=True)
+            start = time.perf_counter()
+            error_lines = start_cell(cell, self.threads)
+            if error_lines is not None:
+                return self._fail(cell, error_lines)
+            seconds = time.perf_counter() - start
+            return self._report(cell, f"done in {seconds:.0f} s", worked=True)
 
     def _fail(self, cell: Cell, lines: str) -> None:
         self.failed[cell.name] = lines
         self._report(cell, f"FAILED: {_last_line(lines)}", worked=True)
 
-    def _report(self, cell: Cell, what: str, *, worked: bool = False) -> None:
+    def _report(self, cell: Cell, message: str, *, worked: bool = False) -> None:
         if CHILDREN.ended:  # by a signal to this process
             return
         with self._lock:
             self._reported += 1
             self._worked += worked  # complete cells took no time
-            spent = time.perf_counter() - self._begun
-            left = spent / max(1, self._worked) * (len(self.cells) - self._reported)
-            print(f"{cell.name}: {what} ({self._reported} of {len(self.cells)}", end="")
-            shown = self._worked and left > 60
-            print(f", about {left / 60:.0f} min left)" if shown else ")", flush=True)
+            elapsed = time.perf_counter() - self._begun
+            remaining = elapsed / max(1, self._worked) * (len(self.cells) - self._reported)
+            print(f"{cell.name}: {message} ({self._reported} of {len(self.cells)}", end="")
+            show_remaining = self._worked and remaining > 60
+            print(f", about {remaining / 60:.0f} min left)" if show_remaining else ")", flush=True)
 
 
 def _last_line(lines: str) -> str:
@@ -260,11 +260,11 @@ def run_cells(
         raise
     for name, lines in work.failed.items():
         print(f"{name} failed:\n{lines}\n", file=sys.stderr)
-    wrong = {**(refused or {}), **{name: _last_line(words) for name, words in work.failed.items()}}
-    missing = {**wrong, **{name: f"left to {who}" for name, who in work.elsewhere.items()}}
-    counts = ("complete", "older") if older else ("complete",)
-    shown = frozenset(cell.place for cell in cells if cell.status() in counts)
-    return Outcome(shown, missing, bool(wrong))
+    errors = {**(refused or {}), **{name: _last_line(lines) for name, lines in work.failed.items()}}
+    missing = {**errors, **{name: f"left to {owner}" for name, owner in work.elsewhere.items()}}
+    valid_statuses = ("complete", "older") if older else ("complete",)
+    places = frozenset(cell.place for cell in cells if cell.status() in valid_statuses)
+    return Outcome(places, missing, bool(errors))
 
 
 def _refuse_folders(cells: Sequence[Cell]) -> None:

@@ -164,15 +164,15 @@ def write_summary(
     Raises:
         MissingDataError: no cell is there.
     """
-    runs = {seed: _kept(kept / f"seed{seed}", models) for seed in seeds}
-    runs = {seed: found for seed, found in runs.items() if found}
+    runs = {seed: _read_seed(kept / f"seed{seed}", models) for seed in seeds}
+    runs = {seed: seed_runs for seed, seed_runs in runs.items() if seed_runs}
     if not runs:
         raise MissingDataError(str(out), list(models), "Let at least one cell end")
     if shared:
-        runs = _shared(runs)
+        runs = _add_shared_runs(runs)
     entries = _entries(runs)
     note = _note(entries, shared)
-    if any(entry.improving for found in entries for entry in found):
+    if any(entry.improving for model_entries in entries for entry in model_entries):
         note = f"{note}{_IMPROVING}\n"
     parts = [as_markdown(entries), note, events_as_markdown(runs), comparisons(runs)]
     parts.append(sizes_as_markdown(runs))
@@ -181,12 +181,12 @@ def write_summary(
     return text
 
 
-def _shared(runs: dict[int, list[FinishedRun]]) -> dict[int, list[FinishedRun]]:
+def _add_shared_runs(runs: dict[int, list[FinishedRun]]) -> dict[int, list[FinishedRun]]:
     """Add to each seed the runs of models that it lacks and the first seed has."""
     first = next(iter(runs.values()))
     return {
-        seed: [*found, *(run for run in first if run.name not in {own.name for own in found})]
-        for seed, found in runs.items()
+        seed: [*seed_runs, *(run for run in first if run.name not in {r.name for r in seed_runs})]
+        for seed, seed_runs in runs.items()
     }
 
 
@@ -194,8 +194,8 @@ def _note(entries: Sequence[Sequence[Entry]], shared: bool) -> str:
     skill = _ATTAINED if _has_optimum(entries) else _REMOVED
     note = f"{_SHARED if shared else _WORLDS}; {_NOTE.format(skill=skill)}"
     uneven = not shared and len({len(seeds) for seeds in entries}) > 1
-    told = (note, _price_of_members(entries[0]), _UNEVEN if uneven else "")
-    return " ".join(part for part in told if part) + "\n"
+    sentences = (note, _price_of_members(entries[0]), _UNEVEN if uneven else "")
+    return " ".join(part for part in sentences if part) + "\n"
 
 
 def _price_of_members(reference: Sequence[Entry]) -> str:
@@ -205,13 +205,13 @@ def _price_of_members(reference: Sequence[Entry]) -> str:
     if rows[0].kind != "reference" or len(fair) < len(rows):
         return ""
     plain, mean = float(np.mean([row.crps.value for row in rows])), float(np.mean(fair))
-    shown = f"{mean:.{max(4, decimals(mean))}f}"
+    fair_text = f"{mean:.{max(4, decimals(mean))}f}"
     less = 100 * (1 - mean / plain)
-    return _FAIR.format(members=rows[0].members, fair=shown, units=rows[0].units, less=less)
+    return _FAIR.format(members=rows[0].members, fair=fair_text, units=rows[0].units, less=less)
 
 
 def _has_optimum(entries: Sequence[Sequence[Entry]]) -> bool:
-    return any(entry.row.kind == "optimum" for found in entries for entry in found)
+    return any(entry.row.kind == "optimum" for model_entries in entries for entry in model_entries)
 
 
 def write_files(folder: Path, content: Mapping[str, str | bytes]) -> None:
@@ -229,44 +229,44 @@ def write_files(folder: Path, content: Mapping[str, str | bytes]) -> None:
         write_whole(folder / name, data)
 
 
-def _kept(folder: Path, models: Sequence[str]) -> list[FinishedRun]:
+def _read_seed(folder: Path, models: Sequence[str]) -> list[FinishedRun]:
     places = [folder / name for name in (*models, "optimum")]
-    found = [place for place in places if (place / SCORES).exists()]
-    return read_runs(found) if found else []
+    run_folders = [place for place in places if (place / SCORES).exists()]
+    return read_runs(run_folders) if run_folders else []
 
 
 def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
     """By model: the reference, then from least to most attained skill, the optimum last."""
     models: dict[str, list[Entry]] = {}
-    seen: set[int] = set()  # runs that several seeds share count once
-    for seed, found in runs.items():
-        by_name = {run.name: run for run in found}
-        for row in score_table(found):
+    run_ids: set[int] = set()  # runs that several seeds share count once
+    for seed, seed_runs in runs.items():
+        by_name = {run.name: run for run in seed_runs}
+        for row in score_table(seed_runs):
             run = by_name[row.model]
-            if id(run) not in seen:
+            if id(run) not in run_ids:
                 entry = _entry(seed, row, run, by_name.get("raw"))
                 models.setdefault(row.model, []).append(entry)
-            seen.add(id(run))
-    return sorted(models.values(), key=_place)
+            run_ids.add(id(run))
+    return sorted(models.values(), key=_sort_key)
 
 
 def _entry(seed: int, row: Row, run: FinishedRun, raw: FinishedRun | None) -> Entry:
-    known = run.provenance
-    cpu, memory = (float(known.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
+    provenance = run.provenance
+    cpu, memory = (float(provenance.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
     reference = raw.states_of("eecrps") if raw is not None and raw is not run else None
-    extremes = _removed(run.states_of("eecrps"), reference, "eecrps")
+    extremes = _skill_percent(run.states_of("eecrps"), reference, "eecrps")
     return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving, extremes)
 
 
-def _removed(own: xr.Dataset | None, raw: xr.Dataset | None, score: str) -> float:
+def _skill_percent(states: xr.Dataset | None, raw: xr.Dataset | None, score: str) -> float:
     """Return the share of the raw ensemble's score that is removed, in percent; NaN if unknown."""
-    if own is None or raw is None or f"{score}_sum" not in own:
+    if states is None or raw is None or f"{score}_sum" not in states:
         return float("nan")
     reference = mean_score(raw, score)
-    return 100 * (1 - mean_score(own, score) / reference) if reference else float("nan")
+    return 100 * (1 - mean_score(states, score) / reference) if reference else float("nan")
 
 
-def _place(entries: Sequence[Entry]) -> tuple[int, float, float]:
+def _sort_key(entries: Sequence[Entry]) -> tuple[int, float, float]:
     skill = float(np.mean([entry.skill for entry in entries]))
     crps = float(np.mean([entry.row.crps.value for entry in entries]))
     return _KINDS[entries[0].row.kind], 0.0 if np.isnan(skill) else skill, -crps
@@ -326,26 +326,26 @@ def events_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
     Args:
         runs: of each seed.
     """
-    pairs: dict[str, list[tuple[xr.Dataset, xr.Dataset]]] = {}
-    for held in runs.values():
-        states = {run.name: run.states for run in held}
+    models: dict[str, list[tuple[xr.Dataset, xr.Dataset]]] = {}
+    for seed_runs in runs.values():
+        states = {run.name: run.states for run in seed_runs}
         if "raw" not in states:
             continue
         raw = states.pop("raw")
-        for model, own in states.items():
-            pairs.setdefault(model, []).append((own, raw))
-    names = (str(name) for found in pairs.values() for _, raw in found for name in raw)
+        for model, model_states in states.items():
+            models.setdefault(model, []).append((model_states, raw))
+    names = (str(name) for pairs in models.values() for _, raw in pairs for name in raw)
     sums = dict.fromkeys(n for n in names if n.startswith(EVENTS) and n.endswith("_sum"))
     scores = [name.removesuffix("_sum") for name in sums]
     if not scores:
         return ""
 
-    def cell(found: Sequence[tuple[xr.Dataset, xr.Dataset]], score: str) -> str:
-        mean = float(np.mean([_removed(own, raw, score) for own, raw in found]))
+    def cell(pairs: Sequence[tuple[xr.Dataset, xr.Dataset]], score: str) -> str:
+        mean = float(np.mean([_skill_percent(states, raw, score) for states, raw in pairs]))
         return "–" if np.isnan(mean) else f"{mean:.1f}"
 
     heads = ["Skill at thresholds (%)", *(_event_in_words(score) for score in scores)]
-    rows = [[model, *(cell(found, score) for score in scores)] for model, found in pairs.items()]
+    rows = [[model, *(cell(pairs, score) for score in scores)] for model, pairs in models.items()]
     return f"{markdown_of(columns_of(heads, rows))}\n{_EVENTS}\n"
 
 
@@ -358,15 +358,15 @@ def _event_in_words(name: str) -> str:
 def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
     """Mean CRPS of the models that take members, by how many they were given; "" if none."""
     scores: dict[str, list[Mapping[int, float]]] = {}
-    for run in (run for found in runs.values() for run in found if run.sizes):
+    for run in (run for seed_runs in runs.values() for run in seed_runs if run.sizes):
         scores.setdefault(run.name, []).append(run.sizes)
     if not scores:
         return ""
-    sizes = sorted({size for held in scores.values() for one in held for size in one})
+    sizes = sorted({size for seed_scores in scores.values() for one in seed_scores for size in one})
     heads = ["CRPS, given", *(f"{size} members" for size in sizes)]
     means = {
-        model: [float(np.mean([one.get(size, np.nan) for one in held])) for size in sizes]
-        for model, held in scores.items()
+        model: [float(np.mean([one.get(size, np.nan) for one in seed_scores])) for size in sizes]
+        for model, seed_scores in scores.items()
     }
     # as many digits as in the table of models, for precipitation in m too
     digits = max(4, decimals(next(value for row in means.values() for value in row[::-1])))
@@ -389,8 +389,8 @@ def as_csv(models: Sequence[Sequence[Entry]]) -> str:
     rows = []
     for entry in (entry for entries in models for entry in entries):
         row, values = entry.row, []
-        for held in (row.crps, row.crpss, row.attained):
-            values += [held.value, held.lower, held.upper] if held else [np.nan] * 3
+        for interval in (row.crps, row.crpss, row.attained):
+            values += [interval.value, interval.lower, interval.upper] if interval else [np.nan] * 3
         values += [
             entry.extremes / 100,
             entry.spread_error,
@@ -415,18 +415,18 @@ def comparisons(
     Returns:
         "" if no pair is left.
     """
-    shown: list[Interval] = []
+    all_skills: list[Interval] = []
     rows = []
     for worse, better in pairs:
-        found = [_skill(held, worse, better) for held in runs.values()]
-        if any(found):
-            cells = [skill_in_words(skill) if skill else "–" for skill in found]
+        skills = [_skill(seed_runs, worse, better) for seed_runs in runs.values()]
+        if any(skills):
+            cells = [skill_in_words(skill) if skill else "–" for skill in skills]
             rows.append([f"{better} against {worse}", *cells])
-            shown += [skill for skill in found if skill]
+            all_skills += [skill for skill in skills if skill]
     if not rows:
         return ""
     heads = ["CRPS skill, 95 %", *(f"seed {seed}" for seed in runs)]
-    return f"{markdown_of(columns_of(heads, rows), escape=False)}\n{skill_note(shown)}\n"
+    return f"{markdown_of(columns_of(heads, rows), escape=False)}\n{skill_note(all_skills)}\n"
 
 
 def skill_in_words(skill: Interval) -> str:

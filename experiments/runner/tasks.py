@@ -91,28 +91,28 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
 
 
 def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, Any]:
-    changed: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
     if data.get("protocol", "clean") != task.protocol:
-        changed["protocol"] = task.protocol
+        changes["protocol"] = task.protocol
     target_alone = data.get("inputs") == [data["target"]]
     if data["target"] != task.target:
-        changed["target"] = task.target
+        changes["target"] = task.target
         if target_alone:
-            changed["inputs"] = [task.target]
+            changes["inputs"] = [task.target]
     if task.inputs and not target_alone:
-        changed["inputs"] = list(task.inputs)
+        changes["inputs"] = list(task.inputs)
     if task.step is not None:
-        changed["step"] = task.step
-    bound = data.get("ensemble")
-    if bound is not None and bound > task.members:
-        remedy = f"Leave the model out, or give --members {bound}"
-        raise ArgumentError("members", f"{task.members}, but the model is of {bound}", remedy)
-    held = members_of(store, task.target, changed.get("step", data.get("step")))
-    if task.members > held:
-        raise ArgumentError("members", f"{task.members}, but {store} has {held}")
-    if bound is None and task.members != held:
-        changed["ensemble"] = task.members
-    return changed
+        changes["step"] = task.step
+    ensemble = data.get("ensemble")
+    if ensemble is not None and ensemble > task.members:
+        remedy = f"Leave the model out, or give --members {ensemble}"
+        raise ArgumentError("members", f"{task.members}, but the model is of {ensemble}", remedy)
+    stored_members = members_of(store, task.target, changes.get("step", data.get("step")))
+    if task.members > stored_members:
+        raise ArgumentError("members", f"{task.members}, but {store} has {stored_members}")
+    if ensemble is None and task.members != stored_members:
+        changes["ensemble"] = task.members
+    return changes
 
 
 def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) -> dict[str, Any]:
@@ -132,40 +132,42 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
     """
     batches = training_batches(data, store)
     network = model["init_args"]["network"]
-    given = network["init_args"]
-    wanted = _channels_of(network, batches)
+    arguments = network["init_args"]
+    values = _channels_of(network, batches)
     grid = [len(batches.samples.latitude), len(batches.samples.longitude)]
-    leaves = dict(_leaves(given))
-    wanted |= {path: grid for path in leaves if path.split(".")[-1] == "grid"}
+    leaves = dict(_leaves(arguments))
+    values |= {path: grid for path in leaves if path.split(".")[-1] == "grid"}
     return {
-        f"{_NETWORK}.{path}": value for path, value in wanted.items() if leaves.get(path) != value
+        f"{_NETWORK}.{path}": value for path, value in values.items() if leaves.get(path) != value
     }
 
 
 def _channels_of(network: dict[str, Any], batches: Batches) -> dict[str, Any]:
     """Return the arguments of a network that depend on the channels: numbers and positions."""
-    given = network["init_args"]
+    arguments = network["init_args"]
     channels, inputs = len(batches.channels), len(batches.inputs)
-    wanted: dict[str, Any] = {"in_channels": channels}
-    more = channels - given["in_channels"]
-    inner = "network.init_args.in_channels"  # of a network in this one
+    values: dict[str, Any] = {"in_channels": channels}
+    extra_channels = channels - arguments["in_channels"]
+    inner_path = "network.init_args.in_channels"  # of a network in this one
     name = network["class_path"].split(".")[-1]
     if name == "MemberContext":
-        wanted[inner] = given["network"]["init_args"]["in_channels"] + more
+        values[inner_path] = arguments["network"]["init_args"]["in_channels"] + extra_channels
     elif name == "WithMembers":
-        fixed = channels - inputs  # masks and location
-        more_deviations = more - (fixed - given.get("fixed", 0))
-        wanted["fixed"] = fixed
-        wanted[inner] = given["network"]["init_args"]["in_channels"] + more + more_deviations
+        fixed_channels = channels - inputs  # masks and location
+        extra_deviations = extra_channels - (fixed_channels - arguments.get("fixed", 0))
+        values["fixed"] = fixed_channels
+        values[inner_path] = (
+            arguments["network"]["init_args"]["in_channels"] + extra_channels + extra_deviations
+        )
     elif name == "Groenquist":
         target = (batches.samples.target, batches.samples.step)
         if target not in batches.inputs:
             raise ArgumentError("inputs", "the target is not among them", "The network needs it")
-        wanted |= {"inputs": inputs, "target": batches.inputs.index(target)}
-    elif more and sum(path.endswith("in_channels") for path, _ in _leaves(given)) > 1:
+        values |= {"inputs": inputs, "target": batches.inputs.index(target)}
+    elif extra_channels and sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
         reason = f"{channels}, and {name} contains networks whose numbers follow by no known rule"
         raise ArgumentError("channels", reason, "Write a configuration for this target")
-    return wanted
+    return values
 
 
 def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -183,8 +185,8 @@ def training_batches(data: dict[str, Any], store: Path) -> Batches:
         UnknownNameError: channels that the store has not.
     """
     names = ("protocol", "extras", "kind", "ensemble", "step")
-    given = {name: data[name] for name in names if data.get(name) is not None}
-    return Batches(store, data["target"], data.get("inputs"), "train", **given)
+    options = {name: data[name] for name in names if data.get(name) is not None}
+    return Batches(store, data["target"], data.get("inputs"), "train", **options)
 
 
 @cache
@@ -231,8 +233,8 @@ def config_of(model: str, configs: Path) -> Path:
     path = configs / f"{model}.yaml"
     if path.is_file() and path.parent == configs:
         return path
-    known = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
-    raise FileError(path, "no such configuration", f"Known: {known}")
+    names = ", ".join(sorted(p.stem for p in configs.glob("*.yaml")))
+    raise FileError(path, "no such configuration", f"Known: {names}")
 
 
 YEARS = range(1998, 2008)
@@ -268,28 +270,28 @@ class WorldSize:
         Args:
             **given: attributes; `years` may also be a number of years, from the usual first one on.
         """
-        asked = dict(given)
-        if isinstance(asked.get("years"), int):
+        attributes = dict(given)
+        if isinstance(attributes.get("years"), int):
             first = cls().years[0]
-            asked["years"] = range(first, first + asked["years"])
-        listed: dict[str, Any] = {
+            attributes["years"] = range(first, first + attributes["years"])
+        field_values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list | range) else value
-            for name, value in asked.items()
+            for name, value in attributes.items()
         }
-        return cls(**listed)
+        return cls(**field_values)
 
     @property
     def folder(self) -> str:
         """A name for the folder of such worlds; none for the usual size, which came first."""
         usual = type(self)()
-        others = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = [f"{self.grid}-{len(self.years)}x{self.dates}"]
-        for name, value in others.items():
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        parts = [f"{self.grid}-{len(self.years)}x{self.dates}"]
+        for name, value in values.items():
             if name in ("levels", "steps", "kinds") and value != getattr(usual, name):
-                found.append("_".join([name, *map(str, value)]))
+                parts.append("_".join([name, *map(str, value)]))
         if self.world != usual.world:
-            found.append(self.world)
-        return "" if self == usual else "-".join(found)
+            parts.append(self.world)
+        return "" if self == usual else "-".join(parts)
 
 
 _USUAL = WorldSize()
@@ -309,10 +311,10 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
     """
     store, mark = folder / "store.zarr", folder / "store.claim"
     while not store.exists():
-        with claim(mark) as ours:
-            if not (ours or wait):
+        with claim(mark) as has_claim:
+            if not (has_claim or wait):
                 raise FileError(store, f"is being made by {holder(mark)}", "Try again later")
-            if ours and not store.exists():
+            if has_claim and not store.exists():
                 _world(folder, seed, size)
                 prepare(folder / "world", store, truth=folder / "world" / "truth", progress=False)
         if not store.exists():
@@ -333,11 +335,11 @@ def _check_size(folder: Path, size: WorldSize) -> None:
         reason = f"is a {world.kind} world, not a {size.world} one"
         raise FileError(folder / "world", reason, "Work in another folder")
     rows, columns = len(world.grid.latitude()), len(world.grid.longitude())
-    held = _in_words(f"{rows}x{columns}", world.years, len(world.month_days))
-    asked = _in_words(size.grid.lower(), sorted(size.years), size.dates)
-    if held != asked:
+    actual_size = _in_words(f"{rows}x{columns}", world.years, len(world.month_days))
+    requested_size = _in_words(size.grid.lower(), sorted(size.years), size.dates)
+    if actual_size != requested_size:
         remedy = "Request its size, or work in another folder"
-        raise FileError(folder / "world", f"has {held}; requested: {asked}", remedy)
+        raise FileError(folder / "world", f"has {actual_size}; requested: {requested_size}", remedy)
 
 
 def _in_words(grid: str, years: Sequence[int], dates: int) -> str:

@@ -124,9 +124,9 @@ class ModelCell(Cell):
             f"{_PROTOCOL}{rules.name}" if word.startswith(_PROTOCOL) else word
             for word in self.overrides
         ]
-        whole = {"config": content, "overrides": overrides, "seed": self.seed}
-        whole["protocol"] = content_of(rules)
-        return key_of(whole, provenance.checksum(self.store))
+        settings = {"config": content, "overrides": overrides, "seed": self.seed}
+        settings["protocol"] = content_of(rules)
+        return key_of(settings, provenance.checksum(self.store))
 
     def _rules(self, config: dict[str, Any]) -> Protocol:
         """Return the protocol; the last option that names one decides."""
@@ -249,16 +249,16 @@ def score_extremes(cell: ModelCell) -> None:
     Raises:
         Ens10Error: no members, or too few years or dates for a climate.
     """
-    known = provenance.read_provenance(cell.run)
+    record = provenance.read_provenance(cell.run)
     forecast, truth = open_predictions(cell.run)
-    rules = provenance.rules_of(known)
+    rules = provenance.rules_of(record)
     states = score_states(
         with_name(forecast, cell.run),
         truth,
         ["eecrps"],
-        weights=known["weights"],
-        raw=open_raw(cell.store, known["target"], forecast),
-        climate=_climate(cell.store, known, rules, forecast["time"].to_numpy()),
+        weights=record["weights"],
+        raw=open_raw(cell.store, record["target"], forecast),
+        climate=_climate(cell.store, record, rules, forecast["time"].to_numpy()),
         efi_method=rules.efi.method,
         scores_raw=cell.model == "raw",
     )
@@ -267,16 +267,16 @@ def score_extremes(cell: ModelCell) -> None:
 
 
 def _climate(
-    store: Path, known: dict[str, Any], rules: Protocol, dates: npt.NDArray[Any]
+    store: Path, record: dict[str, Any], rules: Protocol, dates: npt.NDArray[Any]
 ) -> xr.DataArray:
     from ens10.quantiles import model_climate, stored_climate
     from ens10.store import open_store, store_kinds
 
-    channel, step = known["target"], int(known["step"])
+    channel, step = record["target"], int(record["step"])
     if "climate" in store_kinds(store):
-        held = open_store(store, "climate")
-        kept = held.attrs.get("rules") or held.attrs.get("protocol")
-        if kept == reference_of(rules) and channel in held:
+        climate = open_store(store, "climate")
+        climate_rules = climate.attrs.get("rules") or climate.attrs.get("protocol")
+        if climate_rules == reference_of(rules) and channel in climate:
             return stored_climate(store, channel, dates, step=step)
     return model_climate(store, channel, step=step, dates=dates, protocol=rules)
 
@@ -313,8 +313,8 @@ def find_cells(
     cells = []
     for seed in seeds:
         for model in models:
-            usual = (config_of(model, configs), work, out, options.get(model, ()), budget)
-            cell = ModelCell(model, seed, *usual, task, data)
+            arguments = (config_of(model, configs), work, out, options.get(model, ()), budget)
+            cell = ModelCell(model, seed, *arguments, task, data)
             if task is not None:
                 try:
                     changes = task_options(cell.config, task, cell.store)
@@ -331,18 +331,18 @@ def keep_optimum(cells: Sequence[ModelCell]) -> None:
     Args:
         cells: of one seed and task, on that seed's world.
     """
-    kept = set(cells[0].results.places()) if cells else set()
-    cell = next((c for c in cells if (c.run / SCORES).exists() and c.place in kept), None)
+    kept_places = set(cells[0].results.places()) if cells else set()
+    cell = next((c for c in cells if (c.run / SCORES).exists() and c.place in kept_places), None)
     if cell is None:
         return
     run = cell.run.with_name(OPTIMUM)
     world = cell.folder / "world"
-    with claim(cell.claim.with_name(OPTIMUM)) as ours:
-        if not ours:
+    with claim(cell.claim.with_name(OPTIMUM)) as has_claim:
+        if not has_claim:
             return
         key = {**cell.key, "config": digest_of({"model": OPTIMUM, "seed": cell.seed})}
-        current = (run / KEY).is_file() and not differences(_read_key(run / KEY), key)
-        if not (current and _same_weights(run, cell.run)):
+        is_current = (run / KEY).is_file() and not differences(_read_key(run / KEY), key)
+        if not (is_current and _same_weights(run, cell.run)):
             if not world.exists():  # deleted: it is large, and only the optimum needs it
                 return
             score_optimum(World.load(world), cell.run, run)

@@ -85,8 +85,8 @@ def tries_of(cells: Sequence[ModelCell], factors: Sequence[float]) -> dict[Model
 
 
 def _try(cell: ModelCell, factor: float) -> Try:
-    given = {field.name: getattr(cell, field.name) for field in fields(ModelCell)}
-    return Try(**{**given, "overrides": with_rate(cell, factor).overrides}, factor=factor)
+    attributes = {field.name: getattr(cell, field.name) for field in fields(ModelCell)}
+    return Try(**{**attributes, "overrides": with_rate(cell, factor).overrides}, factor=factor)
 
 
 def with_rate(cell: ModelCell, factor: float) -> ModelCell:
@@ -101,8 +101,8 @@ def _rate_of(cell: ModelCell) -> float | None:
     """Return the learning rate of a cell; None if its model has none."""
     model = read_mapping(cell.config)["model"].get("init_args", {})
     rate = model.get("optimizer", {}).get("init_args", {}).get("lr")
-    given = [word.removeprefix(_RATE) for word in cell.overrides if word.startswith(_RATE)]
-    return float(given[-1]) if given else rate
+    rates = [word.removeprefix(_RATE) for word in cell.overrides if word.startswith(_RATE)]
+    return float(rates[-1]) if rates else rate
 
 
 def best_of(tries: Sequence[Try], *, older: bool = False) -> Try:
@@ -117,15 +117,15 @@ def best_of(tries: Sequence[Try], *, older: bool = False) -> Try:
 
 def reuse(chosen: Try, cell: ModelCell) -> None:
     """Let a cell start with the finished run of the try with its seed and settings."""
-    with claim(cell.claim) as ours:
-        if not ours or not chosen.run.exists() or cell.run.exists():
+    with claim(cell.claim) as has_claim:
+        if not has_claim or not chosen.run.exists() or cell.run.exists():
             return
         if cell.status() != "complete":
             cell.run.parent.mkdir(parents=True, exist_ok=True)
-            aside = temporary_path(cell.run)
-            shutil.copytree(chosen.run, aside)
+            partial = temporary_path(cell.run)
+            shutil.copytree(chosen.run, partial)
             cell.note_begun()  # before the folder is there: without a key it would be resumed
-            aside.rename(cell.run)
+            partial.rename(cell.run)
 
 
 def as_markdown(rates: Rates, earlier: str = "", *, older: bool = False) -> str:
@@ -141,15 +141,15 @@ def as_markdown(rates: Rates, earlier: str = "", *, older: bool = False) -> str:
     rows = []
     for cell, tries in rates.items():
         losses = {one.factor: one.loss(older=older) for one in tries}
-        told = [f"{losses[f]:.5g}" if losses.get(f, inf) < inf else "–" for f in factors]
+        loss_texts = [f"{losses[f]:.5g}" if losses.get(f, inf) < inf else "–" for f in factors]
         rate, best = _rate_of(cell) or 0.0, best_of(tries, older=older)
-        rows.append([cell.model, f"{rate:g}", *told, f"{rate * best.factor:g}"])
+        rows.append([cell.model, f"{rate:g}", *loss_texts, f"{rate * best.factor:g}"])
     note = (
         "Least validation loss of a training with each learning rate, seed 0; the least is chosen."
     )
-    head, rule, *new = markdown_of(columns_of(heads, rows)).splitlines()
+    head, rule, *new_rows = markdown_of(columns_of(heads, rows)).splitlines()
     lines = {_model_of(line): line for line in _rows_below(head, earlier)}
-    lines |= {_model_of(line): line for line in new}
+    lines |= {_model_of(line): line for line in new_rows}
     return "\n".join([head, rule, *lines.values(), "", note, ""])
 
 

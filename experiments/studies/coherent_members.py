@@ -140,9 +140,9 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
 
 def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
     """Train both models on the store, or on a world's surface variables at 48 h."""
-    given, store = given_world_options(options), options.store
+    world_options, store = given_world_options(options), options.store
     if store is None:
-        size = WorldSize.given(**given, steps=(48,), kinds=("sfc",), world="displaced")
+        size = WorldSize.given(**world_options, steps=(48,), kinds=("sfc",), world="displaced")
         store = store_of(options.work / f"seed{options.seed}", options.seed, size)
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
     counts = {"workers": options.workers, "threads": options.threads}
@@ -155,15 +155,15 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
     content = read_mapping(config)
     inputs = options.inputs or None
     data = {**content["data"], "inputs": inputs}
-    changed: dict[str, Any] = {"data.inputs": inputs or "null"}
+    settings: dict[str, Any] = {"data.inputs": inputs or "null"}
     if options.step is not None:
-        data["step"] = changed["data.step"] = options.step
-    changed |= network_options(content["model"], data, store)
-    changed |= {
+        data["step"] = settings["data.step"] = options.step
+    settings |= network_options(content["model"], data, store)
+    settings |= {
         "trainer.max_epochs": options.epochs,
         "model.init_args.scheduler.init_args.T_max": options.epochs,
     }
-    overrides = tuple(f"--{name}={str(v).replace(' ', '')}" for name, v in changed.items())
+    overrides = tuple(f"--{name}={str(v).replace(' ', '')}" for name, v in settings.items())
     return ModelCell(model, options.seed, config, options.work, options.out, overrides, data=store)
 
 
@@ -173,19 +173,19 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
 def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
     """Return members (time, number, latitude, longitude) by name, and the truth as "truth"."""
     margins, generator = cells[0].run, cells[1]
-    found: dict[str, xr.DataArray] = {}
+    members: dict[str, xr.DataArray] = {}
     for method in ("ecc", "schaake"):
         path = couple_run(margins, method, store=cells[0].store, force=True)
         name = method.upper() if method == "ecc" else "Schaake"
-        found[f"{MARGINS}, {name}"] = open_predictions(path)[0]["members"]
+        members[f"{MARGINS}, {name}"] = open_predictions(path)[0]["members"]
     for name, (number, variant) in _GENERATED.items():
         run = _with_members(generator, number, variant)
         forecast, truth = open_predictions(run)
-        found[f"{GENERATOR}, {name}"], found["truth"] = forecast["members"], truth
+        members[f"{GENERATOR}, {name}"], members["truth"] = forecast["members"], truth
     world = cells[0].folder / "world"
     if world.exists():
-        found["law, 50 draws"] = draws_of_law(World.load(world), found["truth"])
-    return found
+        members["law, 50 draws"] = draws_of_law(World.load(world), members["truth"])
+    return members
 
 
 def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
@@ -196,9 +196,9 @@ def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
     name = f"{cell.run.name}-{number}-{variant}-{digest_of(cell.key)[:8]}"
     copy = cell.run.with_name(name)
     if not copy.exists():
-        aside = temporary_path(copy)
-        shutil.copytree(cell.run, aside, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
-        aside.rename(copy)
+        partial = temporary_path(copy)
+        shutil.copytree(cell.run, partial, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
+        partial.rename(copy)
     head = "--model.init_args.head.init_args."
     options = [f"{head}members={number}", f"{head}variant={variant}", "--quiet"]
     if not (copy / PREDICTIONS).exists():
@@ -216,14 +216,14 @@ def draws_of_law(world: World, truth: xr.DataArray, members: int = 50) -> xr.Dat
     """
     step = int(truth["step"])
     law, best = world.law(TARGET), world.optimum(TARGET, progress=False, step=step)
-    drawn = np.empty((len(truth), members, *truth.shape[1:]), np.float32)
+    draws = np.empty((len(truth), members, *truth.shape[1:]), np.float32)
     for n, time in enumerate(truth["time"].to_numpy()):
-        one = best.sel(time=time)
+        optimum = best.sel(time=time)
         start = time.astype("datetime64[D]").astype(object)
         for m in range(members):
-            drawn[n, m] = law.truth(one, world._atmosphere.error(start, _STREAMS + m, step))
+            draws[n, m] = law.truth(optimum, world._atmosphere.error(start, _STREAMS + m, step))
     dims = ("time", "number", *truth.dims[1:])
-    return xr.DataArray(drawn, dims=dims, coords={"time": truth["time"]})
+    return xr.DataArray(draws, dims=dims, coords={"time": truth["time"]})
 
 
 # ----------------------------------------------------------------------------------- scores
@@ -240,21 +240,21 @@ def score_all(members: Mapping[str, xr.DataArray], store: Path) -> xr.Dataset:
     climate, threshold, regional = _climate(store, truth)
     y = (truth - climate).to_numpy().astype(np.float32)
     area = area_weights(truth["latitude"].to_numpy())
-    scored, spectra, example = [], {"truth": spectrum(y, truth)}, {"truth": y[0]}
+    scores, spectra, example = [], {"truth": spectrum(y, truth)}, {"truth": y[0]}
     names = [name for name in members if name != "truth"]
     for name in names:
         x = (members[name].load() - climate).transpose("time", "number", ...).to_numpy()
         x = x.astype(np.float32)
-        scored.append(field_scores(x, y, area, threshold, regional))
+        scores.append(field_scores(x, y, area, threshold, regional))
         spectra[name], example[name] = spectrum(x, truth), x[0, 0]
-    result = xr.concat(scored, "forecast").assign_coords(forecast=names)
+    result = xr.concat(scores, "forecast").assign_coords(forecast=names)
     result["size"] = "forecast", [members[name].sizes["number"] for name in names]
-    everything = ["truth", *names]
-    result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in everything])
-    shown = np.stack([example[name] for name in everything])
-    result[EXAMPLE] = ("shown", "latitude", "longitude"), shown
+    all_names = ["truth", *names]
+    result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in all_names])
+    fields = np.stack([example[name] for name in all_names])
+    result[EXAMPLE] = ("shown", "latitude", "longitude"), fields
     places = {name: truth[name].to_numpy() for name in ("latitude", "longitude")}
-    return result.assign_coords({"shown": everything, **places})
+    return result.assign_coords({"shown": all_names, **places})
 
 
 def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Floats]:
@@ -274,16 +274,16 @@ def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Fl
         return np.stack(flat, 1)
 
     flat = fields.reshape(len(fields), -1)
-    found = np.linalg.lstsq(design(dates), flat, rcond=None)[0]
-    anomaly = (flat - design(dates) @ found).reshape(fields.shape)
-    valid = truth["valid_time"].to_numpy()
-    cycle = (design(valid) @ found).reshape(len(valid), *fields.shape[1:])
-    of_regions = regions(anomaly.astype(np.float32))
-    both = np.stack([of_regions.mean(-1), of_regions.max(-1)])
+    coefficients = np.linalg.lstsq(design(dates), flat, rcond=None)[0]
+    anomaly = (flat - design(dates) @ coefficients).reshape(fields.shape)
+    valid_time = truth["valid_time"].to_numpy()
+    cycle = (design(valid_time) @ coefficients).reshape(len(valid_time), *fields.shape[1:])
+    region_anomalies = regions(anomaly.astype(np.float32))
+    region_statistics = np.stack([region_anomalies.mean(-1), region_anomalies.max(-1)])
     return (
         xr.DataArray(cycle, dims=truth.dims),
         np.quantile(anomaly, RARE, axis=0),
-        np.quantile(both, RARE, axis=1),
+        np.quantile(region_statistics, RARE, axis=1),
     )
 
 
@@ -391,14 +391,14 @@ def figure_of(scores: xr.Dataset) -> bytes:
     """Return a figure of one date as PNG: truth, a member of each forecast, and spectra."""
     import matplotlib as mpl
 
-    shown = [name for name in scores["shown"].to_numpy() if not name.endswith("quantiles")]
-    places: list[Any] = [*range(len(shown)), "spectra"]
+    names = [name for name in scores["shown"].to_numpy() if not name.endswith("quantiles")]
+    places: list[Any] = [*range(len(names)), "spectra"]
     places += ["."] * (len(places) % 2)
     with mpl.rc_context(STYLE):
         figure = new_figure(1.25 * len(places))
         axes: Any = figure.subplot_mosaic(np.array(places, object).reshape(-1, 2).tolist())
         limit = np.quantile(np.abs(scores[EXAMPLE].sel(shown="truth").to_numpy()), 0.99)
-        for n, name in enumerate(shown):
+        for n, name in enumerate(names):
             mesh = axes[n].pcolormesh(
                 scores["longitude"], scores["latitude"], scores[EXAMPLE].sel(shown=name),
                 cmap="RdBu_r", vmin=-limit, vmax=limit, shading="nearest",
@@ -409,9 +409,9 @@ def figure_of(scores: xr.Dataset) -> bytes:
             axes[n].set_xticks([0, 90, 180, 270])
             axes[n].set_yticks([-60, 0, 60])
         figure.colorbar(
-            mesh, ax=[axes[n] for n in range(len(shown))], label="anomaly (K)", shrink=0.6
+            mesh, ax=[axes[n] for n in range(len(names))], label="anomaly (K)", shrink=0.6
         )
-        for n, name in enumerate(shown):
+        for n, name in enumerate(names):
             style = {"color": INK, "linewidth": 2} if name == "truth" else look(n - 1)
             power = scores[SPECTRA].sel(shown=name)
             axes["spectra"].loglog(np.arange(1, len(power)), power[1:], label=name, **style)

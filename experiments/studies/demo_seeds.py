@@ -43,8 +43,10 @@ def summary(folders: dict[int, Path]) -> str:
         folders: of the runs of each seed.
     """
     names = (*MODELS, OPTIMUM)
-    runs = {seed: read_runs([held / name for name in names]) for seed, held in folders.items()}
-    tables = {seed: {row.model: row for row in score_table(held)} for seed, held in runs.items()}
+    runs = {seed: read_runs([folder / name for name in names]) for seed, folder in folders.items()}
+    tables = {
+        seed: {row.model: row for row in score_table(seed_runs)} for seed, seed_runs in runs.items()
+    }
     heads = ["CRPS (K) / attained skill", *(f"seed {seed}" for seed in runs)]
     cells = []
     for model in names:
@@ -70,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in (options.folder, options.out):
         refuse_file(folder)
     outcome = Outcome() if options.tables else _run(options)
-    with Results(options.out).temporary_folder() as kept:
-        print(write_tables(options.out, kept, range(options.seeds)))
+    with Results(options.out).temporary_folder() as cells_folder:
+        print(write_tables(options.out, cells_folder, range(options.seeds)))
     return int(outcome.failed)
 
 

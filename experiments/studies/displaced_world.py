@@ -113,25 +113,28 @@ def worth_of(world: World, folder: Path) -> list[Worth]:
     """
     weights = area_weights(world.grid.latitude()) / world.grid.rows
     test_years = max(world.years) - TEST_YEARS
-    held: dict[str, _Parts] = {target: _Parts() for target in world.targets}
+    target_parts: dict[str, _Parts] = {target: _Parts() for target in world.targets}
     means: dict[str, list[Floats]] = {}
-    valid = []
+    valid_times = []
     truths = open_source(folder / "truth")
     observed = {target: field_of(truths, target) for target in world.targets}
     for day in track(world.month_days, "measuring", len(world.month_days), True):
         files = ForecastFiles(folder, day)
         for name, members in files.members(files.channels, STEP).items():
             means.setdefault(name, []).append(members.mean("number").to_numpy())
-        valid.append(members["valid_time"].to_numpy())
-        for target, parts in held.items():
+        valid_times.append(members["valid_time"].to_numpy())
+        for target, parts in target_parts.items():
             law = world.law(target)
             decoded = files.members(law.channels, STEP)
             times = decoded[target]["valid_time"]
             y = observed[target].sel(time=times.to_numpy()).to_numpy().astype(np.float64)
             parts.add(law, decoded, y.reshape(len(times), *y.shape[-2:]), test_years, weights)
-    dates = np.concatenate(valid)
-    joined = {name: np.concatenate(values) for name, values in means.items()}
-    return [_worth(target, parts, joined, dates, world.grid) for target, parts in held.items()]
+    dates = np.concatenate(valid_times)
+    ensemble_means = {name: np.concatenate(values) for name, values in means.items()}
+    return [
+        _worth(target, parts, ensemble_means, dates, world.grid)
+        for target, parts in target_parts.items()
+    ]
 
 
 class _Parts:
@@ -152,16 +155,16 @@ class _Parts:
         self.truth.append(y)
         self.deviation.append(members.std("number", ddof=1).to_numpy())
         self.test.append(test)
-        some = {name: values.isel(time=test) for name, values in decoded.items()}
-        ensemble, at = some[law.channel].to_numpy(), y[test]
+        test_fields = {name: values.isel(time=test) for name, values in decoded.items()}
+        ensemble, truth = test_fields[law.channel].to_numpy(), y[test]
         scores = {
-            "raw": crps_ensemble(ensemble, at, estimator="plain", member_dim=1),
-            "optimum": _crps(law.forecast(some, STEP), at),
-            "error": (ensemble.mean(axis=1) - at) ** 2,
+            "raw": crps_ensemble(ensemble, truth, estimator="plain", member_dim=1),
+            "optimum": _crps(law.forecast(test_fields, STEP), truth),
+            "error": (ensemble.mean(axis=1) - truth) ** 2,
             "variance": ensemble.var(axis=1, ddof=1),
         }
         for knowledge in KNOWLEDGE:
-            scores[knowledge] = _crps(law.lacking([knowledge]).forecast(some, STEP), at)
+            scores[knowledge] = _crps(law.lacking([knowledge]).forecast(test_fields, STEP), truth)
         for name, values in scores.items():
             self.scores.setdefault(name, []).append(_mean(np.asarray(values), weights))
 
@@ -172,7 +175,7 @@ def _worth(
     scores = {name: np.concatenate(values) for name, values in parts.scores.items()}
     attained: dict[str, float] = {}
     if target in REGRESSED:
-        dates = _Regressed(
+        dates = _TargetDates(
             valid,
             means[target],
             np.concatenate(parts.deviation),
@@ -190,7 +193,7 @@ def _worth(
 
 
 @dataclass(frozen=True)
-class _Regressed:
+class _TargetDates:
     """All dates of one target.
 
     Attributes:
@@ -220,36 +223,36 @@ class _Regressed:
         Raises:
             ArgumentError: too few dates for the coefficients at each point.
         """
-        fitted = np.ones_like(self.test) if same else ~self.test
-        if fitted.sum() <= design.shape[-1] + 1:
-            needed = f"{fitted.sum()} dates to fit {design.shape[-1]} coefficients to at each point"
-            raise ArgumentError("dates", needed, "Pass more dates or years")
+        train = np.ones_like(self.test) if same else ~self.test
+        if train.sum() <= design.shape[-1] + 1:
+            message = f"{train.sum()} dates to fit {design.shape[-1]} coefficients to at each point"
+            raise ArgumentError("dates", message, "Pass more dates or years")
         fields = {"raw_mean": self.mean, "raw_std": self.deviation, "target": self.truth}
-        held = [
-            {name: field[mask] for name, field in fields.items()} for mask in (fitted, self.test)
+        sets = [
+            {name: field[mask] for name, field in fields.items()} for mask in (train, self.test)
         ]
-        designs, shape = [design[fitted], design[self.test]], held[1]["target"].shape
+        designs, shape = [design[train], design[self.test]], sets[1]["target"].shape
         if common:  # all points are dates of one point
-            held = [{name: field.reshape(-1, 1, 1) for name, field in one.items()} for one in held]
+            sets = [{name: field.reshape(-1, 1, 1) for name, field in one.items()} for one in sets]
             designs = [one.reshape(-1, 1, 1, one.shape[-1]) for one in designs]
-        mu, sigma = normal_of_points(designs[0], held[0], designs[1], held[1], ridge=1e-6)
-        crps: Floats = np.asarray(crps_normal(mu, sigma, held[1]["target"]))
+        mu, sigma = normal_of_points(designs[0], sets[0], designs[1], sets[1], ridge=1e-6)
+        crps: Floats = np.asarray(crps_normal(mu, sigma, sets[1]["target"]))
         return crps.reshape(shape)
 
 
 def _regressions(
-    dates: _Regressed, means: Mapping[str, Floats], target: str, grid: LatLonGrid
+    dates: _TargetDates, means: Mapping[str, Floats], target: str, grid: LatLonGrid
 ) -> dict[str, Floats]:
     """Return the CRPS on the test dates of the regressions of both tables, by name."""
-    every = _columns(dates, *(_standard(field) for field in means.values()))
-    found = {_NEW: dates.crps(every), _SAME: dates.crps(every, same=True)}
+    full_design = _columns(dates, *(_standard(field) for field in means.values()))
+    crps = {_NEW: dates.crps(full_design), _SAME: dates.crps(full_design, same=True)}
     for name, design in _designs(dates, means, target, grid).items():
-        found[name] = dates.crps(design, common=name == "place")
-    return found
+        crps[name] = dates.crps(design, common=name == "place")
+    return crps
 
 
 def _designs(
-    dates: _Regressed, means: Mapping[str, Floats], target: str, grid: LatLonGrid
+    dates: _TargetDates, means: Mapping[str, Floats], target: str, grid: LatLonGrid
 ) -> dict[str, Floats]:
     """Return predictors (N, H, W, K) of regressions that lack one kind of knowledge.
 
@@ -266,17 +269,17 @@ def _designs(
     gradient -= gradient.mean(axis=0)  # what belongs to the place does not move
     slopes = [field / gradient.std() for field in gradient.swapaxes(0, 1)]
     flow = [slope * _standard(means[wind]) for slope in slopes for wind in winds]
-    own = _standard(dates.mean)
-    everything = _columns(dates, own, *slopes, *flow)
+    standard_mean = _standard(dates.mean)
+    full_design = _columns(dates, standard_mean, *slopes, *flow)
     return {
-        _ALL: everything,
-        "neighbours": _columns(dates, own),
-        "flow": _columns(dates, own, *slopes),
-        "place": everything,
+        _ALL: full_design,
+        "neighbours": _columns(dates, standard_mean),
+        "flow": _columns(dates, standard_mean, *slopes),
+        "place": full_design,
     }
 
 
-def _columns(dates: _Regressed, *fields: Floats) -> Floats:
+def _columns(dates: _TargetDates, *fields: Floats) -> Floats:
     """Return the columns of a regression (N, H, W, K): 1, annual cycle, year, then the fields."""
     years = (dates.valid.astype("datetime64[Y]").astype(float) + 1970 - 2008) / 10
     columns = [*annual_columns(dates.valid), years[:, None, None], *fields]
@@ -302,17 +305,17 @@ def table_of(found: Sequence[Worth]) -> str:
     heads += [f"without {name}" for name in KNOWLEDGE]
     heads += ["regression: new dates", "same dates"]
     rows = []
-    for one in found:
-        factor, units = _UNITS.get(one.target, (1.0, "K"))
+    for worth in found:
+        factor, units = _UNITS.get(worth.target, (1.0, "K"))
         row = [
-            f"{one.target} ({units})",
-            f"{factor * one.raw.mean():.3g}",
-            f"{factor * one.optimum.mean():.3g}",
-            f"{one.removable:.1f}",
-            f"{one.spread:.2f}",
+            f"{worth.target} ({units})",
+            f"{factor * worth.raw.mean():.3g}",
+            f"{factor * worth.optimum.mean():.3g}",
+            f"{worth.removable:.1f}",
+            f"{worth.spread:.2f}",
         ]
-        row += ["{:.1f} ± {:.1f}".format(*one.lost(name)) for name in KNOWLEDGE]
-        row += [f"{value:.0f}" for value in one.regression] or ["–", "–"]
+        row += ["{:.1f} ± {:.1f}".format(*worth.lost(name)) for name in KNOWLEDGE]
+        row += [f"{value:.0f}" for value in worth.regression] or ["–", "–"]
         rows.append(row)
     return markdown_of(columns_of(heads, rows))
 
@@ -321,8 +324,8 @@ def fitted_table_of(found: Sequence[Worth]) -> str:
     """Return the table of fitted regressions, of the targets that have them, as Markdown."""
     kinds = ("neighbours", "flow", "place")
     heads = ["target", _ALL, *(f"without {name}" for name in kinds)]
-    shown = [one for one in found if one.fitted]
-    rows = [[one.target, *(f"{one.fitted[name]:.0f}" for name in (_ALL, *kinds))] for one in shown]
+    worths = [w for w in found if w.fitted]
+    rows = [[w.target, *(f"{w.fitted[name]:.0f}" for name in (_ALL, *kinds))] for w in worths]
     return markdown_of(columns_of(heads, rows))
 
 
@@ -355,7 +358,7 @@ def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
     mean = {key: members.mean(axis=0) for key, members in fields.items()}
     law = world.law("t2m")
     east, north = law.displacement(mean["u10", None], mean["v10", None])  # type: ignore[union-attr]
-    some = (slice(2, None, 3), slice(None, None, 4))
+    thin = (slice(2, None, 3), slice(None, None, 4))
     panels = {
         "wind": (
             fields["z", 500][0] / 98.0665,
@@ -378,9 +381,9 @@ def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
         ax.set_title(title)
         ax.set_xticks([0, 90, 180, 270])
         ax.set_yticks([-60, 0, 60])
-    grid = longitude[some[1]], latitude[some[0]]
-    axes["wind"].quiver(*grid, mean["u", 500][some], mean["v", 500][some], color=INK, width=0.003)
-    axes["map"].quiver(*grid, east[some], north[some], color=INK, width=0.003)
+    grid = longitude[thin[1]], latitude[thin[0]]
+    axes["wind"].quiver(*grid, mean["u", 500][thin], mean["v", 500][thin], color=INK, width=0.003)
+    axes["map"].quiver(*grid, east[thin], north[thin], color=INK, width=0.003)
     axes["ground"].contour(longitude, latitude, ground.orography, [500], colors=INK, linewidths=0.7)
 
 
@@ -414,16 +417,16 @@ def _draw_spectra(ax: Any) -> None:
     ax.legend(fontsize=7, loc="lower left")
 
 
-def _draw_worth(ax: Any, found: Sequence[Worth]) -> None:
+def _draw_worth(ax: Any, worths: Sequence[Worth]) -> None:
     """Draw the attained skill of the optimum's formula without each kind of knowledge."""
     width = 0.8 / len(KNOWLEDGE)
     for k, knowledge in enumerate(KNOWLEDGE):
-        values = np.array([one.lost(knowledge) for one in found])
+        values = np.array([worth.lost(knowledge) for worth in worths])
         ax.bar(
-            np.arange(len(found)) + (k - 2) * width, values[:, 0], width, yerr=values[:, 1],
+            np.arange(len(worths)) + (k - 2) * width, values[:, 0], width, yerr=values[:, 1],
             color=COLOURS[k], label=knowledge, error_kw={"linewidth": 0.7},
         )  # fmt: skip
-    ax.set_xticks(range(len(found)), [one.target for one in found])
+    ax.set_xticks(range(len(worths)), [worth.target for worth in worths])
     ax.set_ylabel("attainable skill lost (%)")
     ax.set_title("what knowledge is worth")
     ax.set_ylim(0, 1.45 * ax.get_ylim()[1])
@@ -446,13 +449,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = options.work / f"{options.grid}-{options.years}x{options.dates}-seed{options.seed}"
     options.work.mkdir(parents=True, exist_ok=True)
     world = world_of(folder, options.grid, years, options.dates, options.seed)
-    found = worth_of(world, folder)
-    table = f"{table_of(found)}\n{fitted_table_of(found)}"
+    worths = worth_of(world, folder)
+    table = f"{table_of(worths)}\n{fitted_table_of(worths)}"
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(table)
     print(table)
     if options.figure is not None:
-        draw(found, world, options.figure)
+        draw(worths, world, options.figure)
     return 0
 
 

@@ -89,8 +89,8 @@ def cross_validate(
     Raises:
         ArgumentError: fewer than three years, which leave too few to fit.
     """
-    held = np.atleast_1d(open_store(store, "truth")["step"].to_numpy())
-    steps = [step_number(step) for step in held]
+    truth_steps = np.atleast_1d(open_store(store, "truth")["step"].to_numpy())
+    steps = [step_number(step) for step in truth_steps]
     names = tuple(dict.fromkeys(["raw", *methods]))
     lines = []
     for step in track(steps, "steps", len(steps), progress):
@@ -132,8 +132,8 @@ class StepCell(Cell):
 
     def current_key(self) -> Key:
         """Return the key, to which the names of the methods belong."""
-        whole = {"target": self.target, "step": self.step, "methods": list(METHODS)}
-        return key_of(whole, provenance.checksum(self.store), _STATIONS)
+        config = {"target": self.target, "step": self.step, "methods": list(METHODS)}
+        return key_of(config, provenance.checksum(self.store), _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
         """Return the states of each method's scores."""
@@ -148,8 +148,8 @@ def read_lines(kept: Path, cells: Sequence[StepCell]) -> list[Line]:
         folder = kept / cell.place
         if folder.is_dir():
             raw = load_states(folder / "raw.nc")
-            named = {name: load_states(folder / f"{name}.nc") for name in METHODS}
-            lines += [_line(cell.step, name, states, raw) for name, states in named.items()]
+            by_method = {name: load_states(folder / f"{name}.nc") for name in METHODS}
+            lines += [_line(cell.step, name, states, raw) for name, states in by_method.items()]
     return lines
 
 
@@ -161,16 +161,16 @@ def _states(
     year_of = data.samples.valid_time[data.index].astype("datetime64[Y]")
     forecasts: dict[str, list[xr.Dataset]] = {name: [] for name in names}
     for year in np.unique(year_of):
-        fitted = {name: METHODS[name]() for name in names}
+        methods = {name: METHODS[name]() for name in names}
         for i in data.index[year_of != year]:
             batch = as_tensors(data.batch(np.array([i])))
-            for method in fitted.values():
+            for method in methods.values():
                 method.collect(batch)
-        for method in fitted.values():
+        for method in methods.values():
             method.solve()
         for i in data.index[year_of == year]:
             batch = as_tensors(data.batch(np.array([i])))
-            for name, method in fitted.items():
+            for name, method in methods.items():
                 forecasts[name].append(_forecast(method, batch, data, int(i)))
     truth = _truth(data)
     return {
@@ -296,8 +296,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.tables:
         counts = {"workers": options.workers, "threads": options.threads}
         failed = run_cells(cells, **counts, older=options.keep_older).failed
-    with Results(options.out).temporary_folder() as kept:
-        lines = read_lines(kept, cells)
+    with Results(options.out).temporary_folder() as cells_folder:
+        lines = read_lines(cells_folder, cells)
     if not lines:
         raise MissingDataError(options.out, [cell.name for cell in cells], "See above")
     table = markdown(lines, options.target, units, truth["step"].attrs.get("units", "h"))

@@ -52,15 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Outcome() if options.tables else _run(options, tasks)
     for name, reason in outcome.missing.items():
         print(f"{name} is not in the table: {reason}", file=sys.stderr)
-    shown = outcome.shown
-    if shown is not None:
-        shown |= {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
-    with Results(options.out).temporary_folder(shown) as kept:
+    places = outcome.shown
+    if places is not None:
+        places |= {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
+    with Results(options.out).temporary_folder(places) as cells_folder:
         for task in tasks:
             name = f"{TABLE}-{task.target}" if task.folder else TABLE
             seeds = range(options.seeds)
             shared = options.store is not None
-            folder = kept / task.folder
+            folder = cells_folder / task.folder
             if options.tables:
                 _tell_missing(folder, options.models, options.seeds, name, shared=shared)
             print(write_summary(options.out, folder, options.models, seeds, name, shared=shared))
@@ -77,18 +77,18 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
             store_of(options.work / f"seed{seed}", seed, size)
         for task in tasks:
             # without a task the configuration is taken as it is, as earlier cells were
-            usual = task == USUAL and not options.store and size.world == "pointwise"
+            is_usual = task == USUAL and not options.store and size.world == "pointwise"
             cells += find_cells(
-                options.models, [seed], *where, None if usual else task, options.store
+                options.models, [seed], *where, None if is_usual else task, options.store
             )
     if options.store is not None:
         # on the same data, methods without random numbers give the same result with every seed
         cells = [cell for cell in cells if cell.seed == 0 or cell.has_network]
-    how = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
+    settings = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
     failed = False
     if options.tries:
-        cells, failed = _tuned(options, cells, how)
-    outcome = run_cells(cells, **how)
+        cells, failed = _tune(options, cells, settings)
+    outcome = run_cells(cells, **settings)
     outcome = replace(outcome, failed=outcome.failed or failed)
     if options.store is None:
         for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
@@ -101,34 +101,37 @@ def _tell_missing(
 ) -> None:
     """Say which of the models have no cell, or not one with each seed."""
     for model in models:
-        held = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
-        if held == 0:
+        cell_count = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
+        if cell_count == 0:
             print(f"{model} is not in {name}: no cell of it is kept", file=sys.stderr)
-        elif held < seeds and not shared:
-            print(f"{model} in {name}: cells of {held} of {seeds} seeds are kept", file=sys.stderr)
+        elif cell_count < seeds and not shared:
+            print(
+                f"{model} in {name}: cells of {cell_count} of {seeds} seeds are kept",
+                file=sys.stderr,
+            )
 
 
-def _tuned(
-    options: Namespace, cells: list[ModelCell], how: Mapping[str, Any]
+def _tune(
+    options: Namespace, cells: list[ModelCell], settings: Mapping[str, Any]
 ) -> tuple[list[ModelCell], bool]:
     """Return the cells with the learning rates that were best, and whether a try failed."""
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
-    tried = run_cells([one for tries in rates.values() for one in tries], **how)
+    outcome = run_cells([one for tries in rates.values() for one in tries], **settings)
     older = options.keep_older
     factors = {(c.model, c.task): best_of(t, older=older) for c, t in rates.items()}
-    tuned = []
+    tuned_cells = []
     for cell in cells:
-        chosen = factors.get((cell.model, cell.task))
-        tuned.append(with_rate(cell, chosen.factor) if chosen else cell)
-        if chosen and cell.seed == 0:
-            reuse(chosen, tuned[-1])
+        best_try = factors.get((cell.model, cell.task))
+        tuned_cells.append(with_rate(cell, best_try.factor) if best_try else cell)
+        if best_try and cell.seed == 0:
+            reuse(best_try, tuned_cells[-1])
     for task, group in groupby(rates, lambda cell: cell.task):
         name = f"tries-{task.target}" if task and task.folder else "tries"
         path = options.out / f"{name}.md"
         earlier = path.read_text() if path.is_file() else ""
         text = as_markdown({cell: rates[cell] for cell in group}, earlier, older=older)
         write_files(options.out, {path.name: text})
-    return tuned, tried.failed
+    return tuned_cells, outcome.failed
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

@@ -129,13 +129,13 @@ def raw_curve(raw: FinishedRun) -> RawCurve:
     Raises:
         ArgumentError: no ensemble of two or more members.
     """
-    held = int(raw.states.attrs.get("members") or 0)
-    if held < 2 or "crps_fair_sum" not in raw.states:
-        told = f"{raw.name} is not scored as an ensemble of two or more members"
-        raise ArgumentError("raw", told, "Give the raw ensemble, with its fair CRPS")
+    members = int(raw.states.attrs.get("members") or 0)
+    if members < 2 or "crps_fair_sum" not in raw.states:
+        message = f"{raw.name} is not scored as an ensemble of two or more members"
+        raise ArgumentError("raw", message, "Give the raw ensemble, with its fair CRPS")
     plain, fair = (_mean(raw, name) for name in ("crps", "crps_fair"))
-    equal_members(plain, plain, fair, held)
-    return RawCurve(raw.name, raw.units, held, plain, fair, {})
+    equal_members(plain, plain, fair, members)
+    return RawCurve(raw.name, raw.units, members, plain, fair, {})
 
 
 def worth_of(
@@ -156,25 +156,25 @@ def worth_of(
         ArgumentError: `raw` is no ensemble; runs scored on different points.
         MissingDataError: runs scored on different dates.
     """
-    held = raw_curve(raw).held
+    members = raw_curve(raw).held
     sums = paired_sums(run.states, raw.states, "crps")
     fair = mean_sums(raw.states.sel(time=run.states["time"]), "crps_fair")
     sums |= {f"fair_{part}": values for part, values in fair.items()}
     order = np.argsort(run.states["time"].to_numpy(), kind="stable")
-    scored = order[sums["weight"][order] != 0]
-    method: Method = "student" if scored.size < FEW_DATES else "bootstrap"
+    date_indices = order[sums["weight"][order] != 0]
+    method: Method = "student" if date_indices.size < FEW_DATES else "bootstrap"
 
     def inverse(s: Sums) -> Floats:
         crps, plain, limit = (
             mean_of({"sum": s[f"{of}sum"], "weight": s[f"{of}weight"]})
             for of in ("", "reference_", "fair_")
         )
-        return mean_of({"sum": crps - limit, "weight": held * (plain - limit)})
+        return mean_of({"sum": crps - limit, "weight": members * (plain - limit)})
 
-    parts = {name: values[scored] for name, values in sums.items()}
-    found = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
+    parts = {name: values[date_indices] for name, values in sums.items()}
+    result = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
     bounds = Interval(
-        _members(found.value), _members(found.upper), _members(found.lower), found.block_length
+        _members(result.value), _members(result.upper), _members(result.lower), result.block_length
     )
     return Worth(run.name, None, _mean(run, "crps"), bounds)
 
@@ -187,11 +187,11 @@ def _members(inverse: float) -> float:
 
 def of_sizes(run: FinishedRun, curve: RawCurve) -> list[Worth]:
     """What a model is worth that was given fewer members, as `sizes.csv` has it."""
-    none = float("nan")
+    nan = float("nan")
     return [
-        Worth(run.name, given, crps, Interval(curve.members(crps), none, none))
-        for given, crps in sorted(run.sizes.items())
-        if given < curve.held
+        Worth(run.name, size, crps, Interval(curve.members(crps), nan, nan))
+        for size, crps in sorted(run.sizes.items())
+        if size < curve.held
     ]
 
 
@@ -217,32 +217,36 @@ def all_worths(
             measure that is not between 2 and the members held.
         FileError, MissingDataError: as `read_runs`.
     """
-    own = [] if raw is None else [Path(raw)]
-    kept = [Path(run) for run in runs if not own or Path(run).resolve() != own[0].resolve()]
-    folders = [*own, *kept]
+    raw_folders = [] if raw is None else [Path(raw)]
+    model_folders = [
+        Path(run)
+        for run in runs
+        if not raw_folders or Path(run).resolve() != raw_folders[0].resolve()
+    ]
+    folders = [*raw_folders, *model_folders]
     finished = read_runs(folders)
     names = [run.name for run in finished]
     if raw is None and RAW not in names:
         raise UnknownNameError("raw", RAW, names)
     place = 0 if raw is not None else names.index(RAW)
-    basis, others = finished[place], [run for n, run in enumerate(finished) if n != place]
+    raw_run, others = finished[place], [run for n, run in enumerate(finished) if n != place]
     if not others:
         raise ArgumentError("runs", "there is none beside the raw ensemble", "Give one or more")
-    curve = raw_curve(basis)
+    curve = raw_curve(raw_run)
     for size in sorted(set(measure)):
-        curve.measured[size] = _measured(folders[place], basis, size, curve.held)
-    found = [worth for run in others for worth in (worth_of(run, basis), *of_sizes(run, curve))]
-    return curve, sorted(found, key=lambda worth: -worth.crps)
+        curve.measured[size] = _measure(folders[place], raw_run, size, curve.held)
+    worths = [worth for run in others for worth in (worth_of(run, raw_run), *of_sizes(run, curve))]
+    return curve, sorted(worths, key=lambda worth: -worth.crps)
 
 
-def _measured(folder: Path, raw: FinishedRun, size: int, held: int) -> float:
-    if not 2 <= size <= held:
-        raise ArgumentError("measure", f"{size} members of {held}", f"Give 2 to {held}")
+def _measure(folder: Path, raw: FinishedRun, size: int, members: int) -> float:
+    if not 2 <= size <= members:
+        raise ArgumentError("measure", f"{size} members of {members}", f"Give 2 to {members}")
     forecast, truth = open_predictions(folder)
-    few = forecast.isel(number=slice(size)).assign_attrs(forecast.attrs)
+    first_members = forecast.isel(number=slice(size)).assign_attrs(forecast.attrs)
     weights = raw.states.attrs.get("weights", "cell")
     with reading(folder):
-        states = score_states(few, truth, ["crps"], weights=weights)
+        states = score_states(first_members, truth, ["crps"], weights=weights)
     return float(states["crps_sum"].sum() / states["crps_weight"].sum())
 
 
@@ -259,13 +263,13 @@ def write_worths(curve: RawCurve, worths: Sequence[Worth], out: Path | str) -> N
 
 def in_members(worth: Worth) -> str:
     """A number of members with its bounds in words."""
-    made = worth.members
-    if np.isinf(made.value):
-        least = f" (at least {members_in_words(made.lower)})" if np.isfinite(made.lower) else ""
+    number = worth.members
+    if np.isinf(number.value):
+        least = f" (at least {members_in_words(number.lower)})" if np.isfinite(number.lower) else ""
         return f"{_ANY}{least}"
-    if np.isnan(made.lower):
-        return members_in_words(made.value)
-    value, lower, upper = map(members_in_words, (made.value, made.lower, made.upper))
+    if np.isnan(number.lower):
+        return members_in_words(number.value)
+    value, lower, upper = map(members_in_words, (number.value, number.lower, number.upper))
     return f"{value} [{lower}, {upper}]"
 
 
@@ -282,38 +286,38 @@ def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
     """Two tables: the raw CRPS by number of members, and what each forecast is worth."""
     units = in_units(curve.units)
     sizes: list[float] = [*sorted({*SIZES, curve.held, *curve.measured}), float("inf")]
-    raw = []
+    raw_rows = []
     for size in sizes:
-        seen = curve.plain if size == curve.held else curve.measured.get(int(min(size, 1e9)))
-        shown = ABSENT if seen is None else f"{seen:.4f}"
+        crps = curve.plain if size == curve.held else curve.measured.get(int(min(size, 1e9)))
+        text = ABSENT if crps is None else f"{crps:.4f}"
         name = "∞" if np.isinf(size) else f"{size:.0f}"
-        raw.append([name, f"{curve.crps(size):.4f}", shown])
+        raw_rows.append([name, f"{curve.crps(size):.4f}", text])
     heads = [f"Members of {curve.name}", f"Expected CRPS{units}", "Measured, first members"]
-    above = markdown_of(columns_of(heads, raw, text=()), escape=False)
+    raw_table = markdown_of(columns_of(heads, raw_rows, text=()), escape=False)
     rows = [
         [w.name, "all" if w.given is None else str(w.given), f"{w.crps:.4f}", in_members(w)]
         for w in worths
     ]
     heads = ["Forecast", "Given members", f"CRPS{units}", f"Worth in members of {curve.name}"]
-    below = markdown_of(columns_of(heads, rows, text=(0, 3)), escape=False)
-    return "\n".join([above, below, *_notes(curve, worths)]) + "\n"
+    worth_table = markdown_of(columns_of(heads, rows, text=(0, 3)), escape=False)
+    return "\n".join([raw_table, worth_table, *_notes(curve, worths)]) + "\n"
 
 
 def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
-    told = [
+    notes = [
         f"Expected: fair CRPS + (CRPS - fair CRPS) {curve.held} / M, exact for exchangeable "
         "members (Ferro et al. 2008, Ferro 2014). In brackets: 95 % interval over dates, paired "
         f"({blocks_in_words(worth.members for worth in worths)}).",
         f'"{_ANY}": the CRPS is below the limit of ever more members.',
     ]
-    few = [w for w in worths if w.given is not None and w.crps <= curve.plain]
-    for name in dict.fromkeys(worth.name for worth in few):
-        least = min(w.given for w in few if w.name == name and w.given is not None)
-        told.append(
+    no_worse = [w for w in worths if w.given is not None and w.crps <= curve.plain]
+    for name in dict.fromkeys(worth.name for worth in no_worse):
+        least = min(w.given for w in no_worse if w.name == name and w.given is not None)
+        notes.append(
             f"{name} given {least} members is no worse than the raw {curve.held} "
             "(the fewest that were measured to be)."
         )
-    return told
+    return notes
 
 
 def to_csv(worths: Sequence[Worth]) -> str:
@@ -337,15 +341,15 @@ def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:
     pad = 0.06 * (most - least)
     low, high = least - pad, most + pad
     with mpl.rc_context(STYLE):
-        below = 0.6 + _ROW * (len(worths) + 1)
-        figure = new_figure(_ABOVE + below)
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[_ABOVE, below])
+        height = 0.6 + _ROW * (len(worths) + 1)
+        figure = new_figure(_ABOVE + height)
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[_ABOVE, height])
         _curve(top, curve, low, high)
         _runs(bottom, curve, worths, high)
         for axes in (top, bottom):
             axes.axvspan(low, curve.fair, color="#EEF3F7", zorder=0, linewidth=0)
             axes.axvline(curve.fair, color=INK, linestyle="--", linewidth=1)
-            for size in _named(curve, low, high):
+            for size in _select_sizes(curve, low, high):
                 axes.axvline(curve.crps(size), color="#DDDDDD", linewidth=0.6, zorder=0)
         bottom.set_xlim(low, high)
         bottom.set_xlabel(f"CRPS{in_units(curve.units)}, lower is better")
@@ -355,9 +359,9 @@ def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:
 def _curve(axes: Axes, curve: RawCurve, low: float, high: float) -> None:
     members = np.geomspace(1, _MOST, 200)
     axes.plot([curve.crps(m) for m in members], members, color=ORANGE)
-    seen = {**curve.measured, curve.held: curve.plain}
+    dots = {**curve.measured, curve.held: curve.plain}
     axes.plot(
-        list(seen.values()), list(seen), "o", color=ORANGE, markeredgecolor="white", label="scored"
+        list(dots.values()), list(dots), "o", color=ORANGE, markeredgecolor="white", label="scored"
     )
     axes.set_yscale("log")
     axes.set_ylim(1, _MOST)
@@ -365,42 +369,42 @@ def _curve(axes: Axes, curve: RawCurve, low: float, high: float) -> None:
     axes.set_yticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
     axes.set_ylabel("members")
-    names = axes.secondary_xaxis("top")
-    sizes = _named(curve, low, high)
-    names.set_xticks(
+    top_axis = axes.secondary_xaxis("top")
+    sizes = _select_sizes(curve, low, high)
+    top_axis.set_xticks(
         [curve.crps(size) for size in sizes],
         ["∞" if np.isinf(size) else f"{size:.0f}" for size in sizes],
     )
-    names.set_xlabel(f"so many members of {curve.name}; shaded: {_ANY}")
+    top_axis.set_xlabel(f"so many members of {curve.name}; shaded: {_ANY}")
     axes.tick_params(axis="x", length=0)
 
 
-def _named(curve: RawCurve, low: float, high: float) -> list[float]:
+def _select_sizes(curve: RawCurve, low: float, high: float) -> list[float]:
     """Numbers of members that there is room to name: those held and infinity before others."""
-    found: list[float] = []
+    sizes: list[float] = []
     for size in (float("inf"), curve.held, 5, 2, 20, 1, 3, 50, 100):
-        at = curve.crps(size)
-        near = [abs(at - curve.crps(other)) for other in found]
-        if low <= at <= high and min(near, default=high) > _APART * (high - low):
-            found.append(size)
-    return found
+        crps = curve.crps(size)
+        distances = [abs(crps - curve.crps(other)) for other in sizes]
+        if low <= crps <= high and min(distances, default=high) > _APART * (high - low):
+            sizes.append(size)
+    return sizes
 
 
 def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> None:
     axes.plot(curve.plain, 0, "o", color=ORANGE, markeredgecolor="white")
     names = [f"{curve.name}, {curve.held} members"]
     for place, worth in enumerate(worths, 1):
-        whole = worth.given is None
-        colour = BLUE if whole else GREY
-        names.append(worth.name if whole else f"{worth.name}, given {worth.given}")
+        has_all = worth.given is None
+        colour = BLUE if has_all else GREY
+        names.append(worth.name if has_all else f"{worth.name}, given {worth.given}")
         if worth.crps > high:
-            told = f"{worth.crps:.3g}, less than one member →"
-            axes.annotate(told, (1, place), xycoords=_RIGHT, va="center", ha="right", fontsize=8)
+            text = f"{worth.crps:.3g}, less than one member →"
+            axes.annotate(text, (1, place), xycoords=_RIGHT, va="center", ha="right", fontsize=8)
             continue
         bounds = [curve.crps(m) for m in (worth.members.upper, worth.members.lower)]
         if np.isfinite(worth.members.value) and np.isfinite(bounds).all():
             axes.plot(bounds, [place, place], color=colour, linewidth=2.5, solid_capstyle="butt")
-        axes.plot(worth.crps, place, "o" if whole else "s", color=colour, markersize=5)
+        axes.plot(worth.crps, place, "o" if has_all else "s", color=colour, markersize=5)
         if np.isfinite(worth.members.value):
             axes.annotate(
                 members_in_words(worth.members.value),

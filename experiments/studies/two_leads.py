@@ -48,16 +48,16 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
             leads = World(GRID, YEARS, DATES, variables, seed, steps=STEPS, truth_steps=STEPS)
             leads.write(world)
         prepare(world, store, truth=world / "truth")
-    both = "[24, 48]"
-    made: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}
+    both_steps = "[24, 48]"
+    folders: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}
     for step in STEPS:
-        made[_RAW][step] = _run(folder / f"raw-{step}h", store, "raw", str(step), 1, seed)[0]
+        folders[_RAW][step] = _run(folder / f"raw-{step}h", store, "raw", str(step), 1, seed)[0]
         alone = _run(folder / f"mlp-{step}h", store, "mlp", str(step), epochs, seed)
-        made[_ALONE][step] = alone[0]
+        folders[_ALONE][step] = alone[0]
     for name, run, length in ((_BOTH, "both", epochs), (_HALF, "both-half", max(1, epochs // 2))):
-        parts = _run(folder / run, store, "mlp", both, length, seed)
-        made[name] = dict(zip(STEPS, parts, strict=True))
-    return made
+        parts = _run(folder / run, store, "mlp", both_steps, length, seed)
+        folders[name] = dict(zip(STEPS, parts, strict=True))
+    return folders
 
 
 def _run(run: Path, store: Path, config: str, steps: str, epochs: int, seed: int) -> list[Path]:
@@ -119,9 +119,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for folder in (options.folder, options.out):
         refuse_file(folder)
-    made = tables(fit_all(options.folder, options.epochs, options.seed))
-    write_files(options.out, made)
-    print(made["table.md"])
+    files = tables(fit_all(options.folder, options.epochs, options.seed))
+    write_files(options.out, files)
+    print(files["table.md"])
     return 0
 
 

@@ -27,15 +27,15 @@ def count_below(x, y, below, equal, present):  # type: ignore[no-untyped-def]
     for first in range(0, points, _TILE):  # the counts stay in the nearest cache
         # as arrays of their own, or the loop is not vectorised
         last = first + _TILE
-        observed, there = y[first:last], present[first:last]
-        under, on = below[first:last], equal[first:last]
+        observed, valid = y[first:last], present[first:last]
+        under, same = below[first:last], equal[first:last]
         for m in range(M):
             members = x[m, first:last]
             for p in range(observed.size):
                 value, truth = members[p], observed[p]
                 under[p] += np.int32(value < truth)
-                on[p] += np.int32(value == truth)
-                there[p] += np.int32((value == value) & (truth == truth))
+                same[p] += np.int32(value == truth)
+                valid[p] += np.int32((value == value) & (truth == truth))
 
 
 @numba.njit(**OPTIONS)
@@ -81,7 +81,7 @@ def add_alpha_beta(x, w, alpha, beta, low, high):  # type: ignore[no-untyped-def
         high: output, (rows,); the weight of observations above all members is added to it.
     """
     M, rows, points = x.shape
-    ordered = np.empty(M, x.dtype)
+    sorted_x = np.empty(M, x.dtype)
     for row in range(rows):
         for p in range(points):
             weight = np.float64(w[row, p])
@@ -89,18 +89,18 @@ def add_alpha_beta(x, w, alpha, beta, low, high):  # type: ignore[no-untyped-def
                 continue
             for m in range(M):  # insertion sort: M is small
                 value, k = x[m, row, p], m
-                while k > 0 and ordered[k - 1] > value:
-                    ordered[k] = ordered[k - 1]
+                while k > 0 and sorted_x[k - 1] > value:
+                    sorted_x[k] = sorted_x[k - 1]
                     k -= 1
-                ordered[k] = value
-            if ordered[0] > 0:
-                beta[row, 0] += weight * ordered[0]
+                sorted_x[k] = value
+            if sorted_x[0] > 0:
+                beta[row, 0] += weight * sorted_x[0]
                 low[row] += weight
             for m in range(1, M):
-                a, b = np.float64(ordered[m - 1]), np.float64(ordered[m])
+                a, b = np.float64(sorted_x[m - 1]), np.float64(sorted_x[m])
                 inside = min(max(0.0, a), b)
                 alpha[row, m] += weight * (inside - a)
                 beta[row, m] += weight * (b - inside)
-            if ordered[M - 1] < 0:
-                alpha[row, M] -= weight * ordered[M - 1]
+            if sorted_x[M - 1] < 0:
+                alpha[row, M] -= weight * sorted_x[M - 1]
                 high[row] += weight

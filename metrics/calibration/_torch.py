@@ -16,9 +16,9 @@ def _zeros_and_count(x: Tensor, skip: bool) -> tuple[Tensor, Any]:
     """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, float(x.shape[0])
-    there = ~x.isnan()
-    count = there.sum(dim=0).to(x.dtype)
-    return x.masked_fill(~there, 0.0), count.masked_fill(count == 0, torch.nan)
+    present = ~x.isnan()
+    count = present.sum(dim=0).to(x.dtype)
+    return x.masked_fill(~present, 0.0), count.masked_fill(count == 0, torch.nan)
 
 
 def mean_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
@@ -51,8 +51,8 @@ def variance(members: Tensor, skip: bool) -> Tensor:
     deviation = x - x.sum(dim=0) / count
     if skip:
         deviation = deviation.masked_fill(missing, 0.0)
-    left = deviation.sum(dim=0) ** 2 / count
-    unbiased: Tensor = ((deviation**2).sum(dim=0) - left) / _more_than_one(count)
+    correction = deviation.sum(dim=0) ** 2 / count
+    unbiased: Tensor = ((deviation**2).sum(dim=0) - correction) / _more_than_one(count)
     return unbiased
 
 

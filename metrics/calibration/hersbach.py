@@ -84,17 +84,17 @@ def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
 
     M, K, _points = x.shape
     centred = x - y
-    there = ~np.isnan(centred.sum(axis=0)) & ~np.isnan(w)
-    used = np.where(there, w, 0.0)
+    valid = ~np.isnan(centred.sum(axis=0)) & ~np.isnan(w)
+    weights = np.where(valid, w, 0.0)
     alpha, beta = np.zeros((K, M + 1)), np.zeros((K, M + 1))
     outside = np.zeros((2, K))
-    add_alpha_beta(compilable(centred), used, alpha, beta, *outside)
-    parts = [alpha, beta, outside.T, used.sum(axis=1)[:, None]]
+    add_alpha_beta(compilable(centred), weights, alpha, beta, *outside)
+    parts = [alpha, beta, outside.T, weights.sum(axis=1)[:, None]]
     if edges.size:
         index = np.searchsorted(edges, y, side="right")
-        distance = np.where(there, y.astype(np.float64) - edges.mean(), 0.0)
-        parts.append(sums_by_bin(index, edges.size + 1, used, used * distance))
-    return np.concatenate([*parts, present_and_missing(there)], axis=1)
+        distance = np.where(valid, y.astype(np.float64) - edges.mean(), 0.0)
+        parts.append(sums_by_bin(index, edges.size + 1, weights, weights * distance))
+    return np.concatenate([*parts, present_and_missing(valid)], axis=1)
 
 
 def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
@@ -160,5 +160,5 @@ def _uncertainty(sums: xr.Dataset) -> xr.DataArray:
     between = (before_n * total - before * n).sum("observed_bin", skipna=False)
     widths = xr.DataArray(np.r_[0.0, np.diff(edges), 0.0], dims="observed_bin")
     within = (n**2 * widths).sum("observed_bin", skipna=False) / 6
-    whole = n.sum("observed_bin", skipna=False)
-    return ((between + within) / whole.where(whole > 0) ** 2).where(inside)
+    total_weight = n.sum("observed_bin", skipna=False)
+    return ((between + within) / total_weight.where(total_weight > 0) ** 2).where(inside)

@@ -172,10 +172,10 @@ def pit_counts(values: Any, bins: int = 20) -> Counts:
 
 
 def _pit_counts(values: Array, bins: int) -> npt.NDArray[np.float64]:
-    there = values[~np.isnan(values)]
-    if there.size and not 0.0 <= there.min() <= there.max() <= 1.0:
+    valid_values = values[~np.isnan(values)]
+    if valid_values.size and not 0.0 <= valid_values.min() <= valid_values.max() <= 1.0:
         raise ArgumentError(
-            "values", f"between {there.min():.6g} and {there.max():.6g}, not 0 and 1"
+            "values", f"between {valid_values.min():.6g} and {valid_values.max():.6g}, not 0 and 1"
         )
     with np.errstate(invalid="ignore"):  # NaN, which has no whole number
         index = np.minimum((values.astype(np.float64) * bins).astype(np.int64), bins - 1)
@@ -187,16 +187,16 @@ def _check_bins(bins: int) -> None:
         raise ArgumentError("bins", f"expected one or more, got {bins}")
 
 
-def _table(sums: xr.DataArray, labels: xr.DataArray, what: str) -> xr.Dataset:
-    whole = sums.astype(np.int64)
+def _table(sums: xr.DataArray, labels: xr.DataArray, description: str) -> xr.Dataset:
+    totals = sums.astype(np.int64)
     name = str(labels.dims[0])
-    count = whole.isel({SUM: slice(None, -1)}).rename({SUM: name})
+    count = totals.isel({SUM: slice(None, -1)}).rename({SUM: name})
     count = count.assign_coords({name: labels.to_numpy()})
-    count[name].attrs["long_name"] = what
+    count[name].attrs["long_name"] = description
     return xr.Dataset(
         {
             "count": count.assign_attrs(long_name="number of points", units="1"),
-            "missing": whole.isel({SUM: -1}).assign_attrs(long_name="points left out", units="1"),
+            "missing": totals.isel({SUM: -1}).assign_attrs(long_name="points left out", units="1"),
         }
     )
 
@@ -238,18 +238,18 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
     Raises:
         ArgumentError: no such dimension, or fewer than two bins.
     """
-    counted = counts["count"] if isinstance(counts, xr.Dataset) else counts
-    dims = [d for d in ("rank", "pit_bin") if d in getattr(counted, "dims", ())]
+    histogram = counts["count"] if isinstance(counts, xr.Dataset) else counts
+    dims = [d for d in ("rank", "pit_bin") if d in getattr(histogram, "dims", ())]
     if not dims:
-        had = getattr(counted, "dims", ())
-        raise ArgumentError("counts", f"no dimension rank or pit_bin, only {had}")
-    if counted.sizes[dims[0]] < 2:
+        actual_dims = getattr(histogram, "dims", ())
+        raise ArgumentError("counts", f"no dimension rank or pit_bin, only {actual_dims}")
+    if histogram.sizes[dims[0]] < 2:
         raise ArgumentError("counts", "a histogram needs two or more bins")
-    if counted.chunks is not None:
-        counted = fitted_coords(rechunk(counted, {dims[0]: -1}))
+    if histogram.chunks is not None:
+        histogram = fitted_coords(rechunk(histogram, {dims[0]: -1}))
     statistics = xr.apply_ufunc(
         _flatness,
-        counted,
+        histogram,
         input_core_dims=[dims],
         output_core_dims=[["statistic"]],
         dask="parallelized",
@@ -257,12 +257,12 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
         dask_gufunc_kwargs={"output_sizes": {"statistic": len(_FLATNESS)}},
         keep_attrs=False,
     )
-    named = {
+    variables = {
         name: statistics.isel(statistic=i).assign_attrs(long_name=text, units="1")
         for i, (name, text) in enumerate(_FLATNESS.items())
     }
-    points = counted.sum(dims[0]).assign_attrs(long_name="number of points", units="1")
-    return xr.Dataset({**named, "points": points})
+    points = histogram.sum(dims[0]).assign_attrs(long_name="number of points", units="1")
+    return xr.Dataset({**variables, "points": points})
 
 
 def _flatness(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -274,13 +274,13 @@ def _flatness(counts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     residual = (s - e) / np.sqrt(e)
     chi2 = (residual**2).sum(axis=-1)
     slope, u_shape = (residual @ contrast for contrast in contrasts(n))
-    rest = np.maximum(chi2 - slope**2 - u_shape**2, 0.0)
+    remainder = np.maximum(chi2 - slope**2 - u_shape**2, 0.0)
     index = np.abs(s - e).sum(axis=-1) / (n * e[..., 0])
-    above = chdtrc(n - 3, rest) if n > 3 else np.full_like(chi2, np.nan)
+    p_remainder = chdtrc(n - 3, remainder) if n > 3 else np.full_like(chi2, np.nan)
     return np.stack(
         [
             *(index, chi2 / (n - 1), chi2, chdtrc(n - 1, chi2)),
-            *(slope, chdtrc(1, slope**2), u_shape, chdtrc(1, u_shape**2), above),
+            *(slope, chdtrc(1, slope**2), u_shape, chdtrc(1, u_shape**2), p_remainder),
         ],
         axis=-1,
     )

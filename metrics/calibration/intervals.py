@@ -142,12 +142,10 @@ def interval_coverage(
     """
     score = Score("coverage", "share of observations in the interval", _coverage)
     arrays = {"lower": lower, "upper": upper, "y": y}
-    covered = apply(
-        score, {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()}
-    )
-    if hasattr(covered, "attrs"):
-        covered.attrs["units"] = "1"
-    return mean_over(covered, dim, weights, nan)
+    inside = apply(score, {k: v.detach() if hasattr(v, "detach") else v for k, v in arrays.items()})
+    if hasattr(inside, "attrs"):
+        inside.attrs["units"] = "1"
+    return mean_over(inside, dim, weights, nan)
 
 
 def interval_width(
@@ -200,14 +198,14 @@ def _end(mu: Any, sigma: Any, z: float) -> Any:
 
 def _member(x: Any, place: int, outer: int) -> Any:
     nominal_coverage(len(x), outer)
-    ordered = np.sort(x, axis=0)  # NaN goes last
-    return np.where(np.isnan(ordered[-1]), np.nan, ordered[place]).astype(x.dtype)
+    sorted_x = np.sort(x, axis=0)  # NaN goes last
+    return np.where(np.isnan(sorted_x[-1]), np.nan, sorted_x[place]).astype(x.dtype)
 
 
 def _member_torch(x: Any, place: int, outer: int) -> Any:
     nominal_coverage(len(x), outer)
-    ordered = x.sort(dim=0).values
-    return ordered[place] + 0.0 * ordered[-1]  # missing where one of them is
+    sorted_x = x.sort(dim=0).values
+    return sorted_x[place] + 0.0 * sorted_x[-1]  # missing where one of them is
 
 
 def _pick(values: Any, place: int) -> Any:

@@ -289,9 +289,9 @@ def _zeros_and_count(x: Array, skip: bool) -> tuple[Any, Any]:
     """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
         return x, x.dtype.type(x.shape[0])
-    there = ~np.isnan(x)
-    count = there.sum(axis=0).astype(x.dtype)
-    return np.where(there, x, 0), np.where(count > 0, count, np.nan)
+    present = ~np.isnan(x)
+    count = present.sum(axis=0).astype(x.dtype)
+    return np.where(present, x, 0), np.where(count > 0, count, np.nan)
 
 
 def _mean_error(members: Array, y: Array, skip: bool) -> Array:
@@ -316,17 +316,17 @@ def _ensemble_variance(members: Array, skip: bool) -> Array:
     """Compute the variance in two passes, so that the rounding of the mean cancels."""
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
-    shift = members[0] if not skip else _first_there(members)
+    shift = members[0] if not skip else _first_present(members)
     x, count = _zeros_and_count(members - shift, skip)
     deviation = x - x.sum(axis=0) / count
     if skip:
         deviation = np.where(np.isnan(members), 0, deviation)
-    left = deviation.sum(axis=0) ** 2 / count
-    unbiased = ((deviation**2).sum(axis=0) - left) / np.where(count > 1, count - 1, np.nan)
+    correction = deviation.sum(axis=0) ** 2 / count
+    unbiased = ((deviation**2).sum(axis=0) - correction) / np.where(count > 1, count - 1, np.nan)
     return np.asarray(unbiased, dtype=members.dtype)
 
 
-def _first_there(members: Array) -> Array:
+def _first_present(members: Array) -> Array:
     first = np.argmax(~np.isnan(members), axis=0)
     values: Array = np.take_along_axis(members, first[None], axis=0)[0]
     return values
@@ -419,14 +419,14 @@ def _bin_kernel(
     mean: Array, variance: Array, y: Array, w: Array, *, edges: Floats, factor: float
 ) -> Floats:
     error, predicted = (mean - y).astype(np.float64), variance.astype(np.float64)
-    there = ~np.isnan(error) & ~np.isnan(predicted) & ~np.isnan(w)
-    error, predicted = np.where(there, error, 0), np.where(there, predicted, 0)
+    valid = ~np.isnan(error) & ~np.isnan(predicted) & ~np.isnan(w)
+    error, predicted = np.where(valid, error, 0), np.where(valid, predicted, 0)
     _check_variance(predicted)
-    used = np.where(there, w, 0.0)
+    weights = np.where(valid, w, 0.0)
     index = np.searchsorted(edges, np.sqrt(predicted), side="right")
-    values = (used, used * predicted * factor, used * error**2, there.astype(np.float64))
+    values = (weights, weights * predicted * factor, weights * error**2, valid.astype(np.float64))
     return np.concatenate(
-        [sums_by_bin(index, edges.size + 1, *values), present_and_missing(there)], axis=1
+        [sums_by_bin(index, edges.size + 1, *values), present_and_missing(valid)], axis=1
     )
 
 

@@ -82,13 +82,13 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
         _add_spread(x, exchanges, spread)
         for i in range(n):
             p = first + i
-            there = total[i] == total[i]
-            gap = spread[i] if there else nan
+            valid = total[i] == total[i]
+            gap = spread[i] if valid else nan
             crps[p] = distance[i] * each - each * each * gap
             fair[p] = distance[i] * each - pairs * gap
             error[p] = total[i] * each
             variance[p] = square[i] * freedom
-            below[p] = below[p] if there else -1
+            below[p] = below[p] if valid else -1
 
 
 def scores_of_members(members: Array, y: Array) -> dict[str, Array]:

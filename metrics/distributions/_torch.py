@@ -90,8 +90,8 @@ class _TorchOps:
         """Draw whole members of each date with replacement."""
         size, device = members.shape[-3], members.device
         shape = (*members.shape[:-3], n)
-        drawn = torch.randint(size, shape, generator=generator, device=device)
-        return torch.take_along_dim(members, drawn[..., None, None], dim=-3)
+        indices = torch.randint(size, shape, generator=generator, device=device)
+        return torch.take_along_dim(members, indices[..., None, None], dim=-3)
 
     @staticmethod
     def normal(shape: Any, like: Any, generator: Any) -> Any:
@@ -100,8 +100,8 @@ class _TorchOps:
 
     @staticmethod
     def random(shape: Any, like: Any, generator: Any, least: float) -> Any:
-        drawn = torch.rand(shape, generator=generator, dtype=torch.float64, device=like.device)
-        return drawn.clamp(min=least)
+        uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=like.device)
+        return uniform.clamp(min=least)
 
 
 TORCH: Any = _TorchOps
@@ -120,8 +120,8 @@ class _Evaluate(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         partials = _apply_formula(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
         return None, *(
-            grad * p if needed else None
-            for p, needed in zip(partials, ctx.needs_input_grad[1:], strict=True)
+            grad * p if needs_grad else None
+            for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
         )
 
 

@@ -417,8 +417,8 @@ class ClosedForm(Distribution):
             ArgumentError: the family has no such closed form.
         """
         if name not in cls.formulas:
-            what = "density" if name == "log_score" else name
-            raise ArgumentError("family", f"the {what} of {cls.kind} is not in closed form here")
+            label = "density" if name == "log_score" else name
+            raise ArgumentError("family", f"the {label} of {cls.kind} is not in closed form here")
         return cls.formulas[name]
 
     def crps(self, y: Any) -> Any:

@@ -56,18 +56,18 @@ class Bernstein(StoredAsQuantiles):
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the threshold-weighted CRPS, a closed form given three roots of q."""
         ops = self.ops
-        moved = clip(ops, y, lower, upper)
-        zero = ops.full_like(ops.constant(moved), 0.0)
-        at = self._root(ops.constant(moved))
+        clipped = clip(ops, y, lower, upper)
+        zero = ops.full_like(ops.constant(clipped), 0.0)
+        at = self._root(ops.constant(clipped))
         low = self._root(zero + lower) if math.isfinite(lower) else zero
         high = self._root(zero + upper) if math.isfinite(upper) else zero + 1
         weights = self._above(at, high) - self._first_moment(low, high)
-        gaps = self.coefficients - moved[..., None, :, :]
+        gaps = self.coefficients - clipped[..., None, :, :]
         score = (gaps * weights).sum(axis=CORE) * 2
         if math.isfinite(lower):
-            score = score + (moved - lower) * low**2
+            score = score + (clipped - lower) * low**2
         if math.isfinite(upper):
-            score = score + (upper - moved) * (1 - high) ** 2
+            score = score + (upper - clipped) * (1 - high) ** 2
         return score
 
     @property
@@ -145,11 +145,11 @@ class Bernstein(StoredAsQuantiles):
 
 def polynomial(a: Any, u: Any) -> Any:
     """Return sum_k a_k B_k(u) of a (..., d + 1, H, W) at u (..., H, W), by a Horner scheme."""
-    d, rest, power = a.shape[CORE] - 1, 1 - u, 1.0 + 0 * u
+    d, complement, power = a.shape[CORE] - 1, 1 - u, 1.0 + 0 * u
     total = a[..., 0, :, :]
     for k in range(1, d + 1):
         power = power * u
-        total = total * rest + (math.comb(d, k) * power) * a[..., k, :, :]
+        total = total * complement + (math.comb(d, k) * power) * a[..., k, :, :]
     return total
 
 

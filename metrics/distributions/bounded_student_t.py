@@ -98,7 +98,7 @@ def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
     flip = lower + upper > 0
     lo, hi = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
     at = np.where(flip, -z, z)
-    total, whole, square = _parts(n, lo, hi)
+    total, integral, square = _parts(n, lo, hi)
     below, under, under2 = _parts(n, lo, at)
     # those above: 1 - F(x) is F(-x)
     mirrored = _parts(n, -hi, -at)
@@ -118,7 +118,7 @@ def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
     above, over, over2 = (np.where(lower_tail, t, m) for t, m in zip(tail, mirrored, strict=True))
     # total**2 can underflow
     score = (under2 + over2) / total / total
-    spread = whole / total - square / total / total
+    spread = integral / total - square / total / total
     by_lo = 2 * _at_bound(n, lo) / total * (over / total - spread)
     by_hi = 2 * _at_bound(n, hi) / total * (spread - under / total)
     by_z = (below - above) / total
@@ -195,12 +195,12 @@ def _tail_quantile(n: Any, p: Any) -> Any:
     return x
 
 
-def _quantile(truncated: bool, ops: Any, df: Any, *rest: Any) -> Any:
+def _quantile(truncated: bool, ops: Any, df: Any, *arguments: Any) -> Any:
     if truncated:
         return quantile(
-            lambda _, x: special.stdtr(df, x), lambda _, p: _tail_quantile(df, p), ops, *rest
+            lambda _, x: special.stdtr(df, x), lambda _, p: _tail_quantile(df, p), ops, *arguments
         )
-    mu, sigma, a, b, p = rest
+    mu, sigma, a, b, p = arguments
     return np.clip(mu + sigma * special.stdtrit(df, p), a, b)
 
 

@@ -80,15 +80,15 @@ def _by_scale(ops: Any, shape: Shape, s: Standard) -> Any:
 
 def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
     """Return P(Y <= y)."""
-    return _stepped(ops, shape, arguments, upto=True)
+    return _censored_cdf(ops, shape, arguments, upto=True)
 
 
 def cdf_below(shape: Shape, ops: Any, *arguments: Any) -> Any:
     """Return P(Y < y)."""
-    return _stepped(ops, shape, arguments, upto=False)
+    return _censored_cdf(ops, shape, arguments, upto=False)
 
 
-def _stepped(ops: Any, shape: Shape, arguments: tuple[Any, ...], *, upto: bool) -> Any:
+def _censored_cdf(ops: Any, shape: Shape, arguments: tuple[Any, ...], *, upto: bool) -> Any:
     _, sigma, a, b, y = arguments
     s = standard(ops, arguments)
     inner = shape.cdf(ops, s.z)

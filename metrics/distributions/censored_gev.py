@@ -109,20 +109,20 @@ def _upper(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
         below: result of `_lower` there, which is subtracted from the score where t > 1.
     """
     exponent = _exponent(z, shape)
-    few = exponent >= 0
-    at = np.where(few, exponent, 0.0)
+    low_t = exponent >= 0
+    at = np.where(low_t, exponent, 0.0)
     log_t = -np.minimum(at, 1e4)
     t = np.exp(log_t)
     value, slope = _tail_series(t, log_t, shape, _SQUARE)
-    turn = np.where(few & np.isfinite(exponent), _by_shape_of_exponent(z, shape, exponent), 0.0)
+    turn = np.where(low_t & np.isfinite(exponent), _by_shape_of_exponent(z, shape, exponent), 0.0)
     slope = slope - np.expm1(-t) ** 2 * np.exp(-shape * log_t) * turn
-    many = ~few
-    value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, few.shape)
+    high_t = ~low_t
+    value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, low_t.shape)
     with np.errstate(over="ignore"):
-        t = np.exp(-exponent[many])
-    rest, by_shape = _rest(exponent[many], t, shape[many])
-    value[many] = z[many] * (2 * np.exp(-t) - 1) + rest - below[0][many]
-    slope[many] = by_shape - below[1][many]
+        t = np.exp(-exponent[high_t])
+    remainder, by_shape = _rest(exponent[high_t], t, shape[high_t])
+    value[high_t] = z[high_t] * (2 * np.exp(-t) - 1) + remainder - below[0][high_t]
+    slope[high_t] = by_shape - below[1][high_t]
     return value, slope
 
 
@@ -179,13 +179,13 @@ def _partials_censored(
     by_z = np.where(point, np.sign(np.maximum(y, lower) - np.maximum(mu, lower)), by_z)
     by_lo = np.where(point, np.where(mu < lower, -by_z, 0.0), by_lo)
     by_sigma, by_shape = (np.where(point, 0.0, part) for part in (by_sigma, sigma * by_shape))
-    left = outside > 0
+    below_bound = outside > 0
     parts = (
         -(by_z + by_lo),
         by_sigma,
         by_shape,
-        by_lo + np.where(left, by_z + 1, 0.0),
-        np.where(left, -1.0, by_z),
+        by_lo + np.where(below_bound, by_z + 1, 0.0),
+        np.where(below_bound, -1.0, by_z),
     )
     flat = (shape >= _HEAVIEST) & ~point  # an infinite score has no slope
     finite = [np.where(flat | np.isinf(y), 0.0, part) for part in parts]
@@ -220,12 +220,12 @@ def _log_score_partials_censored(
     by_mu, by_sigma, by_shape, by_y = _log_score_partials(ops, mu, sigma, shape, y)
     lo = np.where(np.isinf(lower), 0.0, _z(mu, sigma, lower))
     exponent = _exponent(lo, shape)
-    known = np.isfinite(exponent)
-    exponent = np.where(known, exponent, 0.0)
+    finite = np.isfinite(exponent)
+    exponent = np.where(finite, exponent, 0.0)
     with np.errstate(over="ignore"):
-        t = np.where(known, np.exp(-exponent), 0.0)
-    by_lo = -t / np.where(known, 1 + shape * lo, 1.0)  # of t by z
-    turn = np.where(known, _by_shape_of_exponent(lo, shape, exponent), 0.0)
+        t = np.where(finite, np.exp(-exponent), 0.0)
+    by_lo = -t / np.where(finite, 1 + shape * lo, 1.0)  # of t by z
+    turn = np.where(finite, _by_shape_of_exponent(lo, shape, exponent), 0.0)
     zero, at, none = np.zeros_like(by_y), y == lower, y < lower
     mass = (-by_lo / sigma, -by_lo * lo / sigma, -t * turn, by_lo / sigma, zero)
     free = (by_mu, by_sigma, by_shape, zero, by_y)

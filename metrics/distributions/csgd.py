@@ -75,19 +75,19 @@ def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
 
     def upto(k: Any, t: Any) -> Any:
         above = upper(k, t)
-        beyond = (t - k) * above - k * step(k, t)  # less the integral above t
-        few = t * above + k * special.gammainc(np.minimum(k, 1.0) + 1, t)
-        return np.where(k < 1, few, beyond)
+        large_k = (t - k) * above - k * step(k, t)  # less the integral above t
+        small_k = t * above + k * special.gammainc(np.minimum(k, 1.0) + 1, t)
+        return np.where(k < 1, small_k, large_k)
 
     def near(k: Any, c: Any, d: Any) -> Any:
         parts = zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True)
         return d * sum(weight * upper(k, c + point * d) for point, weight in parts)
 
     close = d <= np.minimum(0.5, 0.5 * c)
-    apart, moved = ~close, close & (d > 0)
+    far, close_nonzero = ~close, close & (d > 0)
     result = np.zeros(d.shape)
-    result[apart] = upto(k[apart], x[apart]) - upto(k[apart], c[apart])
-    result[moved] = near(k[moved], c[moved], d[moved])
+    result[far] = upto(k[far], x[far]) - upto(k[far], c[far])
+    result[close_nonzero] = near(k[close_nonzero], c[close_nonzero], d[close_nonzero])
     return result
 
 

@@ -62,8 +62,8 @@ class Ensemble(Distribution, kind="ensemble"):
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the CRPS of members and `y` clipped to the interval."""
-        moved = clip(self.ops, self.members, lower, upper)
-        return replace(self, members=moved).crps(clip(self.ops, y, lower, upper))
+        clipped = clip(self.ops, self.members, lower, upper)
+        return replace(self, members=clipped).crps(clip(self.ops, y, lower, upper))
 
     @property
     def mean(self) -> Any:
@@ -91,9 +91,9 @@ class Ensemble(Distribution, kind="ensemble"):
         """Return the share of members above a threshold; NaN where a member is NaN."""
         return self._share(self.members > _beside(threshold))
 
-    def _share(self, counted: Any) -> Any:
+    def _share(self, indicator: Any) -> Any:
         ops = self.ops
-        share = (counted if ops is NUMPY else counted.to(self.members.dtype)).mean(axis=CORE)
+        share = (indicator if ops is NUMPY else indicator.to(self.members.dtype)).mean(axis=CORE)
         return ops.where(ops.isnan(self.members.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:
@@ -113,10 +113,10 @@ class Ensemble(Distribution, kind="ensemble"):
     def sample(self, n: int, generator: Any = None) -> Any:
         """Draw whole members with replacement, which keeps their spatial pattern."""
         if self.ops is NUMPY:
-            drawn = np.random.default_rng(generator).integers(
+            indices = np.random.default_rng(generator).integers(
                 self.size, size=(*self.members.shape[:CORE], n)
             )
-            return np.take_along_axis(self.members, drawn[..., None, None], CORE)
+            return np.take_along_axis(self.members, indices[..., None, None], CORE)
         return self.ops.drawn_members(self.members, n, generator)
 
     def statistics(self, y: Any) -> Mapping[str, Any]:

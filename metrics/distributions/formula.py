@@ -73,8 +73,8 @@ class _NumpyOps:
     @staticmethod
     def random(shape: Any, like: Any, generator: Any, least: float) -> Any:  # noqa: ARG004
         """Numbers drawn evenly between `least` and 1, float64."""
-        drawn = np.random.default_rng(generator).random(shape)
-        return np.maximum(drawn, least)
+        uniform = np.random.default_rng(generator).random(shape)
+        return np.maximum(uniform, least)
 
 
 # The class itself: an instance would bind those of its functions that are written in Python.
@@ -179,13 +179,13 @@ class Formula:
             ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
                 coordinates or units that do not match.
         """
-        named = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
+        inputs = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
         unit = None
         if not self.units:  # which `apply` then does not compare
-            unit = check_alike(named, [name for name in named if name not in self.unitless])
+            unit = check_alike(inputs, [name for name in inputs if name not in self.unitless])
         attrs = {"family": self.family} if self.family else None
         score = apply(
-            self.score, named, options={"check": check}, attrs=attrs, unlike=self.unitless
+            self.score, inputs, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
         if self.squared and hasattr(score, "attrs"):
             del score.attrs["units"]
@@ -209,11 +209,11 @@ class Formula:
         Raises:
             ArgumentError: a parameter outside its domain, or bounds that are not in order.
         """
-        named = dict(zip(self.domains, arrays, strict=False))
+        parameters = dict(zip(self.domains, arrays, strict=False))
         for name, domain in self.domains.items():
-            check_domain(name, domain, named[name])
+            check_domain(name, domain, parameters[name])
         for lower, upper in pairwise(self.ascending):
-            wrong = named[lower] >= named[upper]
+            wrong = parameters[lower] >= parameters[upper]
             if bool(wrong.any()):
                 raise ArgumentError(
                     lower,

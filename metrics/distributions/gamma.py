@@ -97,24 +97,24 @@ def _cdf(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
 
 
 def _log_score(ops: Any, shape: Any, scale: Any, y: Any) -> Any:
-    there = y > 0
-    x = ops.where(there, y, ops.full_like(y, 1.0)) / scale
+    positive = y > 0
+    x = ops.where(positive, y, ops.full_like(y, 1.0)) / scale
     score = x - (shape - 1) * ops.log(x) + ops.gammaln(shape) + ops.log(scale)
-    score = ops.where(there & (y < math.inf), score, ops.full_like(y, math.inf))
+    score = ops.where(positive & (y < math.inf), score, ops.full_like(y, math.inf))
     missing = (shape != shape) | (scale != scale) | (y != y)
     return ops.where(missing, ops.full_like(y, math.nan), score)
 
 
 def _log_score_partials(ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
-    there = (y > 0) & (y < math.inf)
-    x = ops.where(there, y, ops.full_like(y, 1.0)) / scale
+    inside = (y > 0) & (y < math.inf)
+    x = ops.where(inside, y, ops.full_like(y, 1.0)) / scale
     parts = (
         ops.digamma(shape) - ops.log(x),
         (shape - x) / scale,
         (1 - (shape - 1) / x) / scale,
     )
     nothing = ops.full_like(x, 0.0)
-    return tuple(ops.where(there, part, nothing) for part in parts)
+    return tuple(ops.where(inside, part, nothing) for part in parts)
 
 
 def _mean(_ops: Any, shape: Any, scale: Any) -> Any:

@@ -41,8 +41,8 @@ def lower(a: Any, x: Any) -> Any:
     if np.any(tiny):
         below = np.where(tiny, 1 - upper(few, at), below)
     if np.any(large):
-        _, _, z, rest, _ = _temme(np.where(large, a, 1.0), np.where(large, x, 1.0))
-        below = np.where(large, np.maximum(special.ndtr(z) - rest, 0.0), below)
+        _, _, z, correction, _ = _temme(np.where(large, a, 1.0), np.where(large, x, 1.0))
+        below = np.where(large, np.maximum(special.ndtr(z) - correction, 0.0), below)
     return below
 
 
@@ -58,8 +58,8 @@ def upper(a: Any, x: Any) -> Any:
     small = ~(above > _MANY) | (few < _TINY)
     above[small] = np.maximum(special.gammaincc(few[small], at[small]), 0.0)
     if np.any(large):
-        _, _, z, rest, _ = _temme(np.where(large, a, 1.0), np.where(large, x, 1.0))
-        above = np.where(large, np.maximum(special.ndtr(-z) + rest, 0.0), above)
+        _, _, z, correction, _ = _temme(np.where(large, a, 1.0), np.where(large, x, 1.0))
+        above = np.where(large, np.maximum(special.ndtr(-z) + correction, 0.0), above)
     return above
 
 
@@ -82,8 +82,8 @@ def log_less_digamma(a: Any, x: Any) -> Any:
     large = a > _STIRLING
     shape, few = np.where(large, a, _STIRLING), np.where(large, 1.0, a)
     r = 1 / shape
-    rest = 0.5 * r + r * r * np.polynomial.polynomial.polyval(r * r, _PSI_REST)
-    about = np.log1p(np.where(large, (x - shape) / shape, 0.0)) - rest
+    correction = 0.5 * r + r * r * np.polynomial.polynomial.polyval(r * r, _PSI_REST)
+    about = np.log1p(np.where(large, (x - shape) / shape, 0.0)) - correction
     return np.where(large, about, np.log(x) - special.psi(few + 1))
 
 
@@ -170,10 +170,10 @@ def _upper_series(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
     for n in range(1, 32):
         term = -term * t / n
         total, slope = total + term / (a + n), slope - term / (a + n) ** 2
-    raised = np.exp(a * log_t)  # it may overflow only beyond the series' place
-    rest = raised * total
-    by_rest = np.where(total == 0, 0.0, raised * (slope + log_t * total))
-    return full - power - rest, by_full - by_power - by_rest
+    t_to_a = np.exp(a * log_t)  # it may overflow only beyond the series' place
+    series = t_to_a * total
+    by_series = np.where(total == 0, 0.0, t_to_a * (slope + log_t * total))
+    return full - power - series, by_full - by_power - by_series
 
 
 def _upper_integral(a: Any, t: Any) -> tuple[Any, Any]:
@@ -195,15 +195,15 @@ def _temme(a: Any, x: Any) -> tuple[Any, ...]:
 
 
 def _temme_by_shape(a: Any, x: Any) -> Any:
-    mu, eta, z, rest, _ = _temme(a, x)
-    none = mu == 0
-    safe = np.where(none, 1.0, eta)
+    mu, eta, z, correction, _ = _temme(a, x)
+    at_centre = mu == 0
+    safe = np.where(at_centre, 1.0, eta)
     log = np.log1p(mu)
     by_eta = sum(c.deriv()(eta) / a**j for j, c in enumerate(_C))
     by_a = sum(-j * c(eta) / a ** (j + 1) for j, c in enumerate(_C))
-    change = by_a - by_eta * np.where(none, 1.0, mu / safe) / a
-    normal = -np.where(none, 1.0, log / safe)  # times the density over sqrt(a)
-    return _density(z) / np.sqrt(a) * (normal - change) - rest * (log - 0.5 / a)
+    change = by_a - by_eta * np.where(at_centre, 1.0, mu / safe) / a
+    normal = -np.where(at_centre, 1.0, log / safe)  # times the density over sqrt(a)
+    return _density(z) / np.sqrt(a) * (normal - change) - correction * (log - 0.5 / a)
 
 
 def _density(z: Any) -> Any:
@@ -219,18 +219,18 @@ def _series(a: Any, x: Any) -> Any:
     slope = log_less_digamma(a, x)
     term = step(a, x)
     total = result = term * slope
-    left = np.arange(len(a))  # points whose sum has not ended
+    index = np.arange(len(a))  # points whose sum has not ended
     for n in range(1, _MOST_TERMS):
         term = term * (x / (a + n))
         slope = slope - 1 / (a + n)
-        more = term * slope
-        total = total + more
+        increment = term * slope
+        total = total + increment
         if n % 8 == 0:
-            go_on = (np.abs(more) > 1e-18) | (x >= a + n)
-            result[left] = total
+            go_on = (np.abs(increment) > 1e-18) | (x >= a + n)
+            result[index] = total
             if not go_on.any():
                 break
-            a, x, term, slope, total, left = (v[go_on] for v in (a, x, term, slope, total, left))
+            a, x, term, slope, total, index = (v[go_on] for v in (a, x, term, slope, total, index))
     return result
 
 

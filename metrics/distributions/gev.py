@@ -131,22 +131,22 @@ def _terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) -> tu
     with np.errstate(over="ignore"):
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
-    given = (np.asarray(v, np.float64) for v in (exponent, t, shape))
-    rest, by_shape = _rest(*given, slope=slope)
-    return by_y, rest, by_shape
+    arguments = (np.asarray(v, np.float64) for v in (exponent, t, shape))
+    remainder, by_shape = _rest(*arguments, slope=slope)
+    return by_y, remainder, by_shape
 
 
 def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
-    by_y, rest, _ = _terms(mu, sigma, shape, y, slope=False)
-    score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * rest)
+    by_y, remainder, _ = _terms(mu, sigma, shape, y, slope=False)
+    score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * remainder)
     return np.where((shape >= _MOST_SHAPE) & (sigma > 0), math.inf, score)
 
 
 def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
-    by_y, rest, by_shape = _terms(mu, sigma, shape, y)
+    by_y, remainder, by_shape = _terms(mu, sigma, shape, y)
     by_y = np.where(sigma == 0, np.sign(y - mu), by_y)
     undefined = shape >= _MOST_SHAPE  # where the score is infinite, it has no slope
-    partials = (-by_y, rest, sigma * by_shape, by_y)
+    partials = (-by_y, remainder, sigma * by_shape, by_y)
     return tuple(np.where(undefined, 0.0, part) for part in partials)
 
 

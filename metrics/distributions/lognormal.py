@@ -17,14 +17,14 @@ _MOST, _MOST_SIGMA = 37.0, 1e160
 
 def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
     """Return (log y - mu) / sigma (a large negative z for y <= 0) and log y - mu."""
-    there = y > 0
-    d = ops.log(ops.where(there, y, ops.full_like(y, 1.0))) - mu
-    none = sigma == 0
-    z = ops.where(none, _FAR * ops.sign(d), d / ops.where(none, ops.full_like(d, 1.0), sigma))
+    positive = y > 0
+    d = ops.log(ops.where(positive, y, ops.full_like(y, 1.0))) - mu
+    point = sigma == 0
+    z = ops.where(point, _FAR * ops.sign(d), d / ops.where(point, ops.full_like(d, 1.0), sigma))
     z = ops.where(
         z > _FAR, ops.full_like(z, _FAR), ops.where(z < -_FAR, -ops.full_like(z, _FAR), z)
     )
-    return ops.where(there | (y != y), z, -ops.full_like(z, _FAR)), d
+    return ops.where(positive | (y != y), z, -ops.full_like(z, _FAR)), d
 
 
 def _mills(ops: Any, x: Any) -> Any:
@@ -115,23 +115,23 @@ def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    there = y > 0
-    log = ops.log(ops.where(there, y, ops.full_like(y, 1.0)))
+    positive = y > 0
+    log = ops.log(ops.where(positive, y, ops.full_like(y, 1.0)))
     z = (log - mu) / sigma
     score = 0.5 * z * z + _LOG_ROOT_2PI + ops.log(sigma) + log
-    outside = ~there | (y == math.inf)
+    outside = ~positive | (y == math.inf)
     score = ops.where(outside, ops.full_like(y, math.inf), score)
     missing = (mu != mu) | (sigma != sigma) | (y != y)
     return ops.where(missing, ops.full_like(y, math.nan), score)
 
 
 def _log_score_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    there = (y > 0) & (y < math.inf)
-    safe = ops.where(there, y, ops.full_like(y, 1.0))
+    inside = (y > 0) & (y < math.inf)
+    safe = ops.where(inside, y, ops.full_like(y, 1.0))
     z = (ops.log(safe) - mu) / sigma
     nothing = ops.full_like(z, 0.0)
     parts = (-z / sigma, (1 - z * z) / sigma, (1 + z / sigma) / safe)
-    return tuple(ops.where(there, part, nothing) for part in parts)
+    return tuple(ops.where(inside, part, nothing) for part in parts)
 
 
 def _mean(ops: Any, mu: Any, sigma: Any) -> Any:

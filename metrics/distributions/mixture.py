@@ -126,12 +126,12 @@ def crps_of_components(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> An
         shares[i] * shares[i] * (ops.abs(d[i]) + excess[i] - at_rest * sigma[i]) for i in range(n)
     )
     for i, j in combinations(range(n), 2):
-        both = _hypotenuse(ops, sigma[i], sigma[j])
-        apart = both * _overlap(ops, mu[i] - mu[j], both)
-        alike = (d[i] > 0) == (d[j] > 0)
+        pair_sigma = _hypotenuse(ops, sigma[i], sigma[j])
+        pair_excess = pair_sigma * _overlap(ops, mu[i] - mu[j], pair_sigma)
+        same_sign = (d[i] > 0) == (d[j] > 0)
         nearer = ops.where(ops.abs(d[i]) < ops.abs(d[j]), ops.abs(d[i]), ops.abs(d[j]))
-        shared = ops.where(alike, 2 * nearer, ops.full_like(nearer, 0.0))
-        total = total + shares[i] * shares[j] * (shared + excess[i] + excess[j] - apart)
+        shared = ops.where(same_sign, 2 * nearer, ops.full_like(nearer, 0.0))
+        total = total + shares[i] * shares[j] * (shared + excess[i] + excess[j] - pair_excess)
     return total
 
 
@@ -312,8 +312,8 @@ class NormalMixture(Distribution, kind="normal_mixture"):
             newton = at - (level - p) / ops.where(slope > 0, slope, 1.0)
             inside = (newton >= low) & (newton <= high) & (slope > 0)
             following = ops.where(inside, newton, 0.5 * (low + high))
-            moved = ops.where(settled, 0.0, ops.abs(following - at))
+            step = ops.where(settled, 0.0, ops.abs(following - at))
             at = ops.where(settled, at, following)
-            if not bool((moved > 1e-13 * size + 1e-15 * ops.abs(at)).any()):
+            if not bool((step > 1e-13 * size + 1e-15 * ops.abs(at)).any()):
                 break
         return ops.cast(at, self.like)

@@ -150,15 +150,15 @@ class Quantiles(StoredAsQuantiles, kind="quantiles"):
         """Return the probability of a value less than `y`; equal quantiles are a point mass."""
         return self._cdf(y, operator.gt)
 
-    def _cdf(self, y: Any, passed: Callable[[Any, Any], Any]) -> Any:
+    def _cdf(self, y: Any, passes: Callable[[Any, Any], Any]) -> Any:
         ops, x, at = self.ops, self.values, self._as_field(y)
         low, high = x[..., :-1, :, :], x[..., 1:, :, :]
         between, first, _ = self._shares
         gap, up = high - low, at[..., None, :, :] - low
-        risen = clip(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
-        risen = ops.where(gap > 0, risen, ops.cast(passed(up, 0.0), x))
-        share = first * ops.cast(passed(at, x[..., 0, :, :]), x) + (between * risen).sum(axis=CORE)
-        share = ops.where(passed(at, x[..., -1, :, :]), 1.0, share)
+        ratio = clip(ops, up / ops.where(gap > 0, gap, 1.0), 0.0, 1.0)
+        ratio = ops.where(gap > 0, ratio, ops.cast(passes(up, 0.0), x))
+        share = first * ops.cast(passes(at, x[..., 0, :, :]), x) + (between * ratio).sum(axis=CORE)
+        share = ops.where(passes(at, x[..., -1, :, :]), 1.0, share)
         return ops.where(ops.isnan(x.sum(axis=CORE)), float("nan"), share)
 
     def quantile(self, q: Any) -> Any:

@@ -109,8 +109,8 @@ def kind_of(forecast: xr.Dataset | xr.DataArray, argument: str = "forecast") -> 
         UnknownNameError: a `forecast_kind` that is not known.
     """
     if not isinstance(forecast, xr.Dataset):
-        what = f"expected a Dataset, not a {type(forecast).__name__}"
-        raise ArgumentError(argument, what, "Variables of each kind: ens10.metrics.score_states")
+        reason = f"expected a Dataset, not a {type(forecast).__name__}"
+        raise ArgumentError(argument, reason, "Variables of each kind: ens10.metrics.score_states")
     attribute = "attrs['forecast_kind']"
     name = str(forecast.attrs.get("forecast_kind", ""))
     if "forecast_kind" not in forecast.attrs:

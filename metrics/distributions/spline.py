@@ -34,16 +34,16 @@ class Piece(NamedTuple):
 
     def value(self, share: Any) -> Any:
         """Return the spline at x + share * width, for a share in [0, 1]."""
-        s, rest = self.height / self.width, share * (1 - share)
-        top = self.height * (s * share**2 + self.slope * rest)
-        return self.y + top / (s + (self.next_slope + self.slope - 2 * s) * rest)
+        s, product = self.height / self.width, share * (1 - share)
+        numerator = self.height * (s * share**2 + self.slope * product)
+        return self.y + numerator / (s + (self.next_slope + self.slope - 2 * s) * product)
 
     def derivative(self, share: Any) -> Any:
         """Return the slope of the spline at x + share * width."""
-        s, rest = self.height / self.width, share * (1 - share)
-        top = self.next_slope * share**2 + 2 * s * rest + self.slope * (1 - share) ** 2
-        below = s + (self.next_slope + self.slope - 2 * s) * rest
-        return s**2 * top / below**2
+        s, product = self.height / self.width, share * (1 - share)
+        numerator = self.next_slope * share**2 + 2 * s * product + self.slope * (1 - share) ** 2
+        denominator = s + (self.next_slope + self.slope - 2 * s) * product
+        return s**2 * numerator / denominator**2
 
     def share(self, y: Any) -> Any:
         """Return the share at which the spline equals y within the piece; 0 or 1 outside."""
@@ -163,7 +163,7 @@ class SplineFlow(StoredAsQuantiles):
             return (after - ops.ndtr(z)) * bend
 
         normal = 2 * _density(u) + t * ops.erf(u / math.sqrt(2)) - 1 / math.sqrt(math.pi)
-        return self.sigma * (normal + 2 * (self._integral(signed) + _rest(inside, u)))
+        return self.sigma * (normal + 2 * (self._integral(signed) + _integrate_to_end(inside, u)))
 
     def log_score(self, y: Any) -> Any:
         """Return minus the logarithm of the density, exact, in nats, (..., H, W)."""
@@ -216,7 +216,7 @@ class SplineFlow(StoredAsQuantiles):
         return total
 
 
-def _rest(piece: Piece, u: Any) -> Any:
+def _integrate_to_end(piece: Piece, u: Any) -> Any:
     """Integrate (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
     start: Any = clip(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
     total = 0.0 * u

@@ -61,16 +61,16 @@ def _at_centre(df: Any) -> tuple[Any, Any]:
     density = np.exp(half_step(NUMPY, 0.5 * df)) * _INV_SQRT_2PI
     cauchy = np.abs(df - 1) < 0.2
     ratio = np.where(np.isinf(df), 2.0, 2 * (df - 0.5) * u)
-    away = half_step(NUMPY, 0.5 * df) - half_step(NUMPY, df - 0.5) - 0.5 * np.log(ratio)
+    d_far = half_step(NUMPY, 0.5 * df) - half_step(NUMPY, df - 0.5) - 0.5 * np.log(ratio)
     near = np.where(cauchy, df, 1.0)
     slope = -0.5 * near * mean_half_step_slope(0.5 * near, 0.5 * (near - 1))
     d = slope * (1 - 1 / near)
     share = np.where(d == 0, 1.0, np.expm1(d) / np.where(d == 0, 1.0, d))
-    rest = np.where(cauchy, -share * slope, -np.expm1(away) / np.where(cauchy, 1.0, 1 - u))
-    return density, 2 * density * rest
+    quotient = np.where(cauchy, -share * slope, -np.expm1(d_far) / np.where(cauchy, 1.0, 1 - u))
+    return density, 2 * density * quotient
 
 
-def _rest(df: Any, z: Any) -> Any:
+def _remainder(df: Any, z: Any) -> Any:
     """Return the CRPS at z less z (2 F(z) - 1) of the standard distribution; df above 1/2.
 
     It is the score at 0 less 2 n C (1 - (1 + z^2 / n)^(-(n - 1) / 2)) / (n - 1), a form without
@@ -100,7 +100,7 @@ def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z, valid_df = _standard(mu, sigma, y), np.where(df > _LEAST, df, 1.0)
     by_y = 2 * _below(valid_df, z) - 1
     distance = np.where(y == mu, 0.0, y - mu)
-    spread = sigma * _rest(valid_df, np.where(sigma == 0, 0.0, z))
+    spread = sigma * _remainder(valid_df, np.where(sigma == 0, 0.0, z))
     score = np.where(sigma == 0, np.abs(distance), distance * by_y + spread)
     score = np.where((df <= _LEAST) & (sigma > 0), math.inf, score)
     return np.where(np.isnan(df) | np.isnan(sigma) | np.isnan(distance), np.nan, score)
@@ -111,7 +111,7 @@ def _partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...
     z, valid_df = _standard(mu, sigma, y), np.where(undefined, 1.0, df)
     by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _below(valid_df, z) - 1)
     by_df = np.where(sigma == 0, 0.0, sigma * _by_df(valid_df, z))
-    partials = (by_df, -by_y, _rest(valid_df, z), by_y)
+    partials = (by_df, -by_y, _remainder(valid_df, z), by_y)
     return tuple(np.where(undefined, 0.0, part) for part in partials)
 
 
@@ -125,12 +125,12 @@ def _by_df(df: Any, z: Any) -> Any:
     few, u = np.where(many, 1.0, df), 1 / np.where(many, df, _MANY)
 
     def at(steps: int) -> Any:
-        moved = np.where(
+        shifted_df = np.where(
             many,
             1 / np.maximum(u * (1 + _SHARE * steps), 1e-300),
             _LEAST + (few - _LEAST) * math.exp(steps * _STEP),
         )
-        return _rest(moved, z) - 2 * size * _below(moved, -size)
+        return _remainder(shifted_df, z) - 2 * size * _below(shifted_df, -size)
 
     difference = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / 12
     slope = np.where(many, -difference * u / _SHARE, difference / (_STEP * (few - _LEAST)))

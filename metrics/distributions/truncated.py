@@ -61,14 +61,14 @@ def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
     small = shape.is_narrow(ops, middle, h)
     beyond = ~small & (window.lower > 0)
     if ops.some(beyond):
-        parts = _chosen(ops, beyond, shape.tail(ops, window), parts)
+        parts = _select_parts(ops, beyond, shape.tail(ops, window), parts)
     if ops.some(small):
         h = ops.where(small, h, ops.full_like(h, 0.01))
-        parts = _chosen(ops, small, narrow(ops, shape, window, middle, h), parts)
+        parts = _select_parts(ops, small, narrow(ops, shape, window, middle, h), parts)
     return parts
 
 
-def _chosen(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
+def _select_parts(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
     pairs = zip(those, others, strict=True)
     return Parts(*(None if b is None else ops.where(where, a, b) for a, b in pairs))
 

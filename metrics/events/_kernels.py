@@ -84,8 +84,8 @@ def check_members(members: Any, member_dim: int | str, estimator: str, nan: str)
         size = members.sizes.get(member_dim, 2)
     else:
         shape = np.shape(members)
-        there = not isinstance(member_dim, str) and -len(shape) <= (member_dim or 0) < len(shape)
-        size = shape[member_dim or 0] if there else 2
+        is_axis = not isinstance(member_dim, str) and -len(shape) <= (member_dim or 0) < len(shape)
+        size = shape[member_dim or 0] if is_axis else 2
     check_estimator(estimator, int(size), nan)
 
 
@@ -116,11 +116,11 @@ def share_above(
     The share is a quotient of two integers, so that equal shares are bitwise equal.
     """
     shape = np.broadcast_shapes(members.shape[1:], threshold.shape)
-    above, there = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
+    above, count = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
     for member in members:
         above += event_indicator_or_0(member, threshold, strict)
-        there += ~np.isnan(member)
-    present = there if nan == "skip-members" else np.where(there < len(members), np.nan, there)
+        count += ~np.isnan(member)
+    present = count if nan == "skip-members" else np.where(count < len(members), np.nan, count)
     present = np.where(np.isnan(threshold) | (present == 0), np.nan, present)
     return (above / present).astype(members.dtype, copy=False), present
 

@@ -29,9 +29,9 @@ def _share_above(
 ) -> tuple[Tensor, Tensor]:
     above = members > threshold if strict else members >= threshold
     present = (~members.isnan()).sum(0).to(members.dtype)
-    lost = present == 0 if nan == "skip-members" else present < len(members)
-    lost = lost | threshold.isnan()
-    present = torch.where(lost, torch.nan, present)
+    undefined = present == 0 if nan == "skip-members" else present < len(members)
+    undefined = undefined | threshold.isnan()
+    present = torch.where(undefined, torch.nan, present)
     return above.sum(0).to(members.dtype) / present, present
 
 
@@ -88,11 +88,11 @@ def rps(probabilities: Tensor, category: Tensor, *, normalised: bool, check: boo
     if check:
         check_categories(probabilities.detach(), category.detach())
     missing = probabilities.isnan().any(0) | category.isnan()
-    below = probabilities.masked_fill(missing, 0.0)[:-1].cumsum(0)
-    k = torch.arange(len(below), device=category.device)
-    reached = category <= k.reshape(-1, *(1,) * (probabilities.ndim - 1))
-    score = ((below - reached.to(below.dtype)) ** 2).sum(0)
-    return score.masked_fill(missing, torch.nan) / (len(below) if normalised else 1)
+    forecast_cdf = probabilities.masked_fill(missing, 0.0)[:-1].cumsum(0)
+    k = torch.arange(len(forecast_cdf), device=category.device)
+    observed_cdf = category <= k.reshape(-1, *(1,) * (probabilities.ndim - 1))
+    score = ((forecast_cdf - observed_cdf.to(forecast_cdf.dtype)) ** 2).sum(0)
+    return score.masked_fill(missing, torch.nan) / (len(forecast_cdf) if normalised else 1)
 
 
 def logarithmic(

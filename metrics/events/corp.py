@@ -150,16 +150,16 @@ def isotonic(total: Array, weight: Array) -> Array:
     fit: Array = np.full_like(total, np.nan, dtype=np.float64)
     for place in np.ndindex(fit.shape[:-1]):
         sums, weights = total[place], np.asarray(weight[place], dtype=np.float64)
-        used = np.flatnonzero(weights > 0)
-        if not used.size or np.isnan(sums).any() or np.isnan(weights).any():
+        positive = np.flatnonzero(weights > 0)
+        if not positive.size or np.isnan(sums).any() or np.isnan(weights).any():
             continue
-        runs = regression(sums[used] / weights[used], weights=weights[used])
+        runs = regression(sums[positive] / weights[positive], weights=weights[positive])
         run = np.repeat(np.arange(len(runs.blocks) - 1), np.diff(runs.blocks))
         # points without weight within a run take its value
         points = np.arange(fit.shape[-1])
-        before = np.searchsorted(used, points, side="right") - 1
-        after = np.minimum(np.searchsorted(used, points), used.size - 1)
-        inside = (points >= used[0]) & (points <= used[-1]) & (run[before] == run[after])
+        before = np.searchsorted(positive, points, side="right") - 1
+        after = np.minimum(np.searchsorted(positive, points), positive.size - 1)
+        inside = (points >= positive[0]) & (points <= positive[-1]) & (run[before] == run[after])
         fit[place] = np.where(inside, runs.x[before], np.nan)
     return fit
 

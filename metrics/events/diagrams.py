@@ -43,8 +43,8 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     """
     check_sums(sums)
     w = sums["weight"]
-    there, total = w.where(w > 0), whole(w)
-    mean, rate = sums["probability"] / there, sums["event"] / there
+    positive_weight, total = w.where(w > 0), whole(w)
+    mean, rate = sums["probability"] / positive_weight, sums["event"] / positive_weight
     base = whole(sums["event"]) / total
     terms = {
         "brier": brier_of_sums(sums),
@@ -63,8 +63,8 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     terms["within_bin_variance"], terms["within_bin_covariance"] = variance, covariance
     terms["generalised_resolution"] = terms["resolution"] - variance + covariance
     attrs = {"bins": sums.attrs["bins"], "bias_corrected": int(bias_corrected)}
-    lost = whole(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
-    return table({k: v.where(~lost) for k, v in terms.items()}, attrs)
+    missing = whole(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
+    return table({k: v.where(~missing) for k, v in terms.items()}, attrs)
 
 
 def brier_of_sums(sums: xr.Dataset) -> xr.DataArray:
@@ -81,8 +81,8 @@ def check_sums(sums: Any) -> None:
     """
     missing = sorted(set(PARTS) - set(map(str, getattr(sums, "data_vars", {}))))
     if missing or "bin" not in sums.dims or "bins" not in sums.attrs:
-        listed = ", ".join(missing) or "bins"
-        raise ArgumentError("sums", f"no sums of events, without {listed}", "Make with event_sums")
+        names = ", ".join(missing) or "bins"
+        raise ArgumentError("sums", f"no sums of events, without {names}", "Make with event_sums")
 
 
 def check_pooled(sums: xr.Dataset) -> None:
@@ -102,11 +102,11 @@ def check_pooled(sums: xr.Dataset) -> None:
 
 def table(variables: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr.Dataset:
     """Return a Dataset of the variables, with `long_name` and without the attributes of sums."""
-    named = {
+    labelled = {
         name: values.drop_attrs().assign_attrs(long_name=name.replace("_", " "), units="1")
         for name, values in variables.items()
     }
-    return xr.Dataset(named, attrs=attrs)
+    return xr.Dataset(labelled, attrs=attrs)
 
 
 def whole(part: xr.DataArray) -> xr.DataArray:
@@ -167,11 +167,11 @@ def reliability_diagram(
         raise UnknownNameError("band", band, get_args(Band))
     check_band(level, independent, resamples)
     w = sums["weight"]
-    there = w.where(w > 0)
-    mean, rate = sums["probability"] / there, sums["event"] / there
+    positive_weight = w.where(w > 0)
+    mean, rate = sums["probability"] / positive_weight, sums["event"] / positive_weight
     tails = ((1 - level) / 2, (1 + level) / 2)
     if band == "binomial":
-        n = (w * there / sums["weight_square"] * independent).round()
+        n = (w * positive_weight / sums["weight_square"] * independent).round()
         bounds = partial(_binomial, tails=tails)
         lower, upper = _on_bins(bounds, n, mean)
     else:
@@ -254,9 +254,9 @@ def _bootstrap_bounds(
             continue
         for k in np.flatnonzero(share[place] > 0):
             size = rng.binomial(int(n[place]), min(share[(*place, k)], 1.0), resamples)
-            drawn = rng.binomial(size, np.clip(mean[(*place, k)], 0, 1))
+            events = rng.binomial(size, np.clip(mean[(*place, k)], 0, 1))
             if (size > 0).any():
-                rates = drawn[size > 0] / size[size > 0]
+                rates = events[size > 0] / size[size > 0]
                 bounds[(slice(None), *place, k)] = np.quantile(rates, tails, method="inverted_cdf")
     return bounds[0], bounds[1]
 
@@ -394,7 +394,7 @@ def relative_economic_value(
     s = (events / total.where(total > 0)).isel(threshold=0, drop=True)
     a = xr.DataArray(ratios, dims="cost_loss", coords={"cost_loss": ratios})
     least = a.where(a < s, s)
-    saved = least - false_alarm_rate * a * (1 - s) + hit_rate * s * (1 - a) - s
-    value = saved / (least - s * a)
+    saving = least - false_alarm_rate * a * (1 - s) + hit_rate * s * (1 - a) - s
+    value = saving / (least - s * a)
     variables = {"value": value, "envelope": value.max("threshold", skipna=False)}
     return table(variables, tables.attrs)

@@ -34,9 +34,9 @@ def field_sums(x: Array, y: Array, w: Array, *, members: bool, **options: Any) -
     Returns:
         (..., 4): sums of squared differences, forecast fractions, observed fractions, and weights.
     """
-    own = x.ndim - 2 - members
-    loops = np.broadcast_shapes(x.shape[:own], y.shape[:-2])
-    x = np.broadcast_to(x, (*loops, *x.shape[own:]))
+    loop_ndim = x.ndim - 2 - members
+    loops = np.broadcast_shapes(x.shape[:loop_ndim], y.shape[:-2])
+    x = np.broadcast_to(x, (*loops, *x.shape[loop_ndim:]))
     y = np.broadcast_to(y, (*loops, *y.shape[-2:]))
     sums = np.empty((*loops, 4))
     for place in np.ndindex(loops):
@@ -58,16 +58,16 @@ def _of_field(
     omit: bool,
 ) -> Array:
     p, o = _probabilities(x if members else x[None], y, threshold, strict)
-    there = ~(np.isnan(p) | np.isnan(o))
-    if not omit and not there.all():
+    valid = ~(np.isnan(p) | np.isnan(o))
+    if not omit and not valid.all():
         return np.full(4, np.nan)
     around = partial(window_sums, window=window, periodic=periodic)
-    cells = around(there)
-    used = cells > 0
+    cells = around(valid)
+    usable = cells > 0
     if edges == "inside":
-        used &= whole_windows((y.shape[0], y.shape[1]), window, periodic=periodic)
-    w, cells = np.where(used, w, 0.0), np.where(used, cells, 1.0)
-    f, g = (around(np.where(there, a, 0.0)) / cells for a in (p, o))
+        usable &= whole_windows((y.shape[0], y.shape[1]), window, periodic=periodic)
+    w, cells = np.where(usable, w, 0.0), np.where(usable, cells, 1.0)
+    f, g = (around(np.where(valid, a, 0.0)) / cells for a in (p, o))
     return np.array([np.sum(w * a) for a in ((f - g) ** 2, f**2, g**2, 1.0)])
 
 
@@ -125,8 +125,8 @@ def whole_windows(shape: tuple[int, int], window: tuple[int, int], *, periodic: 
     for n, cells, around in zip(shape, window, (False, periodic), strict=True):
         place, half = np.arange(n), cells // 2
         inside.append((place >= half) & (place < n - half) | around)
-    whole: Array = inside[0][:, None] & inside[1]
-    return whole
+    complete: Array = inside[0][:, None] & inside[1]
+    return complete
 
 
 Edges = Literal["cut", "inside"]
@@ -195,8 +195,8 @@ def fractions_sums(
         if choice not in choices:
             raise UnknownNameError(name, choice, choices)
     ready = _as_dataarrays(forecast, observed, latitude_dim, longitude_dim, member_dim)
-    named: dict[str, Dim] = {"_latitude": latitude_dim, "_longitude": longitude_dim}
-    plane = list(named)
+    grid_dims: dict[str, Dim] = {"_latitude": latitude_dim, "_longitude": longitude_dim}
+    plane = list(grid_dims)
     x, y = ready["forecast"], ready["observed"]
     shape = (x.sizes[plane[0]], x.sizes[plane[1]])
     cells = _checked_window(window, shape)
@@ -216,7 +216,7 @@ def fractions_sums(
         *(
             _one_block("forecast", x, core),
             _one_block("observed", y, plane),
-            _weights(weights, x, named),
+            _weights(weights, x, grid_dims),
         ),
         input_core_dims=[core, plane, plane],
         output_core_dims=[["part"]],
@@ -225,10 +225,10 @@ def fractions_sums(
         dask_gufunc_kwargs={"output_sizes": {"part": len(_PARTS)}},
     )
     loops = {"scores": sums.isel(part=0)}
-    summed = names_of(loops, dim, forecast) if dim is not None else []
+    sum_dims = names_of(loops, dim, forecast) if dim is not None else []
     parts = {
         name: sums.isel(part=i)
-        .sum(summed, skipna=False)
+        .sum(sum_dims, skipna=False)
         .drop_attrs()
         .assign_attrs(long_name=long_name, units="1")
         for i, (name, long_name) in enumerate(_PARTS.items())
@@ -255,8 +255,8 @@ def fractions_skill_score(sums: xr.Dataset) -> xr.DataArray:
     """
     missing = sorted(set(_PARTS) - set(map(str, getattr(sums, "data_vars", {}))))
     if missing:
-        listed = ", ".join(missing)
-        raise ArgumentError("sums", f"they are without {listed}", "Make them with fractions_sums")
+        names = ", ".join(missing)
+        raise ArgumentError("sums", f"they are without {names}", "Make them with fractions_sums")
     worst = sums["forecast"] + sums["observed"]
     score = 1 - sums["difference"] / worst.where(worst > 0)
     attrs = {"long_name": "fractions skill score", "units": "1"}
@@ -304,17 +304,17 @@ def _one_block(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataAr
     return rechunk(array, dict.fromkeys(core, -1))
 
 
-def _weights(weights: Any, x: xr.DataArray, named: Mapping[str, Dim]) -> xr.DataArray:
+def _weights(weights: Any, x: xr.DataArray, grid_dims: Mapping[str, Dim]) -> xr.DataArray:
     """Return the weights of the cells, (latitude, longitude)."""
-    plane = tuple(named)
+    plane = tuple(grid_dims)
     coords = {d: x.indexes[d] for d in plane if d in x.indexes}
     grid = xr.DataArray(np.empty([x.sizes[d] for d in plane]), dims=plane, coords=coords)
     if isinstance(weights, xr.DataArray):
-        own = {str(old): new for new, old in named.items() if old in weights.dims}
-        extra = sorted({str(d) for d in weights.dims} - set(own))
+        new_names = {str(old): new for new, old in grid_dims.items() if old in weights.dims}
+        extra = sorted({str(d) for d in weights.dims} - set(new_names))
         if extra:
             raise ArgumentError("weights", f"dimensions {extra} that the grid lacks")
-        renamed = weights.rename({k: v for k, v in own.items() if k != v})
+        renamed = weights.rename({k: v for k, v in new_names.items() if k != v})
         check_alike({"weights": renamed, "forecast": grid}, ())
         return renamed.astype(np.float64).broadcast_like(grid).transpose(*plane)
     values = np.asarray(1.0 if weights is None else weights, dtype=np.float64)

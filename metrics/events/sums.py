@@ -58,10 +58,10 @@ def binning(
         UnknownNameError: an unknown word for `bins`.
     """
     options = {"bins": bins, "members": members, "digits": digits}
-    named = [name for name, value in options.items() if value is not None]
-    if len(named) != 1:
-        listed = " and ".join(named) or "none"
-        raise ArgumentError("bins", f"expected one of bins, members and digits, got {listed}")
+    option_names = [name for name, value in options.items() if value is not None]
+    if len(option_names) != 1:
+        description = " and ".join(option_names) or "none"
+        raise ArgumentError("bins", f"expected one of bins, members and digits, got {description}")
     if members is not None:
         return _shares("members", members, 10**_MOST_DIGITS, f"shares of {members} members")
     if digits is not None:
@@ -104,7 +104,7 @@ def _unique(p: xr.DataArray) -> Binning:
     if not len(values):
         raise ArgumentError("probability", "all values are missing")
     exact = values.astype(np.float64)
-    return Binning(exact, exact, "unique probabilities", partial(_place_known, known=exact))
+    return Binning(exact, exact, "unique probabilities", partial(_place_among, values=exact))
 
 
 def _place_share(p: Array, *, n: int, exact: bool) -> Array:
@@ -122,14 +122,14 @@ def _place_share(p: Array, *, n: int, exact: bool) -> Array:
 def _place_between(p: Array, *, edges: Array) -> Array:
     # in the precision of the probabilities: 0.7 in float32 is below 0.7 in float64
     index = np.searchsorted(edges.astype(p.dtype), p, side="right") - 1
-    placed: Array = np.minimum(index, len(edges) - 2)
-    return placed
+    place: Array = np.minimum(index, len(edges) - 2)
+    return place
 
 
-def _place_known(p: Array, *, known: Array) -> Array:
-    index = np.searchsorted(known, p.astype(np.float64))
-    placed: Array = np.minimum(index, len(known) - 1)
-    return placed
+def _place_among(p: Array, *, values: Array) -> Array:
+    index = np.searchsorted(values, p.astype(np.float64))
+    place: Array = np.minimum(index, len(values) - 1)
+    return place
 
 
 PARTS = {
@@ -189,16 +189,16 @@ def event_sums(
     parts = tuple(Part(f"bin_{name}", labels) for name in PARTS)
     statistic = Statistic("event_sums", partial(_kernel, bins=of_bins), parts)
     sums = statistic.sums(arrays, dim=dim, weights=weights, nan="omit", unlike=list(arrays))
-    named = {
+    terms = {
         name: sums[f"bin_{name}"].assign_attrs(long_name=long_name)
         for name, long_name in PARTS.items()
     }
-    count = named.pop("count")
+    count = terms.pop("count")
     if nan == "propagate":
-        named = {name: part.where(sums["missing"] == 0) for name, part in named.items()}
+        terms = {name: part.where(sums["missing"] == 0) for name, part in terms.items()}
     count = count.astype(np.int64).assign_attrs(long_name=PARTS["count"])
     coords = {"bin": of_bins.lower, "bin_upper": ("bin", of_bins.upper)}
-    return xr.Dataset({"count": count} | named, attrs={"bins": of_bins.words}).assign_coords(coords)
+    return xr.Dataset({"count": count} | terms, attrs={"bins": of_bins.words}).assign_coords(coords)
 
 
 def _all_values(arrays: dict[str, Any], dim: Over) -> xr.DataArray:

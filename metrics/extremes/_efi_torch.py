@@ -24,11 +24,11 @@ class _ExactEFI(torch.autograd.Function):
         last = (places - 1).clamp(min=0)
         u = torch.where(inside, below[upper - 1] + (x - a) * slope, below[last])
         v = torch.where(inside, above[upper] + (b - x) * slope, above[last])
-        there = ~x.isnan()
-        angle = torch.atan2(u.sqrt(), v.sqrt()).masked_fill(~there, 0.0)
+        present = ~x.isnan()
+        angle = torch.atan2(u.sqrt(), v.sqrt()).masked_fill(~present, 0.0)
         factor = 4 / (math.pi * M)
         if ctx.needs_input_grad[0]:
-            steep = inside & there & (u > 0) & (v > 0)
+            steep = inside & present & (u > 0) & (v > 0)
             by_x = 0.5 * slope / (u.sqrt() * v.sqrt())
             ctx.save_for_backward(by_x.masked_fill(~steep, 0.0) * factor[..., None])
         return factor * angle.sum(dim=-1) - 1
@@ -54,9 +54,9 @@ def exact(members: Tensor, climate: Tensor, *, levels: Any, skip: bool, check: b
     q = climate.expand(-1, *loops).movedim(0, -1).contiguous()
     p = torch.as_tensor(levels, dtype=torch.float64, device=x.device)
     below, above = p.to(x.dtype), (1 - p).to(x.dtype)
-    there = (~x.isnan()).sum(dim=-1)
-    valid = ~missing.expand(loops) & (there > 0 if skip else there == x.shape[-1])
-    count = there.clamp(min=1).to(x.dtype)
+    present_count = (~x.isnan()).sum(dim=-1)
+    valid = ~missing.expand(loops) & (present_count > 0 if skip else present_count == x.shape[-1])
+    count = present_count.clamp(min=1).to(x.dtype)
     score: Tensor = _ExactEFI.apply(x, q, below, above, count)  # type: ignore[no-untyped-call]
     return score.masked_fill(~valid, math.nan)
 

@@ -100,8 +100,8 @@ def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate
     loops = np.broadcast_shapes(members.shape[1:], climate.shape[1:])
     x = np.broadcast_to(members, (members.shape[0], *loops))
     q = np.broadcast_to(climate, (climate.shape[0], *loops))
-    cut = len(loops) > 1 and 0 not in loops and x[:, 0].size // x.shape[0] >= _FEW
-    if cut and not (x.flags.c_contiguous and q.flags.c_contiguous):
+    split_first = len(loops) > 1 and 0 not in loops and x[:, 0].size // x.shape[0] >= _FEW
+    if split_first and not (x.flags.c_contiguous and q.flags.c_contiguous):
         return np.stack([over_points(kernel, x[:, n], q[:, n]) for n in range(loops[0])])
     flat = (read_only(a).reshape(a.shape[0], -1) for a in (x, q))
     return kernel(*flat).reshape(loops).astype(members.dtype, copy=False)

@@ -95,23 +95,23 @@ def exact(x, q, below, above, skip, out):  # type: ignore[no-untyped-def]
     """
     block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
-    total, there = np.empty(BLOCK), np.empty(BLOCK, np.int32)
+    total, count = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
         _take(q, first, last, block, odd)
-        total[:], there[:] = 0, 0
+        total[:], count[:] = 0, 0
         for i in range(x.shape[0]):
             member[: last - first] = x[i, first:last]
             _count(block, member, places)
             for p in range(last - first):
                 if not np.isnan(member[p]):
-                    there[p] += 1
+                    count[p] += 1
                     total[p] += _share(block, p, places[p], member[p], below, above)
         for p in range(last - first):
             if odd[p] and _state_of(block, p):
                 return _state_of(block, p), first + p
-            bad = odd[p] or there[p] == 0 or (there[p] < x.shape[0] and not skip)
-            out[first + p] = np.nan if bad else 2 * total[p] / there[p] - 1
+            bad = odd[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
+            out[first + p] = np.nan if bad else 2 * total[p] / count[p] - 1
     return FINE, 0
 
 
@@ -132,13 +132,13 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
     """
     block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
-    total, there = np.empty(BLOCK), np.empty(BLOCK, np.int32)
+    total, count = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     start = np.empty(BLOCK, np.int32)
     with_epsilon = not np.isnan(epsilon)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
         _take(q, first, last, block, odd)
-        total[:], there[:], start[:] = 0, 0, 0
+        total[:], count[:], start[:] = 0, 0, 0
         if with_epsilon:
             for k in range(1, q.shape[0]):
                 for p in range(BLOCK):
@@ -148,16 +148,16 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
             _count(block, member, places)
             for p in range(last - first):
                 if not np.isnan(member[p]):
-                    there[p] += 1
+                    count[p] += 1
                     inside = places[p] > start[p]
                     total[p] += tables[0, places[p]] if inside else tables[1, start[p]]
         for p in range(last - first):
             if odd[p] and _state_of(block, p):
                 return _state_of(block, p), first + p
-            bad = odd[p] or there[p] == 0 or (there[p] < x.shape[0] and not skip)
+            bad = odd[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
             most = tables[2, start[p]]
             scale = max(most, epsilon) if with_epsilon else np.pi / 2
-            out[first + p] = np.nan if bad else (total[p] / there[p] + most) / scale
+            out[first + p] = np.nan if bad else (total[p] / count[p] + most) / scale
     return FINE, 0
 
 

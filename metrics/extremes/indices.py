@@ -194,12 +194,12 @@ def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     from ens10.metrics.extremes import _kernels
 
     check_climate(q)
-    ordered, there = sorted_members(x)
+    sorted_x, count = sorted_members(x)
     # stored in the members' precision, as the authors' were, before they are compared
-    own = member_quantiles(ordered, there, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
+    quantiles = member_quantiles(sorted_x, count, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
     index = np.empty(x.shape[1])
-    _kernels.staircase(read_only(own), q, index)
-    valid = (there > 0 if skip else there == x.shape[0]) & ~np.isnan(q[0])
+    _kernels.staircase(read_only(quantiles), q, index)
+    valid = (count > 0 if skip else count == x.shape[0]) & ~np.isnan(q[0])
     return np.where(valid, index, np.nan).astype(x.dtype)
 
 
@@ -290,17 +290,17 @@ def _sot_points(
     check_climate(q)
     if epsilon > 0:
         x = np.where(x < epsilon, x.dtype.type(0), x)
-    ordered, there = sorted_members(x)
-    own = member_quantiles(ordered, there, np.array([level]))[0]
+    sorted_x, count = sorted_members(x)
+    quantile = member_quantiles(sorted_x, count, np.array([level]))[0]
     inner, tail = (q[n].astype(np.float64) for n in places)
     if epsilon > 0:
         inner = np.where(inner < epsilon, 0.0, inner)
     width = tail - inner
-    valid = (there == x.shape[0]) & (np.abs(width) > epsilon)
+    valid = (count == x.shape[0]) & (np.abs(width) > epsilon)
     shift = np.full(x.shape[1], np.nan)
-    np.divide(own - tail, width, out=shift, where=valid)
-    cut: Array = np.clip(shift, -MOST, MOST).astype(x.dtype)
-    return cut
+    np.divide(quantile - tail, width, out=shift, where=valid)
+    clipped: Array = np.clip(shift, -MOST, MOST).astype(x.dtype)
+    return clipped
 
 
 _FEWEST = 4
@@ -377,24 +377,24 @@ def _cpf(members: Array, climate: Array, epsilon: float | None, symmetric: bool)
 
 def _cpf_points(x: Array, q: Array, epsilon: float | None, symmetric: bool) -> Array:
     check_climate(q)
-    ordered = np.sort(x, axis=0)  # NaN goes last
-    level = _crossing(ordered, q)
+    sorted_x = np.sort(x, axis=0)  # NaN goes last
+    level = _crossing(sorted_x, q)
     if symmetric:
-        complete = ~np.isnan(ordered[-1])
-        other = 1 - _crossing(-ordered[::-1], -q[::-1])
+        complete = ~np.isnan(sorted_x[-1])
+        other = 1 - _crossing(-sorted_x[::-1], -q[::-1])
         level = np.where(complete & (level < 0.5), other, level)
     if epsilon is not None:
-        level = np.where(ordered[-1] < epsilon, 0.0, level)
+        level = np.where(sorted_x[-1] < epsilon, 0.0, level)
     return level.astype(x.dtype)
 
 
-def _crossing(ordered: Array, q: Array) -> Array:
+def _crossing(sorted_x: Array, q: Array) -> Array:
     from ens10.metrics.extremes import _kernels
 
-    M, K = ordered.shape[0], q.shape[0]
+    M, K = sorted_x.shape[0], q.shape[0]
     levels = (np.arange(M) + 0.5) / M
     # the first member of the upper half whose level is not below the quantile's
     partners = np.maximum(np.searchsorted(levels, np.arange(K) / (K - 1)), M // 2)
-    level = np.empty(ordered.shape[1])
-    _kernels.crossing(read_only(ordered), read_only(q), partners, level)
+    level = np.empty(sorted_x.shape[1])
+    _kernels.crossing(read_only(sorted_x), read_only(q), partners, level)
     return level

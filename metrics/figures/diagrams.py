@@ -66,8 +66,8 @@ def reliability_panel(axes: Axes, diagram: xr.Dataset, colour: str = BLUE) -> No
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--")
     if "band_lower" in diagram:
         axes.vlines(p, diagram["band_lower"], diagram["band_upper"], color="0.8", linewidth=5)
-    known = np.isfinite(p) & np.isfinite(o)
-    axes.plot(p[known], o[known], "o-", color=colour, markersize=3.5, linewidth=1)
+    finite = np.isfinite(p) & np.isfinite(o)
+    axes.plot(p[finite], o[finite], "o-", color=colour, markersize=3.5, linewidth=1)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -239,8 +239,8 @@ def latitude_figure(
         axes.set_yticks(np.sin(np.deg2rad(ticks)), [degrees(p, "NS") for p in ticks])
         axes.set_ylim(low, high)
         first = next(iter(scores.values()))
-        named = str(first.attrs.get("long_name", first.name or "score"))
-        axes.set_xlabel(label or named + in_units(str(first.attrs.get("units", ""))))
+        long_name = str(first.attrs.get("long_name", first.name or "score"))
+        axes.set_xlabel(label or long_name + in_units(str(first.attrs.get("units", ""))))
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure

@@ -36,8 +36,8 @@ def cell_edges(centres: npt.ArrayLike, limit: float = np.inf) -> Floats:
     c = np.asarray(centres, dtype=np.float64)
     half = np.diff(c) / 2 if c.size > 1 else np.array([0.5])
     edges = np.concatenate([c[:1] - half[0], c[:-1] + half[: c.size - 1], c[-1:] + half[-1]])
-    cut: Floats = np.clip(edges, -limit, limit)
-    return cut
+    clipped: Floats = np.clip(edges, -limit, limit)
+    return clipped
 
 
 def unwrap_columns(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floats]:
@@ -153,7 +153,7 @@ def score_maps(
             raise ArgumentError("fields", f"{name} has the dimensions {field.dims}", "Pass maps")
     projection = _projection(coasts)
     with mpl.rc_context(STYLE):
-        return _drawn(fields, label, signed, limit, significant or {}, projection)
+        return _draw_figure(fields, label, signed, limit, significant or {}, projection)
 
 
 def _projection(coasts: bool | None) -> Any:
@@ -170,7 +170,7 @@ def _projection(coasts: bool | None) -> Any:
         return None
 
 
-def _drawn(
+def _draw_figure(
     fields: Mapping[str, xr.DataArray],
     label: str,
     signed: Signed,
@@ -194,7 +194,7 @@ def _drawn(
     figure = new_figure(0.95 + down * (0.35 + shape * (panel - 0.2)))
     kind = {"projection": crs.PlateCarree()} if crs else {}
     grid = figure.subplots(down, across, squeeze=False, subplot_kw=kind).ravel()
-    shown = {
+    arrays = {
         name: (
             field.to_numpy()
             if points
@@ -202,8 +202,8 @@ def _drawn(
         ).astype(np.float64)
         for name, field in fields.items()
     }
-    colours, extend = _colours(shown, signed, limit)
-    for n, (axes, (name, values)) in enumerate(zip(grid, shown.items(), strict=False)):
+    colours, extend = _colours(arrays, signed, limit)
+    for n, (axes, (name, values)) in enumerate(zip(grid, arrays.items(), strict=False)):
         if points:
             draw_stations(axes, east, north, values, colours.norm, colours.cmap)
             axes.set(xlim=x, ylim=y)
@@ -223,8 +223,8 @@ def _drawn(
         axes.spines[["top", "right"]].set_visible(True) if not crs else axes.coastlines(lw=0.5)
     for axes in grid[len(fields) :]:
         axes.set_visible(False)
-    used = list(grid[: len(fields)])
-    bar = figure.colorbar(colours, ax=used, location="bottom", shrink=0.6, aspect=40, extend=extend)
+    maps = list(grid[: len(fields)])
+    bar = figure.colorbar(colours, ax=maps, location="bottom", shrink=0.6, aspect=40, extend=extend)
     bar.set_label(label)
     return figure
 
@@ -259,9 +259,9 @@ def _dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
 
 
 def _colours(
-    shown: Mapping[str, Floats], signed: Signed, limit: float | None
+    arrays: Mapping[str, Floats], signed: Signed, limit: float | None
 ) -> tuple[ScalarMappable, str]:
-    values = np.concatenate([field.ravel() for field in shown.values()])
+    values = np.concatenate([field.ravel() for field in arrays.values()])
     values = values[np.isfinite(values)]
     top = limit if limit is not None else nice_limit(values, signed == "better")
     low = -top if signed != "no" else 0.0

@@ -76,8 +76,8 @@ class Pair:
             values = self.forecast.pit(self.y, seed=int(self.key >> np.uint64(1)))
             return {"pit_count": pit_counts(values, bins)}
         counts, pit = rank_counts(*ranks, bins, self.key)
-        own = {"rank_count": counts} if self.forecast.counts_ranks else {}
-        return own | {"pit_count": pit}
+        rank_variable = {"rank_count": counts} if self.forecast.counts_ranks else {}
+        return rank_variable | {"pit_count": pit}
 
     def hersbach(self, rows: Floats) -> dict[str, Floats]:
         """Return the row-weighted sums for Hersbach's decomposition of the CRPS of members."""

@@ -86,8 +86,8 @@ def metric_of(name: str) -> NamedMetric:
     """
     if name in METRICS:
         if METRICS[name].number:
-            what = METRICS[name].number
-            raise ArgumentError("scores", f"{name} needs a {what}", f"Write it as {name}_0.9")
+            kind = METRICS[name].number
+            raise ArgumentError("scores", f"{name} needs a {kind}", f"Write it as {name}_0.9")
         return NamedMetric(name, METRICS[name])
     base, _, number = name.rpartition("_")
     if base not in METRICS or not METRICS[base].number:
@@ -127,12 +127,12 @@ def without_unit(name: str, units: str) -> str:
     Raises:
         ArgumentError: a unit that is not one of the truth's quantity.
     """
-    found = _WITH_UNIT.fullmatch(name)
-    if not found:
+    match = _WITH_UNIT.fullmatch(name)
+    if not match:
         return name
-    base, number, unit = found.groups()
-    own, factor, offset = _THRESHOLD_UNITS[unit]
-    if own != units:
+    base, number, unit = match.groups()
+    base_units, factor, offset = _THRESHOLD_UNITS[unit]
+    if base_units != units:
         reason = f"{name}: the truth is in {units}, which is not compared with {unit}"
         raise ArgumentError("scores", reason, f"Write the threshold in {units}")
     return f"{base}_{float(number) * factor + offset:g}"
@@ -140,15 +140,15 @@ def without_unit(name: str, units: str) -> str:
 
 def why_undefined(score: str, kind: str, members: int | None) -> str:
     """Return the reason why a score is undefined for a forecast, or "" if it is defined."""
-    offered = distribution_class(kind).offers
+    offers = distribution_class(kind).offers
     entry = METRICS.get(score)
     means = () if entry is None else (STATISTICS[mean] for mean in entry.means)
-    needed = {score} if entry is None else {name for mean in means for name in mean.needs}
-    if not needed <= offered:
-        what = {"normal": "a normal forecast", "ensemble": "an ensemble"}.get(
+    needs = {score} if entry is None else {name for mean in means for name in mean.needs}
+    if not needs <= offers:
+        forecast_name = {"normal": "a normal forecast", "ensemble": "an ensemble"}.get(
             kind, f"forecasts of kind {kind!r}"
         )
-        return f"{score} is undefined for {what}"
+        return f"{score} is undefined for {forecast_name}"
     if entry is not None and members is not None and members < entry.least_members:
         return f"{score} is undefined for an ensemble of {members} member"
     return ""
@@ -184,8 +184,8 @@ def select_scores(
 def extras(scores: Sequence[str] | None) -> set[str]:
     """Return the further inputs that scores need: "efi", "climatology"."""
     metrics = [metric_of(name) for name in scores or () if name not in TABLES]
-    needed = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}
-    return needed - {""}
+    inputs = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}
+    return inputs - {""}
 
 
 def register_score(

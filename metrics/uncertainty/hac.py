@@ -143,8 +143,8 @@ def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
         raise ArgumentError(
             "time_dim", f"None, of differences with {np.ndim(difference)} dimensions", "Name it"
         )
-    named = isinstance(difference, xr.DataArray)
-    dim = time_dim if time_dim is not None else str(difference.dims[0]) if named else 0
+    is_dataarray = isinstance(difference, xr.DataArray)
+    dim = time_dim if time_dim is not None else str(difference.dims[0]) if is_dataarray else 0
     labelled = as_labelled({"difference": difference}, {"difference": {"time": dim}})
     series = labelled["difference"]
     index = series.indexes.get("time")
@@ -200,24 +200,24 @@ def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bo
 
 def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
     """Return mean, standard error and number of dates, (points, 3), of differences (n, points)."""
-    there = ~np.isnan(d)
-    count = there.sum(axis=0).astype(np.float64)
-    filled = np.where(there, d, 0.0)
+    valid = ~np.isnan(d)
+    count = valid.sum(axis=0).astype(np.float64)
+    filled = np.where(valid, d, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = filled.sum(axis=0) / count
-        away = np.where(there, filled - mean, 0.0)
+        away = np.where(valid, filled - mean, 0.0)
         variance = np.einsum("tp,tp->p", away, away) / count
         expected = 1.0 - 1.0 / count
-        present = there.astype(np.float64)
+        present = valid.astype(np.float64)
         for k, w in enumerate(weights, start=1):
             variance += 2.0 * w * np.einsum("tp,tp->p", away[:-k], away[k:]) / count
             expected -= 2.0 * w * np.einsum("tp,tp->p", present[:-k], present[k:]) / count**2
         squared = variance / count / (expected if small else 1.0)
-    varies = np.where(there, d, -np.inf).max(axis=0) > np.where(there, d, np.inf).min(axis=0)
+    varies = np.where(valid, d, -np.inf).max(axis=0) > np.where(valid, d, np.inf).min(axis=0)
     tested = varies & (count >= weights.size + 2) & (expected > 0) & (squared > 0)
     if not omit:
-        whole = there.all(axis=0)
-        mean, tested = np.where(whole, mean, np.nan), tested & whole
+        complete = valid.all(axis=0)
+        mean, tested = np.where(complete, mean, np.nan), tested & complete
     error = np.sqrt(np.where(tested, squared, np.nan))
     return np.stack([mean, error, count], axis=-1)
 

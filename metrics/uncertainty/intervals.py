@@ -96,9 +96,9 @@ def _on_same_points(states: xr.Dataset, reference: xr.Dataset, name: str) -> xr.
     check_paired_dates(states, reference)
     ref = reference.sel(time=states["time"])
     for part in ("count", "weight"):
-        ours, other = states[f"{name}_{part}"], ref[f"{name}_{part}"]
-        same = ours.sizes == other.sizes and ours.dims == other.dims
-        if not same or not np.allclose(ours, other, rtol=1e-9):
+        values, other = states[f"{name}_{part}"], ref[f"{name}_{part}"]
+        same = values.sizes == other.sizes and values.dims == other.dims
+        if not same or not np.allclose(values, other, rtol=1e-9):
             raise ArgumentError(
                 "reference",
                 f"its {name} has other points than the forecast's (their {part}s differ)",
@@ -245,9 +245,9 @@ def interval(
     length = float(length)  # type: ignore[arg-type]
     times = resample_counts(n, replicates, length, np.random.default_rng(seed), method=method)
     with np.errstate(invalid="ignore"):  # of a date without a finite value
-        drawn = statistic({k: times @ v for k, v in sums.items()})
+        draws = statistic({k: times @ v for k, v in sums.items()})
     tail = 50.0 * (1.0 - confidence)
-    lower, upper = np.nanpercentile(drawn, [tail, 100.0 - tail]) if _some(drawn) else (np.nan,) * 2
+    lower, upper = np.nanpercentile(draws, [tail, 100.0 - tail]) if _some(draws) else (np.nan,) * 2
     if influence is not None:
         widening = _widening(influence, length, confidence)
         lower, upper = (value + widening * (bound - value) for bound in (lower, upper))
@@ -295,11 +295,11 @@ def _widening(influence: Floats, length: float, confidence: float) -> float:
         lags = np.arange(1, b)
         return float(circular[0] + 2.0 * np.sum((1.0 - lags / b) * circular[1:b]))
 
-    whole, half = (variance(max(1, round(length / part))) for part in (1, 2))
-    cut = max(1.0, 2.0 - half / whole) if whole > 0 else 1.0
+    full_variance, half_variance = (variance(max(1, round(length / part))) for part in (1, 2))
+    inflation = max(1.0, 2.0 - half_variance / full_variance) if full_variance > 0 else 1.0
     level = 0.5 + confidence / 2
     quantiles = stdtrit(max(2.0, blocks - 1.0), level) / ndtri(level)
-    return float(np.sqrt(cut / (1.0 - 1.0 / blocks)) * quantiles)
+    return float(np.sqrt(inflation / (1.0 - 1.0 / blocks)) * quantiles)
 
 
 def _left_out(sums: Sums, statistic: Statistic) -> Floats:

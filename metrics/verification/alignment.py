@@ -39,19 +39,19 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
     absent = [variable for variable in variables if variable not in forecast]
     if absent:
         raise MissingDataError(f"{kind.kind} {name}", absent)
-    chosen = forecast[list(variables)]
-    apart = tuple(dim for dim in APART if dim in chosen.dims)
+    dataset = forecast[list(variables)]
+    apart = tuple(dim for dim in APART if dim in dataset.dims)
     expected = ("time", *apart, *kind.core_dims(), *GRID)
-    for variable in chosen.values():
+    for variable in dataset.values():
         if set(variable.dims) != set(expected):
             raise ArgumentError(name, f"dimensions {variable.dims} instead of {expected}")
     for dim in ("time", *apart):
-        if chosen.indexes[dim].has_duplicates:
-            what = "a date" if dim == "time" else f"a {dim}"
-            raise ArgumentError(name, f"{what} occurs twice in its coordinate {dim}")
+        if dataset.indexes[dim].has_duplicates:
+            duplicate = "a date" if dim == "time" else f"a {dim}"
+            raise ArgumentError(name, f"{duplicate} occurs twice in its coordinate {dim}")
     if "quantile" in kind.core_dims():
-        _check_levels(chosen["quantile"].to_numpy())
-    return chosen.transpose(*expected)
+        _check_levels(dataset["quantile"].to_numpy())
+    return dataset.transpose(*expected)
 
 
 def _check_levels(levels: npt.NDArray[Any]) -> None:
@@ -130,8 +130,8 @@ def match_truth(
     observed = _checked_truth(checked, truth)
     _check_units(checked, observed, name)
     places = _places(checked, observed)
-    there = (places >= 0).all(axis=(1, 2))
-    missing = [str(t)[:19] for t in _valid_dates(checked)[~there]]
+    with_truth = (places >= 0).all(axis=(1, 2))
+    missing = [str(t)[:19] for t in _valid_dates(checked)[~with_truth]]
     if missing and join == "exact":
         raise MissingDataError(
             "truth",
@@ -139,11 +139,11 @@ def match_truth(
             'The truth has to cover the valid date of every forecast; join="inner" leaves out '
             "the dates that it does not cover",
         )
-    if not there.any():
+    if not with_truth.any():
         raise ArgumentError(name, "no date has truth" if missing else "it holds no dates")
     if missing:
-        left_out(len(missing), there.size, "without truth", missing)
-        checked, places = checked.isel(time=there), places[there]
+        left_out(len(missing), with_truth.size, "without truth", missing)
+        checked, places = checked.isel(time=with_truth), places[with_truth]
     return MatchedForecast(checked, observed, places)
 
 
@@ -177,8 +177,8 @@ def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
     united = {k: forecast[k] for k in kind.target_unit_variables(forecast)} | {"truth": truth}
     units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
     if len(set(units.values())) > 1:
-        listed = ", ".join(f"{k} in {unit}" for k, unit in units.items())
-        raise ArgumentError(name, f"units differ: {listed}", "Bring all to one unit")
+        pairs = ", ".join(f"{k} in {unit}" for k, unit in units.items())
+        raise ArgumentError(name, f"units differ: {pairs}", "Bring all to one unit")
 
 
 def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
@@ -206,12 +206,12 @@ def _as_time(step: xr.DataArray) -> xr.DataArray:
 
 
 def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
-    there = moments(truth)
-    steps = there.shape[1]
-    places = {moment: divmod(i, steps) for i, moment in enumerate(there.ravel())}
-    requested = moments(forecast)
-    positions = [places.get(moment, (-1, -1)) for moment in requested.ravel()]
-    return np.array(positions, dtype=np.int64).reshape(*requested.shape, 2)
+    truth_times = moments(truth)
+    steps = truth_times.shape[1]
+    places = {moment: divmod(i, steps) for i, moment in enumerate(truth_times.ravel())}
+    forecast_times = moments(forecast)
+    positions = [places.get(moment, (-1, -1)) for moment in forecast_times.ravel()]
+    return np.array(positions, dtype=np.int64).reshape(*forecast_times.shape, 2)
 
 
 def check_same_grid(
@@ -229,15 +229,17 @@ def check_same_grid(
         for one in (coordinates, other.coords)
     ]
     if names[0] != names[1]:
-        ours, theirs = ("a grid" if held is None else listing(held) for held in names)
+        places, other_places = ("a grid" if ids is None else listing(ids) for ids in names)
         remedy = "Bring both to the same stations, in one order"
-        raise ArgumentError(what, f"it has {theirs}, and the forecast has {ours}", remedy)
+        raise ArgumentError(what, f"it has {other_places}, and the forecast has {places}", remedy)
     for name in GRID:
-        here, there = coordinates[name].to_numpy(), other[name].to_numpy()
-        if here.shape == there.shape and np.allclose(here, there, rtol=0, atol=_CLOSE_DEGREES):
+        values, other_values = coordinates[name].to_numpy(), other[name].to_numpy()
+        if values.shape == other_values.shape and np.allclose(
+            values, other_values, rtol=0, atol=_CLOSE_DEGREES
+        ):
             continue
-        near = np.abs(here[:, None] - there).min(axis=1, initial=np.inf) <= _CLOSE_DEGREES
-        absent = [f"{name} {value:g}" for value in here[~near]]
+        near = np.abs(values[:, None] - other_values).min(axis=1, initial=np.inf) <= _CLOSE_DEGREES
+        absent = [f"{name} {value:g}" for value in values[~near]]
         missing += absent or [f"{name} in the forecast's order and number"]
     if missing:
         raise MissingDataError(what, missing, "Bring both to one grid")

@@ -104,9 +104,9 @@ def _ahead(
     submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Iterable[A], number: int
 ) -> Iterator[C]:
     """Yield results in order, with up to `number` tasks started in advance."""
-    left, running = iter(blocks), deque[Any]()
+    remaining, running = iter(blocks), deque[Any]()
     try:
-        for block in left:
+        for block in remaining:
             running.append(submit(task, block))
             if len(running) > number:
                 yield running.popleft().result()
@@ -269,21 +269,21 @@ def load_block(
 
 def _labels(one: MatchedForecast) -> npt.NDArray[np.int64]:
     seconds = one.forecast["time"].to_numpy().astype("datetime64[s]").astype(np.int64)
-    steps, levels = (_whole(one.forecast.coords.get(d)) for d in ("step", "level"))
+    steps, levels = (_to_integers(one.forecast.coords.get(d)) for d in ("step", "level"))
     grid = np.meshgrid(seconds, steps, levels, indexing="ij")
     together: npt.NDArray[np.int64] = np.stack(grid, axis=-1)
     return together
 
 
-def _whole(coordinate: Any) -> npt.NDArray[np.int64]:
+def _to_integers(coordinate: Any) -> npt.NDArray[np.int64]:
     """Convert a coordinate to integers; time differences to hours."""
     if coordinate is None or coordinate.dtype.kind not in "mfiu":
         return np.zeros(1 if coordinate is None else max(1, coordinate.size), np.int64)
     values = np.atleast_1d(coordinate.to_numpy())
     if values.dtype.kind == "m":
         values = values / np.timedelta64(1, "h")
-    whole: npt.NDArray[np.int64] = np.rint(values).astype(np.int64)
-    return whole
+    integers: npt.NDArray[np.int64] = np.rint(values).astype(np.int64)
+    return integers
 
 
 def score_block(plan: ScoringPlan, block: LoadedBlock) -> list[BlockSums]:
@@ -361,18 +361,18 @@ def _add_field(
     from ens10.metrics._field_sums import field_sums
 
     shape = sums.empty.shape
-    whole = field_sums(values, plan.rows)
-    count = int(whole[2][0])
+    field_total = field_sums(values, plan.rows)
+    count = int(field_total[2][0])
     if plan.nan == "propagate" and count < values.size:
-        whole[0][0] = np.nan
-    _store(sums.sums, name, whole, shape, place)
+        field_total[0][0] = np.nan
+    _store(sums.sums, name, field_total, shape, place)
     if plan.zones is not None:
         zones = plan.zones
-        apart = field_sums(values, plan.rows, zones.part, zones.number)
+        zone_sums = field_sums(values, plan.rows, zones.part, zones.number)
         if plan.nan == "propagate":
             points = np.bincount(zones.part.ravel(), minlength=zones.number)
-            apart[0][apart[2] < points] = np.nan
-        _store(sums.zones, name, apart, shape, place)
+            zone_sums[0][zone_sums[2] < points] = np.nan
+        _store(sums.zones, name, zone_sums, shape, place)
     return count
 
 
@@ -470,8 +470,8 @@ class CollectedSums:
 
     def _coordinates(self, plan: ScoringPlan) -> dict[str, Any]:
         names = ("time", "valid_time", *APART, *((*GRID, *COORDINATES) if self.maps else ()))
-        stored = self.forecast.coords  # in the order in which a store happened to list them
-        coords: dict[str, Any] = {k: _writable(stored[k]) for k in names if k in stored}
+        source = self.forecast.coords  # in the order in which a store happened to list them
+        coords: dict[str, Any] = {k: _writable(source[k]) for k in names if k in source}
         if "rank_count" in self.counts:
             coords["rank"] = np.arange(self.counts["rank_count"].size)
         if "pit_count" in self.counts:

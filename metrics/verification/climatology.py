@@ -46,18 +46,18 @@ class Climatology:
 
     def part(self, dates: slice) -> "Climatology":
         """Return the climatology of some of the dates."""
-        used, places = np.unique(self.places[dates], return_inverse=True)
-        field = self.field.isel({self.field.dims[0]: used})
-        return replace(self, field=field, places=places.reshape(self.places[dates].shape))
+        unique_places, inverse = np.unique(self.places[dates], return_inverse=True)
+        field = self.field.isel({self.field.dims[0]: unique_places})
+        return replace(self, field=field, places=inverse.reshape(self.places[dates].shape))
 
     def load(self) -> Array:
         """Read the values, (dates, steps, levels, latitude, longitude)."""
         values = self.field.to_numpy()
         dates, steps = self.places.shape
-        loaded: Array = np.empty((dates, steps, self.levels, *values.shape[3:]), values.dtype)
+        fields: Array = np.empty((dates, steps, self.levels, *values.shape[3:]), values.dtype)
         for step in range(steps):
-            loaded[:, step] = values[self.places[:, step], min(step, values.shape[1] - 1)]
-        return loaded
+            fields[:, step] = values[self.places[:, step], min(step, values.shape[1] - 1)]
+        return fields
 
 
 def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
@@ -86,9 +86,9 @@ def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
         )
     forecast = one.forecast
     check_same_grid("climatology", forecast, climatology)
-    units, own = (array.attrs.get("units") for array in (one.truth, climatology))
-    if units and own and units != own:
-        reason = f"in {own}, the truth in {units}"
+    truth_units, units = (array.attrs.get("units") for array in (one.truth, climatology))
+    if truth_units and units and truth_units != units:
+        reason = f"in {units}, the truth in {truth_units}"
         raise ArgumentError("climatology", reason, "Convert both to one unit")
     for dim in APART:
         if dim in climatology.dims:
@@ -106,11 +106,11 @@ def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
 
 def _select(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
     """Select the steps or levels of the forecast."""
-    needed = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
-    missing = np.setdiff1d(needed, climatology[dim].to_numpy())
-    if missing.size or not needed.size:
+    labels = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
+    missing = np.setdiff1d(labels, climatology[dim].to_numpy())
+    if missing.size or not labels.size:
         raise MissingDataError("climatology", [f"{dim} {value}" for value in missing] or [dim])
-    return climatology.sel({dim: needed})
+    return climatology.sel({dim: labels})
 
 
 def _labels(forecast: xr.Dataset, period: str) -> npt.NDArray[Any]:

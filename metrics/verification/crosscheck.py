@@ -78,23 +78,23 @@ def cross_check(
             "properscoring is not installed",
             "Install it with: pip install properscoring==0.1",
         ) from error
-    whole = match_truth(forecast, truth, join)
+    match = match_truth(forecast, truth, join)
     rng = np.random.default_rng(seed)
-    n = whole.forecast.sizes["time"]
+    n = match.forecast.sizes["time"]
     dates = np.sort(rng.permutation(n)[: min(n, points, _DATES)])
     share = -(-points // len(dates))
-    ours, theirs = [], []
+    crps_parts, other_parts = [], []
     for i, date in enumerate(dates):
         number = min(share, points - i * share)
-        mine, other = _of_date(whole.part(slice(date, date + 1)), kind, number, rng, oracle)
-        ours.append(mine)
-        theirs.append(other)
-    mine, other = np.concatenate(ours).astype(np.float64), np.concatenate(theirs)
-    if not mine.size:
+        crps, other = _of_date(match.part(slice(date, date + 1)), kind, number, rng, oracle)
+        crps_parts.append(crps)
+        other_parts.append(other)
+    crps, other = np.concatenate(crps_parts).astype(np.float64), np.concatenate(other_parts)
+    if not crps.size:
         raise ArgumentError("cross-check", "no point of the sample has truth and forecast")
-    largest = np.abs(mine - other).max() / max(float(other.mean()), np.finfo(np.float64).tiny)
-    dtype = str(np.concatenate(ours).dtype)
-    return CrossCheck(mine.size, float(largest), _TOLERANCE.get(dtype, 1e-5))
+    largest = np.abs(crps - other).max() / max(float(other.mean()), np.finfo(np.float64).tiny)
+    dtype = str(np.concatenate(crps_parts).dtype)
+    return CrossCheck(crps.size, float(largest), _TOLERANCE.get(dtype, 1e-5))
 
 
 def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle: Any) -> Any:
@@ -104,15 +104,15 @@ def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle:
     arrays = {name: values[place] for name, values in block.arrays[0].items()}
     y = block.truth[place].astype(next(iter(arrays.values())).dtype, copy=False)
     score = Pair(distribution_class(kind).from_variables(arrays, {}), y).field("crps")
-    there = np.flatnonzero(~np.isnan(score))
-    chosen = rng.permutation(there)[: max(number, 0)]
-    flat = {k: v.reshape(*v.shape[:-2], -1)[..., chosen] for k, v in arrays.items()}
+    valid = np.flatnonzero(~np.isnan(score))
+    sample = rng.permutation(valid)[: max(number, 0)]
+    flat = {k: v.reshape(*v.shape[:-2], -1)[..., sample] for k, v in arrays.items()}
     wide = {k: v.astype(np.float64) for k, v in flat.items()}
-    observed = y.ravel()[chosen].astype(np.float64)
+    observed = y.ravel()[sample].astype(np.float64)
     if kind == "ensemble":
-        return score.ravel()[chosen], oracle.crps_ensemble(observed, wide["members"].T)
+        return score.ravel()[sample], oracle.crps_ensemble(observed, wide["members"].T)
     mu, sigma = wide["mu"], wide["sigma"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        closed = oracle.crps_gaussian(observed, mu, sigma)
+        oracle_crps = oracle.crps_gaussian(observed, mu, sigma)
     # properscoring gives NaN where sigma is 0
-    return score.ravel()[chosen], np.where(sigma == 0, np.abs(observed - mu), closed)
+    return score.ravel()[sample], np.where(sigma == 0, np.abs(observed - mu), oracle_crps)

@@ -101,8 +101,8 @@ class LoadedEFIWeights:
             )
             for case in np.ndindex(shape)
         ]  # fmt: skip
-        whole: Array = np.stack(indices).reshape(*shape, *members.shape[4:])
-        return whole
+        efi_index: Array = np.stack(indices).reshape(*shape, *members.shape[4:])
+        return efi_index
 
     def check(self, scored: Sequence[Array | None]) -> None:
         """Check by their values that forecasts are, or are not, the raw ensemble of the index.
@@ -121,10 +121,10 @@ class LoadedEFIWeights:
             if marks is None:
                 raw = self.arrays.get("members")
                 marks = set(self.origin.marks) if raw is None else _marks(raw)
-            own = _marks(members)
-            if own & marks and role == "other":
+            forecast_marks = _marks(members)
+            if forecast_marks & marks and role == "other":
                 raise _improper(self.origin)
-            if own and not own & marks and role == "raw":
+            if forecast_marks and not forecast_marks & marks and role == "raw":
                 raise _not_the_raw_ensemble(self.origin)
 
 
@@ -188,18 +188,18 @@ def aligned_efi_weights(
 
 
 def _needs_efi(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
-    needed = "efi" in extras(scores)
-    if needed and efi.raw is None:
+    needs_index = "efi" in extras(scores)
+    if needs_index and efi.raw is None:
         raise ArgumentError(
             "scores", "eecrps weights with the raw ensemble's EFI", "Pass raw and climate"
         )
-    if not needed and (efi.raw is not None or efi.climate is not None):
+    if not needs_index and (efi.raw is not None or efi.climate is not None):
         raise ArgumentError(
             "climate" if efi.raw is None else "raw",
             "no score that is asked for needs it",
             "Add eecrps to the scores",
         )
-    return needed
+    return needs_index
 
 
 def _fields(
@@ -226,33 +226,33 @@ def _fields(
             "climate", "the EFI needs its quantiles", "Pass those of ens10.quantiles.stored_climate"
         )
     members = checked_forecast(raw, "raw")["members"]
-    named = Origin(str(raw.attrs.get(NAME, "raw")))
-    return {"members": members, "climate": climate}, named, method
+    raw_origin = Origin(str(raw.attrs.get(NAME, "raw")))
+    return {"members": members, "climate": climate}, raw_origin, method
 
 
 def _common_dates(
     forecasts: list[MatchedForecast], fields: dict[str, xr.DataArray], join: Join
 ) -> list[MatchedForecast]:
     dates = forecasts[0].forecast["time"].to_numpy()
-    there = np.ones(dates.size, bool)
+    common = np.ones(dates.size, bool)
     for name, field in fields.items():
-        what = _name(name)
+        label = _name(name)
         if "time" not in field.dims or "time" not in field.indexes:
-            raise ArgumentError(what, f"dimensions {field.dims} without dates")
+            raise ArgumentError(label, f"dimensions {field.dims} without dates")
         if field.indexes["time"].has_duplicates:
-            raise ArgumentError(what, "a date occurs twice in its coordinate time")
-        own = np.isin(dates, field["time"].to_numpy())
-        if not own.all() and join == "exact":
-            raise MissingDataError(what, [str(t)[:19] for t in dates[~own]], _REMEDY)
-        there &= own
-    if there.all():
+            raise ArgumentError(label, "a date occurs twice in its coordinate time")
+        present = np.isin(dates, field["time"].to_numpy())
+        if not present.all() and join == "exact":
+            raise MissingDataError(label, [str(t)[:19] for t in dates[~present]], _REMEDY)
+        common &= present
+    if common.all():
         return forecasts
-    if not there.any():
+    if not common.any():
         raise ArgumentError("raw", "it has no date of the forecast")
-    missing = [str(t)[:19] for t in dates[~there]]
-    left_out(len(missing), there.size, "not in the raw ensemble and its climate", missing)
+    missing = [str(t)[:19] for t in dates[~common]]
+    left_out(len(missing), common.size, "not in the raw ensemble and its climate", missing)
     return [
-        MatchedForecast(f.forecast.isel(time=there), f.truth, f.places[there]) for f in forecasts
+        MatchedForecast(f.forecast.isel(time=common), f.truth, f.places[common]) for f in forecasts
     ]
 
 
@@ -260,33 +260,37 @@ def _as_field(
     name: str, field: xr.DataArray, first: xr.Dataset, units: str | None
 ) -> xr.DataArray:  # fmt: skip
     """A field with the forecast's dates, steps and levels, dimensions in order."""
-    what, field = _name(name), as_row(field)
+    label, field = _name(name), as_row(field)
     core = {"members": ("number",), "climate": ("quantile",), "index": ()}[name]
     apart = tuple(dim for dim in APART if dim in first.dims)
     expected = ("time", *apart, *core, *GRID)
     if set(field.dims) != set(expected):
-        raise ArgumentError(what, f"dimensions {field.dims} instead of {expected}")
+        raise ArgumentError(label, f"dimensions {field.dims} instead of {expected}")
     if "quantile" in core and "quantile" not in field.coords:
         raise ArgumentError(
-            what, "its coordinate quantile is missing", "Add the quantile levels as that coordinate"
+            label,
+            "its coordinate quantile is missing",
+            "Add the quantile levels as that coordinate",
         )
-    check_same_grid(what, first, field)
-    own = field.attrs.get("units")
-    if core and units and own and own != units:
-        raise ArgumentError(what, f"in {own}, the truth in {units}", "Bring all to one unit")
+    check_same_grid(label, first, field)
+    field_units = field.attrs.get("units")
+    if core and units and field_units and field_units != units:
+        raise ArgumentError(
+            label, f"in {field_units}, the truth in {units}", "Bring all to one unit"
+        )
     for dim in apart:
         missing = np.setdiff1d(first[dim].to_numpy(), field[dim].to_numpy())
         if missing.size:
-            raise MissingDataError(what, [f"{dim} {value}" for value in missing])
-    chosen = field.sel({dim: first[dim].to_numpy() for dim in ("time", *apart)})
-    if "valid_time" in chosen.coords and "valid_time" in first.coords:
+            raise MissingDataError(label, [f"{dim} {value}" for value in missing])
+    selection = field.sel({dim: first[dim].to_numpy() for dim in ("time", *apart)})
+    if "valid_time" in selection.coords and "valid_time" in first.coords:
         forecast_times, field_times = (
             d["valid_time"].transpose("time", ...).to_numpy().astype("M8[ns]")
-            for d in (first, chosen)
+            for d in (first, selection)
         )
         if not np.array_equal(forecast_times, field_times):
-            raise ArgumentError(what, "valid at other times than the forecast (another step?)")
-    return chosen.transpose(*expected)
+            raise ArgumentError(label, "valid at other times than the forecast (another step?)")
+    return selection.transpose(*expected)
 
 
 def _name(field: str) -> str:

@@ -175,7 +175,7 @@ def paired_states(
         for each, one in zip(names, forecasts, strict=True)
     ]
     plan = ScoringPlan(
-        tuple(tuple(dict.fromkeys(m for s in named for m in s.means)) for named, _ in metrics),
+        tuple(tuple(dict.fromkeys(m for s in entries for m in s.means)) for entries, _ in metrics),
         tuple(tables for _, tables in metrics),
         area_weights(first["latitude"].to_numpy(), options.weights),
         zones_of(
@@ -204,8 +204,8 @@ def paired_states(
 def _climatology(
     scores: Sequence[str] | None, one: MatchedForecast, options: ScoringOptions
 ) -> Climatology | None:
-    needed = "climatology" in extras(scores)
-    if not needed:
+    needs_climatology = "climatology" in extras(scores)
+    if not needs_climatology:
         return None
     if options.climatology is None:
         reason = "acc is the correlation of anomalies from a climatology"
@@ -220,15 +220,15 @@ def _checked_dates(
     if nan == "propagate" or not empty.any():
         return states
     dates = np.datetime_as_string(states[0]["time"].to_numpy(), unit="s")
-    listed = [
-        f"{date} (all {'truth' if what == TRUTH else 'of the forecast'} is NaN)"
-        for date, what in zip(dates[empty > 0], empty[empty > 0], strict=True)
+    empty_dates = [
+        f"{date} (all {'truth' if cause == TRUTH else 'of the forecast'} is NaN)"
+        for date, cause in zip(dates[empty > 0], empty[empty > 0], strict=True)
     ]
     if join == "exact":
-        raise MissingDataError("values", listed, 'Leave such dates out with join="inner"')
+        raise MissingDataError("values", empty_dates, 'Leave such dates out with join="inner"')
     if (empty > 0).all():
-        raise MissingDataError("values", listed)
-    left_out(len(listed), empty.size, "no values", listed)
+        raise MissingDataError("values", empty_dates)
+    left_out(len(empty_dates), empty.size, "no values", empty_dates)
     return [one.isel(time=empty == 0) for one in states]
 
 

@@ -219,8 +219,8 @@ def _scores(
             estimates |= _differences(states, other, one, group)
     for name, estimate in estimates.items():
         missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
-        scored = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
-        value = bounds({k: v[scored] for k, v in estimate.sums.items()}, estimate.function)
+        valid = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
+        value = bounds({k: v[valid] for k, v in estimate.sums.items()}, estimate.function)
         for suffix, number in (("", value.value), ("_lower", value.lower), ("_upper", value.upper)):
             variables[f"{name}{suffix}"] = xr.Variable((), np.float64(number), estimate.attrs)
         if value.block_length is not None:
@@ -279,18 +279,18 @@ def _paired_sums(
     states: _GroupedStates, other: _GroupedStates | None, mean: str, group: Mapping[str, Any]
 ) -> dict[str, Floats] | None:
     """Return the sums of a mean of two forecasts, date by date; None if one lacks them."""
-    ours, theirs = states.sums(mean, group), other.sums(mean, group) if other else None
-    if ours is None or theirs is None:
+    sums, reference_sums = states.sums(mean, group), other.sums(mean, group) if other else None
+    if sums is None or reference_sums is None:
         return None
     for part in ("count", "weight"):
-        if not np.allclose(ours[part], theirs[part], rtol=1e-9):
+        if not np.allclose(sums[part], reference_sums[part], rtol=1e-9):
             raise ArgumentError(
                 "reference",
                 f"its {mean} has other points than the forecast's (their {part}s differ)",
                 "Mask the truth where either is missing, and weight both alike",
             )
-    return {k: ours[k] for k in ("sum", "weight")} | {
-        f"reference_{k}": theirs[k] for k in ("sum", "weight")
+    return {k: sums[k] for k in ("sum", "weight")} | {
+        f"reference_{k}": reference_sums[k] for k in ("sum", "weight")
     }
 
 

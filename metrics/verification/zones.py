@@ -47,11 +47,11 @@ class Zones:
     def sums(self, parts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
         zones = self.members.shape[:-1]
-        added: npt.NDArray[Any] = np.zeros((*parts.shape[:-1], *zones), parts.dtype)
+        zone_sums: npt.NDArray[Any] = np.zeros((*parts.shape[:-1], *zones), parts.dtype)
         for zone in np.ndindex(zones):
             # No product with 0 or 1: a NaN belongs to its own zones alone.
-            added[(..., *zone)] = parts[..., self.members[zone] > 0].sum(axis=-1)
-        return added
+            zone_sums[(..., *zone)] = parts[..., self.members[zone] > 0].sum(axis=-1)
+        return zone_sums
 
 
 def zones_of(
@@ -106,16 +106,16 @@ def _on_grid(land: xr.DataArray | None, grid: xr.Dataset) -> xr.DataArray:
 
 def _parts(shares: Mapping[str, xr.DataArray], shape: tuple[int, int]) -> Zones:
     masks = {name: _masks(share, shape) for name, share in shares.items()}
-    together = np.concatenate([mask.reshape(len(mask), -1) for mask in masks.values()])
-    codes, part = np.unique(together, axis=1, return_inverse=True)
+    stacked = np.concatenate([mask.reshape(len(mask), -1) for mask in masks.values()])
+    codes, part = np.unique(stacked, axis=1, return_inverse=True)
     members = np.ones((1,) * len(masks) + (codes.shape[1],), dtype=np.int64)
     first = 0
     for place, mask in enumerate(masks.values()):
-        own = codes[first : first + len(mask)].astype(np.int64)
+        membership = codes[first : first + len(mask)].astype(np.int64)
         first += len(mask)
         others = [1] * len(masks)
         others[place] = len(mask)
-        members = members * own.reshape(*others, -1)
+        members = members * membership.reshape(*others, -1)
     labels = {name: tuple(share[name].to_numpy().tolist()) for name, share in shares.items()}
     return Zones(labels, part.reshape(shape).astype(np.int64), members)
 

@@ -109,11 +109,11 @@ def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
     Raises:
         ArgumentError: naming both grids.
     """
-    theirs = current().map_shape(features)
-    if theirs != grid:
+    shape = current().map_shape(features)
+    if shape != grid:
         raise ArgumentError(
             "grid",
-            f"the data have {theirs[0]} x {theirs[1]} points (rows, columns), but {layer} learns "
+            f"the data have {shape[0]} x {shape[1]} points (rows, columns), but {layer} learns "
             f"maps of {grid[0]} x {grid[1]}",
             "Set the network's grid to that of the data",
         )

@@ -126,8 +126,8 @@ class ExpertLayers:
             UnknownNameError: another value of `area` or `poles`.
         """
         experts = self.experts
-        selected, rest = divmod(channels, experts.filters)
-        if rest:
+        selected, remainder = divmod(channels, experts.filters)
+        if remainder:
             raise ArgumentError(
                 "filters", f"{channels} channels are not a multiple of {experts.filters} filters"
             )

@@ -298,5 +298,5 @@ class LowRankLocallyConnected2d(nn.Module):
                 "Build the layer for the grid of the data",
             )
         outputs = self.banks(features).unflatten(1, (self.rank, self.out_channels))
-        mixed = torch.einsum("nrohw,rhw->nohw", outputs, part(self.shares()))
-        return mixed + self.bias + part(self.row_bias) + part(self.column_bias)
+        mixture = torch.einsum("nrohw,rhw->nohw", outputs, part(self.shares()))
+        return mixture + self.bias + part(self.row_bias) + part(self.column_bias)

@@ -192,8 +192,8 @@ def _lines(fields: Tensor, shape: tuple[int, int, int]) -> Tensor:
 def _fields(lines: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Return the fields of lines: the reverse of `_lines`."""
     H, W, window = shape
-    whole = functional.pad(lines, (0, window - 1)).reshape(*lines.shape[:-1], H, W + window - 1)
-    return whole[..., :W].contiguous()
+    fields = functional.pad(lines, (0, window - 1)).reshape(*lines.shape[:-1], H, W + window - 1)
+    return fields[..., :W].contiguous()
 
 
 def _all_lines(padded: Tensor) -> Tensor:

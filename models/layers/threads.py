@@ -20,5 +20,5 @@ def in_threads(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> N
             work(*piece)
         return
     with ThreadPoolExecutor(threads, "ens10-loops") as pool:
-        for done in [pool.submit(work, *piece) for piece in pieces]:
-            done.result()
+        for future in [pool.submit(work, *piece) for piece in pieces]:
+            future.result()

@@ -200,9 +200,9 @@ class LocationUNet(Network):
         """Mix outputs of all heads, (N, (1 + E) out_channels, H, W), by the embedding."""
         if place is None:
             return heads
-        each = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
-        mixed: Tensor = each[:, 0] + (each[:, 1:] * place[:, :, None]).sum(1)
-        return mixed
+        head_outputs = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
+        mixture: Tensor = head_outputs[:, 0] + (head_outputs[:, 1:] * place[:, :, None]).sum(1)
+        return mixture
 
 
 def _beside(features: Tensor, place: Tensor) -> Tensor:

@@ -87,11 +87,11 @@ class MemberContext(Network):
         """
         channels = [features]
         if self.context:
-            chosen = features[:, :, : self.context]
-            mean = chosen.mean(dim=1, keepdim=True)
-            spread = deviation(chosen)[:, None].clamp(min=_SMALLEST_SPREAD)
-            channels += [(chosen - mean) / spread, spread.log().expand_as(chosen)]
-            channels += [mean.expand_as(chosen)]
+            context = features[:, :, : self.context]
+            mean = context.mean(dim=1, keepdim=True)
+            spread = deviation(context)[:, None].clamp(min=_SMALLEST_SPREAD)
+            channels += [(context - mean) / spread, spread.log().expand_as(context)]
+            channels += [mean.expand_as(context)]
         if self.embedding is not None:
             require_grid(features, self.embedding.grid, "the embedding of MemberContext")
             place = current().of_samples(self.embedding()).movedim(-3, 0)[:, None]
@@ -101,6 +101,6 @@ class MemberContext(Network):
 
     def penalty(self) -> Tensor | None:
         """Return the penalties of the embedding and of the network, or None if there are none."""
-        own = None if self.embedding is None else self.embedding.penalty()
-        theirs = self.network.penalty()
-        return own if theirs is None else theirs if own is None else own + theirs
+        penalty = None if self.embedding is None else self.embedding.penalty()
+        net_term = self.network.penalty()
+        return penalty if net_term is None else net_term if penalty is None else penalty + net_term

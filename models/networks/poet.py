@@ -117,8 +117,8 @@ class PoET(Network):
 
 def _block_and_attention(block: nn.Module, attention: nn.Module, fields: Tensor) -> Tensor:
     """Apply a block to each member, then attention across members."""
-    mixed: Tensor = attention(each_member(block, fields))
-    return mixed
+    outputs: Tensor = attention(each_member(block, fields))
+    return outputs
 
 
 class PaperPoET(Network):

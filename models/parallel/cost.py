@@ -175,19 +175,19 @@ def _count(
     size = [cut.own.stop - cut.own.start for cut in cuts]
     features = torch.empty(*shape, *size, dtype=dtype, device="meta")
     parameters = list(network.parameters())
-    saved = {_storage(tensor): tensor for tensor in (*parameters, *network.buffers())}
-    free = set(saved)
+    tensors = {_storage(tensor): tensor for tensor in (*parameters, *network.buffers())}
+    state_keys = set(tensors)
 
     def keep(tensor: Tensor) -> Tensor:
-        saved.setdefault(_storage(tensor), tensor)  # referenced, so that its address stays taken
+        tensors.setdefault(_storage(tensor), tensor)  # referenced, so that its address stays taken
         return tensor
 
     with use(domain), FlopCounterMode(display=False) as flops, without_values() as meter:
-        with saved_tensors_hooks(keep, lambda kept: kept):
+        with saved_tensors_hooks(keep, lambda tensor: tensor):
             outputs = network(features)
         outputs.sum().backward()
     network.zero_grad(set_to_none=True)
-    sizes = [t.untyped_storage().nbytes() for place, t in saved.items() if place not in free]
+    sizes = [t.untyped_storage().nbytes() for key, t in tensors.items() if key not in state_keys]
     traffic = exchange.traffic
     return Footprint(
         shape[0],
@@ -228,8 +228,8 @@ def _cuts(network: nn.Module, name: str, total: int, parts: int) -> list[Cut]:
     sizes = [cut.own.stop - cut.own.start for cut in cuts]
     largest = sizes.index(max(sizes))
     busiest = max(range(1, parts - 1) or range(parts), key=lambda index: sizes[index])
-    chosen = {busiest} if sizes[busiest] == sizes[largest] else {largest, busiest}
-    return [cuts[index] for index in sorted(chosen)]
+    indices = {busiest} if sizes[busiest] == sizes[largest] else {largest, busiest}
+    return [cuts[index] for index in sorted(indices)]
 
 
 class Wire(NamedTuple):
@@ -349,10 +349,10 @@ def step_time(
         precision: of the fields.
     """
     size, world = footprint.parameter_bytes, data * parts
-    moved = footprint.moved + _ADAM * size
+    moved_bytes = footprint.moved + _ADAM * size
     group, everyone = machine.wire(parts), machine.wire(world)
     return StepTime(
-        footprint.flops / machine.flops[precision] + moved / machine.memory,
+        footprint.flops / machine.flops[precision] + moved_bytes / machine.memory,
         group.seconds(footprint.messages, footprint.bytes),
         group.seconds(footprint.sums * _hops(parts), footprint.summed_bytes * (parts > 1)),
         everyone.seconds(_hops(world), 2 * (1 - 1 / world) * size),
@@ -457,8 +457,8 @@ def plan(
         if not value > 0:
             raise ArgumentError(name, f"{value} is not positive")
     options = []
-    tried = [split for split in splits(devices) if batch % split.data == 0]
-    for split in track(tried, "splits", len(tried), progress):
+    candidates = [split for split in splits(devices) if batch % split.data == 0]
+    for split in track(candidates, "splits", len(candidates), progress):
         try:
             cost = footprint_of(batch // split.data, split.lat, split.lon)
             time = step_time(cost, machine, split.data, split.parts, precision)

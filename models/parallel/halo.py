@@ -78,21 +78,21 @@ class Frame(NamedTuple):
             return _with_strips(halo.rows, fields)
         top, bottom, left, right = self.sides
         height, width = fields.shape[-2:]
-        last = fields.is_contiguous(memory_format=torch.channels_last)
+        channels_last = fields.is_contiguous(memory_format=torch.channels_last)
         around = torch.empty(
             (*fields.shape[:-2], top + height + bottom, left + width + right),
             dtype=fields.dtype,
             device=fields.device,
-            memory_format=torch.channels_last if last else torch.contiguous_format,
+            memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         )
         middle = around.narrow(-1, left, width)
         middle.narrow(-2, top, height).copy_(fields)
-        for whole, dim, strips in ((middle, -2, halo.rows), (around, -1, halo.columns)):
+        for target, dim, strips in ((middle, -2, halo.rows), (around, -1, halo.columns)):
             for strip, at_end in zip(strips, (False, True), strict=True):
                 if strip is not None:
                     count = strip.shape[dim]
-                    start = whole.shape[dim] - count if at_end else 0
-                    whole.narrow(dim, start, count).copy_(strip)
+                    start = target.shape[dim] - count if at_end else 0
+                    target.narrow(dim, start, count).copy_(strip)
         return around
 
     def scatter(self, gradient: Tensor) -> Tensor:

@@ -136,11 +136,11 @@ class SpatialStrategy(WatchedStrategy):
         """
         if self._share is None:
             self._share = self._make_share(grid)
-        theirs = self._share.grid
-        if theirs != tuple(grid):
+        run_grid = self._share.grid
+        if run_grid != tuple(grid):
             raise ArgumentError(
                 "data",
-                f"a grid of {grid[0]} x {grid[1]} points in a run on {theirs[0]} x {theirs[1]}",
+                f"a grid of {grid[0]} x {grid[1]} points in a run on {run_grid[0]} x {run_grid[1]}",
             )
         return self._share
 
@@ -150,8 +150,8 @@ class SpatialStrategy(WatchedStrategy):
             halvings, odd = levels_of(self.lightning_module)
             exchange = ProcessGroupExchange(mesh.group, mesh.lat, mesh.lon)
             i, j = exchange.place
-            rows = _cut("lat", grid[0], mesh.lat, i, halvings, odd)
-            columns = _cut("lon", grid[1], mesh.lon, j, halvings, odd)
+            rows = _make_cut("lat", grid[0], mesh.lat, i, halvings, odd)
+            columns = _make_cut("lon", grid[1], mesh.lon, j, halvings, odd)
             self._domain = Shard(rows, columns, exchange)
         rows, columns = self._domain.rows, self._domain.columns
         bounds = tuple(rows.bounds), tuple(columns.bounds)
@@ -166,15 +166,15 @@ class SpatialStrategy(WatchedStrategy):
     def _chosen(self, grid: Grid) -> int:
         """Return the number of parts for "auto"; the first process decides and logs why."""
         model = self.lightning_module
-        chosen: ChosenLat | ArgumentError | None = None
+        outcome: ChosenLat | ArgumentError | None = None
         if self.is_global_zero:
             memory = memory_of_process(self.root_device, self.num_processes)
             trainer = None if model is None else model.trainer
             try:
-                chosen = lat_of_run(model, trainer, grid, self.world_size, self.lon, memory)
+                outcome = lat_of_run(model, trainer, grid, self.world_size, self.lon, memory)
             except ArgumentError as error:
-                chosen = error
-        choice: ChosenLat | ArgumentError = self.broadcast(chosen)  # type: ignore[assignment]
+                outcome = error
+        choice: ChosenLat | ArgumentError = self.broadcast(outcome)  # type: ignore[assignment]
         if isinstance(choice, ArgumentError):
             raise choice
         if self.is_global_zero:
@@ -235,10 +235,10 @@ class SpatialStrategy(WatchedStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Load the whole model state of a checkpoint, sharded where parameters are."""
         assert self.lightning_module is not None
-        own = self.lightning_module.state_dict()
+        templates = self.lightning_module.state_dict()
         state = checkpoint["state_dict"]
-        own_part = {key: like(value, own.get(key, value)) for key, value in state.items()}
-        super().load_model_state_dict({**checkpoint, "state_dict": own_part}, strict)
+        local_state = {key: like(value, templates.get(key, value)) for key, value in state.items()}
+        super().load_model_state_dict({**checkpoint, "state_dict": local_state}, strict)
 
     def process_dataloader(self, dataloader: object) -> object:
         """Refuse data loaders whose lengths differ between processes.
@@ -286,7 +286,7 @@ def levels_of(model: nn.Module | None) -> tuple[int, Odd]:
     return max((n.halvings for n in halving), default=0), rules.pop() if rules else "dropped"
 
 
-def _cut(name: str, total: int, parts: int, index: int, halvings: int, odd: Odd) -> Cut:
+def _make_cut(name: str, total: int, parts: int, index: int, halvings: int, odd: Odd) -> Cut:
     try:
         return Cut(total, parts, index, halvings, odd)
     except ArgumentError as error:

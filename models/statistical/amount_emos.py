@@ -141,16 +141,16 @@ class _AmountProblems:
         eta = theta.reshape(len(theta), _COEFFICIENTS, size) @ self.cycle.T
         eta_ = torch.from_numpy(np.ascontiguousarray(eta.swapaxes(0, 1)))
         location, log_scale, shares = self.x.location_and_scale(eta_)
-        at = [location, log_scale, eta_[-1]]
-        value, by = self._slopes(at, score=True)
+        args = [location, log_scale, eta_[-1]]
+        value, slopes = self._slopes(args, score=True)
         steps = [_STEP * log_scale.exp(), *[torch.full_like(log_scale, _STEP)] * 2]
         second = []
         for n, step in enumerate(steps):
-            moved = self._slopes([p + step if n == k else p for k, p in enumerate(at)])[1]
-            second.append([(m - b) / step.numpy() for m, b in zip(moved, by, strict=True)])
+            new_slopes = self._slopes([p + step if n == k else p for k, p in enumerate(args)])[1]
+            second.append([(m - b) / step.numpy() for m, b in zip(new_slopes, slopes, strict=True)])
         share = shares.numpy()
         rows = [1.0, self.x.u.numpy(), self.x.h.numpy(), *share, 1.0]
-        gradient = [(self.w * by[k] * r) @ self.cycle for k, r in zip(_KIND, rows, strict=True)]
+        gradient = [(self.w * slopes[k] * r) @ self.cycle for k, r in zip(_KIND, rows, strict=True)]
         products = (self.cycle[:, :, None] * self.cycle[:, None]).reshape(len(self.cycle), -1)
         hessian = np.empty((len(theta), _COEFFICIENTS, size, _COEFFICIENTS, size))
         for i in range(_COEFFICIENTS):
@@ -158,7 +158,7 @@ class _AmountProblems:
                 k, m = _KIND[i], _KIND[j]
                 local = 0.5 * (second[k][m] + second[m][k]) * rows[i] * rows[j]
                 if k == m == 1:  # of the log scale by the logarithms of its terms
-                    local = local + 2 * by[1] * (
+                    local = local + 2 * slopes[1] * (
                         share[i - 3] * (i == j) - share[i - 3] * share[j - 3]
                     )
                 block = ((self.w * local) @ products).reshape(-1, size, size)
@@ -170,9 +170,9 @@ class _AmountProblems:
             hessian.reshape(len(theta), -1, _COEFFICIENTS * size),
         )
 
-    def _slopes(self, at: list[Tensor], score: bool = False) -> tuple[Floats, list[Floats]]:
+    def _slopes(self, args: list[Tensor], score: bool = False) -> tuple[Floats, list[Floats]]:
         """Return the CRPS, if asked for, and its derivatives by location, log scale and third."""
-        points = [p.detach().requires_grad_() for p in at]
+        points = [p.detach().requires_grad_() for p in args]
         forecast = amount(self.family, points[0], points[1].exp(), points[2])
         kind, parameters = type(forecast), list(forecast.values_by_name.values())
         arrays = np.broadcast_arrays(
@@ -188,8 +188,8 @@ class _AmountProblems:
             if isinstance(p, Tensor) and p.requires_grad
         ]
         outputs, slopes = zip(*pairs, strict=True)
-        found = torch.autograd.grad(outputs, points, slopes, allow_unused=True)
-        return value, [np.zeros_like(self.y) if g is None else g.numpy() for g in found]
+        gradients = torch.autograd.grad(outputs, points, slopes, allow_unused=True)
+        return value, [np.zeros_like(self.y) if g is None else g.numpy() for g in gradients]
 
 
 class AmountEMOS(StatisticalMethod):
@@ -303,9 +303,9 @@ class _AmountFit:
         area = self.spool.area.reshape(-1)[points] * enough
         if not area.any():
             return start.reshape(-1)
-        pooled = PooledProblem(problem, area / area.sum())
+        pooled_problem = PooledProblem(problem, area / area.sum())
         # weak, since a coefficient without effect would wander
-        first: Floats = minimise(start.reshape(1, -1), pooled)[0]
+        first: Floats = minimise(start.reshape(1, -1), pooled_problem)[0]
         return first
 
     def rows(self, points: Points, prior: Floats) -> Floats:

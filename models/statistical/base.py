@@ -21,9 +21,9 @@ class GridBuffers(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name, buffer in self._buffers.items():
-            loaded = state_dict.get(prefix + name)
-            if buffer is not None and loaded is not None and loaded.shape != buffer.shape:
-                self._buffers[name] = buffer.new_empty(loaded.shape)
+            saved_value = state_dict.get(prefix + name)
+            if buffer is not None and saved_value is not None and saved_value.shape != buffer.shape:
+                self._buffers[name] = buffer.new_empty(saved_value.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -117,12 +117,12 @@ def single_dates(batch: Batch) -> list[Batch]:
 def join_dates(forecasts: Sequence[Distribution]) -> Distribution:
     """Join forecasts of single dates; fields without dates, such as levels, are the same in all."""
     first: Any = forecasts[0]
-    joined = {}
-    for one in fields(first):
-        value = getattr(first, one.name)
+    parts = {}
+    for field in fields(first):
+        value = getattr(first, field.name)
         if isinstance(value, Tensor) and value.ndim >= 3:
-            joined[one.name] = torch.cat([getattr(forecast, one.name) for forecast in forecasts])
-    result: Distribution = replace(first, **joined)
+            parts[field.name] = torch.cat([getattr(forecast, field.name) for forecast in forecasts])
+    result: Distribution = replace(first, **parts)
     return result
 
 
@@ -150,11 +150,11 @@ def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -
     Raises:
         ArgumentError: naming both grids.
     """
-    ours, theirs = tuple(fitted.shape[-2:]), current().map_shape(batch["raw_mean"])
-    if ours != theirs:
+    fitted_shape, shape = tuple(fitted.shape[-2:]), current().map_shape(batch["raw_mean"])
+    if fitted_shape != shape:
         raise ArgumentError(
             "batch",
-            f"has {theirs[0]} x {theirs[1]} points, but {type(method).__name__} was fitted on "
-            f"{ours[0]} x {ours[1]}",
+            f"has {shape[0]} x {shape[1]} points, but {type(method).__name__} was fitted on "
+            f"{fitted_shape[0]} x {fitted_shape[1]}",
             "Fit and predict on the same grid",
         )

@@ -139,8 +139,8 @@ def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
         [2, 0, 1]
     """
     size = template.shape[1]
-    drawn = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
-    order = drawn.to(template.device)[:, :, None, None].expand_as(template)
+    permutations = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
+    order = permutations.to(template.device)[:, :, None, None].expand_as(template)
     shuffled = template.gather(1, order).argsort(dim=1, stable=True).argsort(dim=1)
     return torch.empty_like(shuffled).scatter_(1, order, shuffled)
 
@@ -234,7 +234,7 @@ class SchaakeShuffle(Coupled):
                 continue
             truth, weights = batch["target"][n].detach().cpu(), batch["weights"][n].cpu()
             field = torch.where(weights > 0, truth, torch.nan).to(torch.float32)
-            self._kept = sorted([*self._kept, (lot, date, field)], key=lambda kept: kept[:2])
+            self._kept = sorted([*self._kept, (lot, date, field)], key=lambda entry: entry[:2])
             del self._kept[self.most :]
 
     def solve(self) -> None:
@@ -251,7 +251,7 @@ class SchaakeShuffle(Coupled):
                 f"{self.members} need more training dates than that, there are {len(self._kept)}",
                 "Use fewer members or more years",
             )
-        history = sorted(self._kept, key=lambda one: one[1])
+        history = sorted(self._kept, key=lambda entry: entry[1])
         device = self.history.device
         self.history = torch.stack([field for _, _, field in history]).to(device)
         self.history_dates = torch.tensor([date for _, date, _ in history], device=device)
@@ -261,8 +261,8 @@ class SchaakeShuffle(Coupled):
         """Return members (N, M, H, W) in the order of the truth on past dates."""
         self._require_solved()
         require_same_grid(self, self.history, batch)
-        chosen = [self.dates_for(date) for date in batch["dates"].tolist()]
-        return self._members(batch, self.history[torch.from_numpy(np.stack(chosen))])
+        positions = [self.dates_for(date) for date in batch["dates"].tolist()]
+        return self._members(batch, self.history[torch.from_numpy(np.stack(positions))])
 
     def dates_for(self, date: int) -> npt.NDArray[np.int64]:
         """Return the M past dates, as positions (M,), whose ranks order the members of a date."""

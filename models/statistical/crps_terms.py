@@ -68,12 +68,12 @@ def crps_terms(
     if family == "normal":
         return _normal(mu, sigma, y)
     formula = cast("Formula", FAMILIES[family].formula("crps"))
-    rest = (*(bounds or ()), y)
+    args = (*(bounds or ()), y)
     step = _STEP * sigma
-    value = formula.on_arrays(formula.value, *np.broadcast_arrays(mu, sigma, *rest))
+    value = formula.on_arrays(formula.value, *np.broadcast_arrays(mu, sigma, *args))
 
     def slopes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
-        derivatives = formula.on_arrays(formula.partials, *np.broadcast_arrays(mu, sigma, *rest))  # type: ignore[arg-type]
+        derivatives = formula.on_arrays(formula.partials, *np.broadcast_arrays(mu, sigma, *args))  # type: ignore[arg-type]
         return derivatives[0], derivatives[1]
 
     by_mu, by_sigma = slopes(mu, sigma)

@@ -55,8 +55,8 @@ def fit(samples: Samples) -> Floats:
     standard, scaling = _standardise(samples)
     start, scale = _start(standard, scaling)
     theta = minimise(start, standard.map(lambda b: Block(b.r / scale, b.u, b.v, b.w)))
-    fitted = _physical(theta, scale, scaling)
-    return np.where(count >= _FEWEST_DATES, fitted, [0.0, 0.0, 0.0, 0.0, 1.0])
+    coefficients = _physical(theta, scale, scaling)
+    return np.where(count >= _FEWEST_DATES, coefficients, [0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 def _means(samples: Samples, *functions: Callable[[Block], Floats]) -> list[Floats]:

@@ -34,8 +34,8 @@ def falling_fit(
         blocks += 1
         while blocks > 1 and mean[blocks - 2] <= mean[blocks - 1]:
             total = mass[blocks - 2] + mass[blocks - 1]
-            both = mean[blocks - 2] * mass[blocks - 2] + mean[blocks - 1] * mass[blocks - 1]
-            mean[blocks - 2] = both / total
+            moment = mean[blocks - 2] * mass[blocks - 2] + mean[blocks - 1] * mass[blocks - 1]
+            mean[blocks - 2] = moment / total
             mass[blocks - 2] = total
             size[blocks - 2] += size[blocks - 1]
             blocks -= 1
@@ -57,16 +57,16 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
         nodes: (G,) values of x; between those of the data it is linear, beyond them constant.
     """
     count = len(x)
-    where, start = np.empty(count), np.empty(count + 1, np.int64)
+    distinct_x, start = np.empty(count), np.empty(count + 1, np.int64)
     groups = 0
     for i in range(count):
         if i == 0 or x[i] > x[i - 1]:
-            where[groups], start[groups] = x[i], i
+            distinct_x[groups], start[groups] = x[i], i
             groups += 1
     start[groups] = count
-    where = where[:groups]
+    distinct_x = distinct_x[:groups]
     weights = (start[1 : groups + 1] - start[:groups]).astype(np.float64)
-    values, fitted = np.empty(groups), np.empty(groups)
+    values, fit = np.empty(groups), np.empty(groups)
     mean, mass, size = np.empty(groups), np.empty(groups), np.empty(groups)
     probabilities = np.empty((len(thresholds), len(nodes)))
     for j in range(len(thresholds)):
@@ -75,8 +75,8 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
             for i in range(start[k], start[k + 1]):
                 below += y[i] <= thresholds[j]
             values[k] = below / weights[k]
-        falling_fit(values, weights, fitted, mean, mass, size)
-        probabilities[j] = np.interp(nodes, where, fitted)
+        falling_fit(values, weights, fit, mean, mass, size)
+        probabilities[j] = np.interp(nodes, distinct_x, fit)
     return probabilities
 
 
@@ -146,8 +146,8 @@ class IsotonicRegression(StatisticalMethod):
 
         def of_block(points: slice) -> Floats:
             data = spool.read(points).swapaxes(0, 1)
-            fitted = torch.from_numpy(np.stack([self._of_point(*both) for both in data], 1))
-            means[:, points], quantiles[:, points] = fitted[: self.nodes], fitted[self.nodes :]
+            columns = torch.from_numpy(np.stack([self._of_point(*pair) for pair in data], 1))
+            means[:, points], quantiles[:, points] = columns[: self.nodes], columns[self.nodes :]
             return np.zeros(1)
 
         in_parallel(of_block, spool.blocks())
@@ -197,5 +197,5 @@ class IsotonicRegression(StatisticalMethod):
         probability = step_functions(x, y, thresholds, nodes)
         levels = np.array(self._levels)
         # the small number: a probability of 0.05 may come out just below it
-        reached = probability[None] >= levels[:, None, None] - 1e-9
-        return np.concatenate([nodes, thresholds[reached.argmax(1)].reshape(-1)])
+        reaches_level = probability[None] >= levels[:, None, None] - 1e-9
+        return np.concatenate([nodes, thresholds[reaches_level.argmax(1)].reshape(-1)])

@@ -45,18 +45,18 @@ def mean_score(likelihood, r, w, mu, eta):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _derivatives(likelihood, r, w, mu, eta, by, curvature):  # type: ignore[no-untyped-def]
+def _derivatives(likelihood, r, w, mu, eta, derivatives, curvature):  # type: ignore[no-untyped-def]
     """Fill the derivatives by mu and eta and their expected curvatures, (2, n), times w."""
     for i in range(r.size):
         s = math.exp(min(max(eta[i], -_LARGEST_LOG), _LARGEST_LOG))
         z = (r[i] - mu[i]) / s
         if likelihood:
-            by[0, i], by[1, i] = -w[i] * z / s, w[i] * (1 - z * z)
+            derivatives[0, i], derivatives[1, i] = -w[i] * z / s, w[i] * (1 - z * z)
             curvature[0, i], curvature[1, i] = w[i] / (s * s), 2 * w[i]
         else:
             density = math.exp(-0.5 * z * z) / _ROOT_2PI
-            by[0, i] = -w[i] * math.erf(z * _ROOT_HALF)
-            by[1, i] = w[i] * s * (2 * density - 1 / _ROOT_PI)
+            derivatives[0, i] = -w[i] * math.erf(z * _ROOT_HALF)
+            derivatives[1, i] = w[i] * s * (2 * density - 1 / _ROOT_PI)
             curvature[0, i], curvature[1, i] = w[i] / (s * _ROOT_PI), w[i] * s / (2 * _ROOT_PI)
 
 
@@ -78,13 +78,13 @@ def ridge_fit(likelihood, x, r, w, prior, penalty, start):  # type: ignore[no-un
     """
     theta = start.copy()
     k, n = x.shape
-    by, curvature = np.empty((2, n)), np.empty((2, n))
+    derivatives, curvature = np.empty((2, n)), np.empty((2, n))
     linear = np.dot(theta, x)
     value = mean_score(likelihood, r, w, linear[0], linear[1])
     value += 0.5 * np.sum(penalty * (theta - prior) ** 2)
     for _ in range(_ITERATIONS):
-        _derivatives(likelihood, r, w, linear[0], linear[1], by, curvature)
-        gradient = np.dot(by, x.T) + penalty * (theta - prior)
+        _derivatives(likelihood, r, w, linear[0], linear[1], derivatives, curvature)
+        gradient = np.dot(derivatives, x.T) + penalty * (theta - prior)
         step = np.empty_like(theta)
         for q in range(2):
             hessian = np.dot(x * curvature[q], x.T)
@@ -95,19 +95,19 @@ def ridge_fit(likelihood, x, r, w, prior, penalty, start):  # type: ignore[no-un
         gain = -np.sum(gradient * step)
         if not gain > _CONVERGED * (1 + abs(value)):
             break
-        length, found = 1.0, False
+        length, success = 1.0, False
         for _ in range(_HALVINGS):
             trial = theta + length * step
-            moved = np.dot(trial, x)
-            new = mean_score(likelihood, r, w, moved[0], moved[1])
-            new += 0.5 * np.sum(penalty * (trial - prior) ** 2)
-            if new <= value - _ARMIJO * length * gain:
-                found = True
+            trial_linear = np.dot(trial, x)
+            trial_value = mean_score(likelihood, r, w, trial_linear[0], trial_linear[1])
+            trial_value += 0.5 * np.sum(penalty * (trial - prior) ** 2)
+            if trial_value <= value - _ARMIJO * length * gain:
+                success = True
                 break
             length /= 2
-        if not found:
+        if not success:
             break
-        theta, linear, value = trial, moved, new
+        theta, linear, value = trial, trial_linear, trial_value
     return theta
 
 
@@ -136,27 +136,27 @@ def boost(likelihood, x, r, w, rate, steps, held_x, held_r, held_w):  # type: ig
     """
     k, n = x.shape
     theta = np.zeros((2, k))
-    linear, by, unused = np.zeros((2, n)), np.empty((2, n)), np.empty((2, n))
-    held = np.zeros((2, held_r.size))
+    linear, derivatives, curvature = np.zeros((2, n)), np.empty((2, n)), np.empty((2, n))
+    held_linear = np.zeros((2, held_r.size))
     path = np.empty(steps + 1)
-    path[0] = mean_score(likelihood, held_r, held_w, held[0], held[1])
+    path[0] = mean_score(likelihood, held_r, held_w, held_linear[0], held_linear[1])
     for m in range(steps):
-        _derivatives(likelihood, r, w, linear[0], linear[1], by, unused)
-        slopes = -np.dot(by, x.T)
+        _derivatives(likelihood, r, w, linear[0], linear[1], derivatives, curvature)
+        slopes = -np.dot(derivatives, x.T)
         mu_at, eta_at = np.argmax(np.abs(slopes[0])), np.argmax(np.abs(slopes[1]))
         mu_step, eta_step = rate * slopes[0, mu_at], rate * slopes[1, eta_at]
         mu = linear[0] + mu_step * x[mu_at]
         eta = linear[1] + eta_step * x[eta_at]
-        of_mu = mean_score(likelihood, r, w, mu, linear[1])
-        if of_mu <= mean_score(likelihood, r, w, linear[0], eta):
+        mu_score = mean_score(likelihood, r, w, mu, linear[1])
+        if mu_score <= mean_score(likelihood, r, w, linear[0], eta):
             theta[0, mu_at] += mu_step
             linear[0] = mu
-            held[0] += mu_step * held_x[mu_at]
+            held_linear[0] += mu_step * held_x[mu_at]
         else:
             theta[1, eta_at] += eta_step
             linear[1] = eta
-            held[1] += eta_step * held_x[eta_at]
-        path[m + 1] = mean_score(likelihood, held_r, held_w, held[0], held[1])
+            held_linear[1] += eta_step * held_x[eta_at]
+        path[m + 1] = mean_score(likelihood, held_r, held_w, held_linear[0], held_linear[1])
     return theta, path
 
 

@@ -123,8 +123,8 @@ class MemberByMember(StatisticalMethod):
             raise no_members(self)
         members = batch["members"]
         mean = members.mean(1, keepdim=True)
-        moved = mean + (self.bias + self.slope * (mean - self.centre))
-        return Ensemble(moved + self.gamma * (members - mean), self.estimator)
+        corrected_mean = mean + (self.bias + self.slope * (mean - self.centre))
+        return Ensemble(corrected_mean + self.gamma * (members - mean), self.estimator)
 
 
 def fit(data: Floats, fair: bool) -> Floats:

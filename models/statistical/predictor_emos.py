@@ -138,13 +138,13 @@ class _PredictorEMOS(StatisticalMethod):
             features = torch.cat([features, self.advection(batch)], 1)
         maps = (self.location, self.log_scale, self.floor)
         location, log_scale, floor = map(current().of_samples, maps)
-        count, added = features.shape[1], 0 if self.advection is None else ADDED + 2
-        fitted = len(location) - 2 * self.harmonics - 3
-        if count != fitted:
+        count, extras = features.shape[1], 0 if self.advection is None else ADDED + 2
+        fitted_count = len(location) - 2 * self.harmonics - 3
+        if count != fitted_count:
             raise ArgumentError(
                 "inputs",
-                f"the batch has {count - added} features, but {type(self).__name__} was fitted to "
-                f"{fitted - added}",
+                f"the batch has {count - extras} features, but {type(self).__name__} was fitted to "
+                f"{fitted_count - extras}",
                 "Use the same inputs as in the fit",
             )
         cycle = annual_cycle(batch["dates"], self.harmonics).to(location)
@@ -231,14 +231,14 @@ class RidgeEMOS(_PredictorEMOS):
         self._prior: Floats = np.zeros((2, 0))
 
     def _prepare(self, design: Design) -> None:
-        given = self.strength
-        strengths = self._choose(design) if given is None else (given, given, 1.0)
+        strength = self.strength
+        strengths = self._choose(design) if strength is None else (strength, strength, 1.0)
         self.chosen_strength.copy_(torch.tensor(strengths))
         self._prior = np.zeros((2, 1 + design.size))
         if self.local:
-            some = sample_of(design.spool, _COMMON_SAMPLES)
+            points = sample_of(design.spool, _COMMON_SAMPLES)
             # the problems are not held beside their samples
-            pool = pooled([p for p in design.problems(*design.read(some)) if p is not None])
+            pool = pooled([p for p in design.problems(*design.read(points)) if p is not None])
             self._prior = self._common(pool)
 
     def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
@@ -248,9 +248,9 @@ class RidgeEMOS(_PredictorEMOS):
             for p in design.problems(data, area)
         ]
 
-    def _penalty(self, design: Design, own: float, features: float, of_scale: float) -> Floats:
+    def _penalty(self, design: Design, base: float, features: float, of_scale: float) -> Floats:
         """Return the ridge of each coefficient of location and scale, in dates, (2, k)."""
-        strengths = np.full(1 + design.size, own)
+        strengths = np.full(1 + design.size, base)
         strengths[1 : 1 + design.features] = features
         by_location, by_scale = _CURVATURE[self.criterion]
         penalty: Floats = np.stack([by_location * strengths, by_scale * of_scale * strengths])
@@ -264,13 +264,13 @@ class RidgeEMOS(_PredictorEMOS):
             return self._prior
         x, r, w = samples
         none = np.zeros((2, len(x)))
-        fitted: Floats = ridge_fit(self._likelihood, x, r, w, none, none + _COLLINEAR, none)
-        return fitted
+        theta: Floats = ridge_fit(self._likelihood, x, r, w, none, none + _COLLINEAR, none)
+        return theta
 
     def _ridge(self, problem: Problem, prior: Floats, penalty: Floats, start: Floats) -> Floats:
         x, r, w = problem.x, problem.r, problem.w
-        fitted: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty / r.size, start)
-        return fitted
+        theta: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty / r.size, start)
+        return theta
 
     def _choose(self, design: Design) -> tuple[float, float, float]:
         """Choose strengths, then the factor for the scale, by cross-validation at some points."""
@@ -379,10 +379,10 @@ class BoostedEMOS(_PredictorEMOS):
         ]
 
     def _boosted(
-        self, problem: Problem, steps: int, held: tuple[Floats, Floats, Floats]
+        self, problem: Problem, steps: int, left_out_samples: tuple[Floats, Floats, Floats]
     ) -> tuple[Floats, Floats]:
         x, r, w = problem.x, problem.r, problem.w
-        theta, path = boost(self._likelihood, x, r, w, self.rate, steps, *held)
+        theta, path = boost(self._likelihood, x, r, w, self.rate, steps, *left_out_samples)
         return theta, path
 
 
@@ -395,8 +395,8 @@ def left_out_problems(design: Design) -> Iterator[list[Problem]]:
     """Yield for each fold of the dates the problems of a sample of points."""
     data, area = design.read(sample_of(design.spool, _CHOICE_SAMPLES))
     for fold in left_out_folds(design.dates):
-        found = design.problems(data, area, fold.training)
-        yield [problem for problem in found if problem is not None]
+        problems = design.problems(data, area, fold.training)
+        yield [problem for problem in problems if problem is not None]
 
 
 def _features(method: StatisticalMethod, batch: Batch) -> Tensor:

@@ -118,19 +118,19 @@ class Design:
         training: npt.NDArray[np.bool_] | None,
     ) -> Problem | None:
         valid = np.isfinite(data).all(0) & (weights > 0)
-        own = valid if training is None else valid & training
-        if own.sum() < FEWEST_DATES:
+        fit_dates = valid if training is None else valid & training
+        if fit_dates.sum() < FEWEST_DATES:
             return None
-        w = weights[own] / weights[own].sum()
+        w = weights[fit_dates] / weights[fit_dates].sum()
         truth, mean, std, features = data[0], data[1], data[2], data[_FIRST_FEATURE:]
-        floor = max(SMALLEST_STD * float(w @ std[own]), TINY)
+        floor = max(SMALLEST_STD * float(w @ std[fit_dates]), TINY)
         x = np.concatenate([features, mean[None], cycle, np.log(np.maximum(std, floor))[None]])
         error = truth - mean
-        shift = float(w @ error[own])
-        scale = float(np.sqrt(w @ (error[own] - shift) ** 2))
-        scale = max(scale, _SAME * (abs(shift) + _SAME * abs(float(w @ mean[own]))), TINY)
-        centre = x[:, own] @ w
-        width = np.sqrt((x[:, own] - centre[:, None]) ** 2 @ w)
+        shift = float(w @ error[fit_dates])
+        scale = float(np.sqrt(w @ (error[fit_dates] - shift) ** 2))
+        scale = max(scale, _SAME * (abs(shift) + _SAME * abs(float(w @ mean[fit_dates]))), TINY)
+        centre = x[:, fit_dates] @ w
+        width = np.sqrt((x[:, fit_dates] - centre[:, None]) ** 2 @ w)
         width = np.where(width <= _SAME * (1 + np.abs(centre)), np.inf, width)
 
         def standard(samples: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
@@ -138,10 +138,12 @@ class Design:
             ones = np.ones((1, rows.shape[1]))
             return np.concatenate([ones, rows]), (error[samples] - shift) / scale
 
-        left_out = valid & ~own
-        held = (*standard(left_out), weights[left_out])
+        left_out = valid & ~fit_dates
+        left_out_samples = (*standard(left_out), weights[left_out])
         area = float(weights.max(initial=0.0))
-        return Problem(*standard(own), w, held, centre, width, shift, scale, floor, area)
+        return Problem(
+            *standard(fit_dates), w, left_out_samples, centre, width, shift, scale, floor, area
+        )
 
 
 def pooled(problems: list[Problem]) -> tuple[Floats, Floats, Floats] | None:

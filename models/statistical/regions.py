@@ -103,15 +103,15 @@ class RegionalRegression(StatisticalMethod):
             return data if advection is None else advection.expanded(data, points, spool.dates, 2)
 
         cycle = annual_cycle(torch.from_numpy(spool.dates), self.harmonics).numpy().T
-        some = spool.some_points(_POINTS)
-        sums = _sums(read(some), cycle)
-        weights = spool.area.reshape(-1)[some]
+        sample = spool.some_points(_POINTS)
+        sums = _sums(read(sample), cycle)
+        weights = spool.area.reshape(-1)[sample]
         coefficients = _clustered(sums, weights / weights.sum(), self.regions)
 
         def assigned(points: slice) -> Floats:
-            found = _sums(read(points), cycle)
-            errors = _errors(found, coefficients)
-            return np.stack([errors.argmin(1), errors.min(1), found[3]], 1)
+            block_sums = _sums(read(points), cycle)
+            errors = _errors(block_sums, coefficients)
+            return np.stack([errors.argmin(1), errors.min(1), block_sums[3]], 1)
 
         region, errors, spread = in_parallel(assigned, spool.blocks(len(cycle) + spool.fields)).T
         counts = np.bincount(region.astype(int), minlength=self.regions)
@@ -128,8 +128,8 @@ class RegionalRegression(StatisticalMethod):
 
     def shares(self) -> Tensor:
         """Return 1 for the region of each point, 0 for the others, (E, H, W)."""
-        chosen = functional.one_hot(self.region, self.regions)
-        return chosen.movedim(-1, 0).to(self.coefficients.dtype)
+        indicators = functional.one_hot(self.region, self.regions)
+        return indicators.movedim(-1, 0).to(self.coefficients.dtype)
 
     def forward(self, batch: Batch) -> Normal:
         """Return a normal with mu and sigma (N, H, W)."""
@@ -185,7 +185,7 @@ def _errors(sums: Sums, coefficients: Floats) -> Floats:
 def _clustered(sums: Sums, weights: Floats, regions: int) -> Floats:
     """Return the coefficients (E, k) of the start that ends with the smallest error."""
     random = np.random.default_rng(0)
-    best, chosen = np.inf, np.zeros((regions, sums[1].shape[1]))
+    least_cost, best_coefficients = np.inf, np.zeros((regions, sums[1].shape[1]))
     for _ in range(_STARTS):
         coefficients = _start(sums, weights, regions, random)
         errors = _errors(sums, coefficients)
@@ -197,21 +197,21 @@ def _clustered(sums: Sums, weights: Floats, regions: int) -> Floats:
             if bool((region == before).all()):
                 break
         cost = float(weights @ errors.min(1))
-        if cost < best:
-            best, chosen = cost, coefficients
-    return chosen
+        if cost < least_cost:
+            least_cost, best_coefficients = cost, coefficients
+    return best_coefficients
 
 
 def _start(sums: Sums, weights: Floats, regions: int, random: np.random.Generator) -> Floats:
     """Return regressions of points drawn in proportion to the error that is left."""
     xx, xr, rr, _ = sums
-    left, found = weights * rr, []
+    weighted_errors, coefficients = weights * rr, []
     for _ in range(regions):
-        total = left.sum()
-        point = random.choice(len(rr), p=left / total if total > 0 else weights)
-        found.append(_ridge(xx[point], xr[point], 10 * _RIDGE))
-        left = weights * _errors(sums, np.array(found)).min(1)
-    return np.array(found)
+        total = weighted_errors.sum()
+        point = random.choice(len(rr), p=weighted_errors / total if total > 0 else weights)
+        coefficients.append(_ridge(xx[point], xr[point], 10 * _RIDGE))
+        weighted_errors = weights * _errors(sums, np.array(coefficients)).min(1)
+    return np.array(coefficients)
 
 
 def _refitted(sums: Sums, weights: Floats, region: npt.NDArray[np.int64], before: Floats) -> Floats:

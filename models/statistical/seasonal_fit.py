@@ -145,8 +145,8 @@ def pooled_fit(problem: SeasonalProblems, share: Floats) -> Floats:
     start = np.zeros((1, 4, problem.cycle.shape[1]))
     start[0, 2:, 0] = 0.5 * np.log(0.5)
     total = max(float(share.sum()), 1e-300)
-    fitted: Floats = minimise(start.reshape(1, -1), PooledProblem(problem, share / total))[0]
-    return fitted
+    coefficients: Floats = minimise(start.reshape(1, -1), PooledProblem(problem, share / total))[0]
+    return coefficients
 
 
 def point_fits(problem: SeasonalProblems) -> Floats:
@@ -348,13 +348,13 @@ def choose_ridge(spool: Spool, harmonics: int) -> Choice:
         ArgumentError: too few dates to leave some out.
     """
     folds = left_out_folds(spool.dates)
-    tried = {harmonics} if _several_years(spool.dates) else {harmonics, 0}
+    harmonic_counts = {harmonics} if _several_years(spool.dates) else {harmonics, 0}
     choices: list[Choice] = []
     totals: list[float] = []
-    for count in sorted(tried, reverse=True):
+    for count in sorted(harmonic_counts, reverse=True):
         fit = SeasonalFit(spool, "normal", count, (-math.inf, math.inf))
-        tested, scores = fit.left_out_scores(folds)
-        choices, totals = [*choices, *tested], [*totals, *scores]
+        fit_choices, fit_scores = fit.left_out_scores(folds)
+        choices, totals = [*choices, *fit_choices], [*totals, *fit_scores]
     return choices[int(np.argmin(totals))]
 
 

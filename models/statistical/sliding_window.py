@@ -110,7 +110,7 @@ class SlidingWindow(StatisticalMethod):
                 "Use a longer window, or a test split that starts later",
             )
         method = deepcopy(self._unsolved[0]).to(self.ends.device)
-        for one in window:
-            method.collect(one)
+        for batch in window:
+            method.collect(batch)
         method.solve()
         return method

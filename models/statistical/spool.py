@@ -61,16 +61,16 @@ class Spool:
         stacked = [
             f.detach().cpu().numpy().reshape(len(valid), -1, *valid.shape[1:]) for f in fields
         ]
-        written = np.where(valid[:, None], np.concatenate(stacked, 1), np.nan)
-        written = np.ascontiguousarray(written, np.float32)
-        if self._shape and written.shape[1:] != self._shape:
+        records = np.where(valid[:, None], np.concatenate(stacked, 1), np.nan)
+        records = np.ascontiguousarray(records, np.float32)
+        if self._shape and records.shape[1:] != self._shape:
             raise ArgumentError(
                 "batch",
-                f"has fields of shape {written.shape[1:]}, those before {self._shape}",
+                f"has fields of shape {records.shape[1:]}, those before {self._shape}",
                 "Fit with one number of members on one grid",
             )
-        self._shape = written.shape[1:]
-        self._file.write(written.data)
+        self._shape = records.shape[1:]
+        self._file.write(records.data)
         self._dates.append(dates.detach().cpu().numpy().astype(np.int64).copy())
         area = weights.detach().cpu().double().numpy().max(0)
         self._area = area if self._area is None else np.maximum(self._area, area)
@@ -80,15 +80,15 @@ class Spool:
         self._file.flush()
         dates = np.concatenate(self._dates)
         rows, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
-        chosen = np.arange(*points.indices(size)) if isinstance(points, slice) else points
-        first, last = (int(chosen[0]), int(chosen[-1])) if len(chosen) else (0, 0)
-        block, row = np.empty((rows, len(chosen)), np.float32), np.empty(last - first + 1, "f4")
+        indices = np.arange(*points.indices(size)) if isinstance(points, slice) else points
+        first, last = (int(indices[0]), int(indices[-1])) if len(indices) else (0, 0)
+        block, row = np.empty((rows, len(indices)), np.float32), np.empty(last - first + 1, "f4")
         # not mapped: reading a few bytes of each date would map 64 kB of the file
         for n, row_out in enumerate(block):
             os.preadv(self._file.fileno(), [row.data], 4 * (n * size + first))
-            row_out[:] = row if len(row) == len(chosen) else row[chosen - first]
+            row_out[:] = row if len(row) == len(indices) else row[indices - first]
         order = np.argsort(dates, kind="stable")
-        fields = block.reshape(len(dates), -1, len(chosen))[order]
+        fields = block.reshape(len(dates), -1, len(indices))[order]
         return np.ascontiguousarray(fields.transpose(1, 2, 0).astype(np.float64))
 
     def blocks(self, per_date: int = 1) -> list[slice]:
@@ -98,10 +98,10 @@ class Spool:
 
     def some_points(self, most: int) -> npt.NDArray[np.int64]:
         """Return at most `most` of the points that have a weight, drawn with a fixed seed."""
-        there = np.flatnonzero(self.area > 0)
-        if len(there) <= most:
-            return there
-        return np.sort(np.random.default_rng(0).choice(there, most, replace=False))
+        weighted_points = np.flatnonzero(self.area > 0)
+        if len(weighted_points) <= most:
+            return weighted_points
+        return np.sort(np.random.default_rng(0).choice(weighted_points, most, replace=False))
 
 
 def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
@@ -121,7 +121,7 @@ def of_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> lis
     from dask.base import compute
     from dask.delayed import delayed
 
-    chosen = dask_config.get("scheduler", None)
-    scheduler = chosen if chosen in _ONE_THREAD else "threads"
+    dask_scheduler = dask_config.get("scheduler", None)
+    scheduler = dask_scheduler if dask_scheduler in _ONE_THREAD else "threads"
     jobs = [delayed(function)(block) for block in blocks]
     return list(compute(*jobs, scheduler=scheduler))  # type: ignore[no-untyped-call]

@@ -86,10 +86,10 @@ class TargetMethods(nn.Module):
             state: the checkpoint's tensors.
             prefix: of the method's names in it.
         """
-        held = [state.get(f"{prefix}{name}") for name in ("leads", "scales")]
-        if isinstance(method, cls) or not all(isinstance(one, Tensor) for one in held):
+        tensors = [state.get(f"{prefix}{name}") for name in ("leads", "scales")]
+        if isinstance(method, cls) or not all(isinstance(tensor, Tensor) for tensor in tensors):
             return method
-        leads, scales = (cast("Tensor", one).tolist() for one in held)
+        leads, scales = (cast("Tensor", tensor).tolist() for tensor in tensors)
         return cls(cast("StatisticalMethod", method), leads, scales)
 
     @property
@@ -101,10 +101,10 @@ class TargetMethods(nn.Module):
         """Add one training batch of any lead times; its arrays may be reused after the call."""
         places = self._places(batch)
         for lead in sorted(set(places.tolist())):
-            chosen = places == lead
-            part: Any = {key: cast("Tensor", value)[chosen] for key, value in batch.items()}
-            for method, one in zip(self._of_lead(lead), by_target(part), strict=True):
-                method.collect(one)
+            lead_mask = places == lead
+            part: Any = {key: cast("Tensor", value)[lead_mask] for key, value in batch.items()}
+            for method, target_batch in zip(self._of_lead(lead), by_target(part), strict=True):
+                method.collect(target_batch)
 
     def solve(self) -> None:
         """Compute the coefficients of each copy.
@@ -163,8 +163,8 @@ class TargetMethods(nn.Module):
         steps = batch["steps"].to(self.leads) if "steps" in batch else torch.full((count,), -1.0)
         same = steps[:, None] == self.leads
         if not bool(same.any(1).all()):
-            known = ", ".join(f"{lead:g}" for lead in self.leads.tolist())
-            reason = f"the data have other lead times than the fit, which has {known}"
+            lead_names = ", ".join(f"{lead:g}" for lead in self.leads.tolist())
+            reason = f"the data have other lead times than the fit, which has {lead_names}"
             raise ArgumentError("step", reason, "Name the lead times of the fit")
         return same.int().argmax(1).cpu()
 

@@ -50,12 +50,12 @@ def _ask(ablation: Ablation, options: Namespace) -> int:
     size = _size(ablation, options)
     outcome = Outcome() if options.tables else _run(ablation, options, size)
     out, seeds = options.out / ablation.name, range(options.seeds)
-    with Results(options.out).temporary_folder() as kept:
-        same = options.store is not None
-        lines = read_lines(ablation, kept, seeds, same_data=same, shown=outcome.shown)
+    with Results(options.out).temporary_folder() as cells_folder:
+        same_data = options.store is not None
+        lines = read_lines(ablation, cells_folder, seeds, same_data=same_data, shown=outcome.shown)
     if not lines:
         raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
-    notes = [_about(lines, options, size)]
+    notes = [_describe(lines, options, size)]
     print(write_pages(ablation, lines, out, notes, outcome.missing))
     if ablation.worth:
         print(write_given(ablation, lines, out))
@@ -63,13 +63,13 @@ def _ask(ablation: Ablation, options: Namespace) -> int:
 
 
 def _run(ablation: Ablation, options: Namespace, size: WorldSize) -> Outcome:
-    cells, refused = find_cells_of(ablation, range(options.seeds), _prepared(options, size))
+    cells, refused = find_cells_of(ablation, range(options.seeds), _prepare_place(options, size))
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
     counts = {"workers": options.workers, "threads": options.threads}
     return run_cells(cells, refused, **counts, older=options.keep_older)
 
 
-def _prepared(options: Namespace, size: WorldSize) -> Place:
+def _prepare_place(options: Namespace, size: WorldSize) -> Place:
     """Return where the cells are; make the synthetic worlds."""
     if options.store is not None:
         if not options.store.is_dir():
@@ -81,19 +81,19 @@ def _prepared(options: Namespace, size: WorldSize) -> Place:
     return place
 
 
-def _about(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
+def _describe(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
     """Data, seeds and budget in a sentence."""
-    known = next(iter(lines[0].runs.values())).provenance
-    dates = known.get("dates") or {}
+    record = next(iter(lines[0].runs.values())).provenance
+    dates = record.get("dates") or {}
     counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
     data = (
         f"`{options.store.name}`" if options.store else f"{size.world} worlds of {size.grid} points"
     )
-    each = "a training each" if options.store else "each a world and a training of its own"
+    per_seed = "a training each" if options.store else "each a world and a training of its own"
     length = f"by the budget `{options.budget}`" if options.budget else "as long as configured"
     return (
-        f"{known.get('target')}, protocol {known.get('protocol')}, {data}, dates: {counts}; "
-        f"{options.seeds} seed{'s' if options.seeds > 1 else ''}, {each}; trained {length}."
+        f"{record.get('target')}, protocol {record.get('protocol')}, {data}, dates: {counts}; "
+        f"{options.seeds} seed{'s' if options.seeds > 1 else ''}, {per_seed}; trained {length}."
     )
 
 

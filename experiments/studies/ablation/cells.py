@@ -55,19 +55,19 @@ def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -
     """
     shutil.rmtree(cell.run, ignore_errors=True)
     (cell.run / LOG).parent.mkdir(parents=True)
-    trained = read_mapping(training.run / CONFIG)
-    config = laid_over(trained, {**data, "data.store": str(cell.store)})
+    training_config = read_mapping(training.run / CONFIG)
+    config = laid_over(training_config, {**data, "data.store": str(cell.store)})
     write_config(cell.run / CONFIG, config, derived_from=training.run / CONFIG)
     shutil.copyfile(training.run / LOG, cell.run / LOG)
     (cell.run / _BEST).parent.mkdir()
     if cell.store == training.store:
         shutil.copyfile(training.run / _BEST, cell.run / _BEST)
     else:
-        carry_over(training.run, trained["data"], cell.run / _BEST, cell.store)
-    known = provenance.read_provenance(training.run)
+        carry_over(training.run, training_config["data"], cell.run / _BEST, cell.store)
+    record = provenance.read_provenance(training.run)
     origin = {"store": cell.store.name, "checksum": provenance.checksum(cell.store)}
-    changed = {**known, "name": cell.model, "data": origin, "trained_on": known["data"]}
-    text = json.dumps(changed, indent=1, sort_keys=True) + "\n"
+    new_record = {**record, "name": cell.model, "data": origin, "trained_on": record["data"]}
+    text = json.dumps(new_record, indent=1, sort_keys=True) + "\n"
     write_whole(cell.run / provenance.FILE, text)
 
 
@@ -87,22 +87,22 @@ def carry_over(run: Path, data: dict[str, Any], checkpoint: Path, store: Path) -
     grid = len(samples.latitude), len(samples.longitude)
     batches = training_batches(data, store)
     points = len(batches.samples.latitude), len(batches.samples.longitude)
-    bound = bound_to(grid, checkpoint_shapes(run / _BEST))
-    if points != grid and bound:
-        told = f"{bound[0]} and {len(bound) - 1} others have" if bound[1:] else f"{bound[0]} has"
+    names = bound_to(grid, checkpoint_shapes(run / _BEST))
+    if points != grid and names:
+        phrase = f"{names[0]} and {len(names) - 1} others have" if names[1:] else f"{names[0]} has"
         raise ArgumentError(
             "model",
-            f"{told} a value for each of the {grid[0]} x {grid[1]} points of the training, which "
+            f"{phrase} a value for each of the {grid[0]} x {grid[1]} points of the training, which "
             f"the {points[0]} x {points[1]} points of the data cannot use",
             "Train on these points, or take a model without parameters of points",
         )
-    held = torch.load(run / _BEST, map_location="cpu", weights_only=True)
-    statistics, kept = batches.normaliser, held[_STATISTICS]
-    if list(statistics.channels) != list(kept["channels"]):
+    checkpoint_state = torch.load(run / _BEST, map_location="cpu", weights_only=True)
+    statistics, data_state = batches.normaliser, checkpoint_state[_STATISTICS]
+    if list(statistics.channels) != list(data_state["channels"]):
         raise ArgumentError("data", "its channels are others than those of the training")
-    kept |= {name: torch.from_numpy(getattr(statistics, name)) for name in ("mean", "scale")}
+    data_state |= {name: torch.from_numpy(getattr(statistics, name)) for name in ("mean", "scale")}
     with whole_file(checkpoint) as file:
-        torch.save(held, file)
+        torch.save(checkpoint_state, file)
 
 
 def bound_to(grid: tuple[int, int], shapes: Shapes) -> list[str]:
@@ -135,22 +135,22 @@ def thinned_store(store: Path, thin: int, folder: Path) -> Path:
     """
     if thin == 1:
         return store
-    made = folder / f"thin{thin}-{provenance.checksum(store)}.zarr"
-    make_once(made, lambda: _make(store, thin, made))
-    return made
+    thin_store = folder / f"thin{thin}-{provenance.checksum(store)}.zarr"
+    make_once(thin_store, lambda: _make(store, thin, thin_store))
+    return thin_store
 
 
-def _make(store: Path, thin: int, made: Path) -> None:
+def _make(store: Path, thin: int, thin_store: Path) -> None:
     kinds = [kind for kind in ("sfc", "pl") if kind in store_kinds(store)]
     parts = [open_store(store, kind) for kind in kinds]
     _check(parts[0], thin, store)
     points = {"latitude": slice(None, None, thin), "longitude": slice(None, None, thin)}
-    few = xr.merge([part.isel(points) for part in parts], compat="no_conflicts", join="exact")
+    forecasts = xr.merge([part.isel(points) for part in parts], compat="no_conflicts", join="exact")
     truth = open_store(store, "truth").isel(points)
     for name in set(ACCUMULATED).intersection(map(str, truth.data_vars)):
         # a store's truth has the periods of its forecasts, whether it was summed or not
         truth[name].attrs["accumulation"] = SINCE_START
-    prepare(few, made, truth=truth)
+    prepare(forecasts, thin_store, truth=truth)
 
 
 def _check(part: xr.Dataset, thin: int, store: Path) -> None:
@@ -159,8 +159,8 @@ def _check(part: xr.Dataset, thin: int, store: Path) -> None:
     if (rows - 1) % thin:
         raise ArgumentError("thin", f"{thin} does not divide the {rows} rows of {store}", remedy)
     if columns % thin and _goes_round(part["longitude"].to_numpy()):
-        told = f"{thin} does not divide the {columns} columns of {store}"
-        raise ArgumentError("thin", told, remedy)
+        message = f"{thin} does not divide the {columns} columns of {store}"
+        raise ArgumentError("thin", message, remedy)
 
 
 def _goes_round(longitude: npt.NDArray[np.float64]) -> bool:
@@ -218,15 +218,15 @@ class VariantCell(ModelCell):
     def current_key(self) -> Key:
         """Return the key, to which the other's training belongs."""
         content = read_mapping(self.config)
-        whole = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
-        whole["overrides"] = list(self.options)
+        config = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
+        config["overrides"] = list(self.options)
         data = provenance.checksum(self.store)
         if self.training is not None:
             other = self.training
-            whole["training"] = {"overlay": dict(other.overlay), "overrides": list(other.options)}
-            own = provenance.checksum(other.store)
-            data = data if own == data else f"{own}-{data}"
-        return key_of(whole, data)
+            config["training"] = {"overlay": dict(other.overlay), "overrides": list(other.options)}
+            other_data = provenance.checksum(other.store)
+            data = data if other_data == data else f"{other_data}-{data}"
+        return key_of(config, data)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -256,8 +256,8 @@ class VariantCell(ModelCell):
 def train_once(training: VariantCell) -> None:
     """Train a cell unless it is trained; wait while another process trains it."""
     while True:
-        with claim(training.claim) as ours:
-            if ours:
+        with claim(training.claim) as has_claim:
+            if has_claim:
                 training.fit()
                 return
         time.sleep(BEAT)
@@ -285,10 +285,10 @@ def fitted_overlay(variant: Variant, store: Path) -> dict[str, Any]:
     overlay = dict(variant.overlay)
     if isinstance(model.get("init_args", {}).get("network"), dict):
         try:
-            follows = network_options(model, data, store)
+            network_overlay = network_options(model, data, store)
         except Ens10Error as error:
             raise ArgumentError(f"variant {variant.name}", str(error)) from error
-        overlay = {**follows, **overlay}
+        overlay = {**network_overlay, **overlay}
     return overlay
 
 
@@ -312,17 +312,17 @@ def find_cell(ablation: Ablation, name: str, seed: int, place: Place) -> Variant
     )  # fmt: skip
     if variant.trained is not None:
         training = find_cell(ablation, variant.trained, seed, place)
-        return _settled(replace(cell, training=training), fitted_overlay(variant, cell.store))
+        return _with_overlay(replace(cell, training=training), fitted_overlay(variant, cell.store))
     if variant.thin == 1:
-        return _settled(cell, fitted_overlay(variant, cell.store))
+        return _with_overlay(cell, fitted_overlay(variant, cell.store))
     folder = place.work if place.store else cell.folder
-    few = thinned_store(cell.store, variant.thin, folder)
-    overlay = fitted_overlay(variant, few)
-    training = _settled(replace(cell, model=f"{name}.training", data=few), overlay)
-    return _settled(replace(cell, training=training), overlay)
+    thin_store = thinned_store(cell.store, variant.thin, folder)
+    overlay = fitted_overlay(variant, thin_store)
+    training = _with_overlay(replace(cell, model=f"{name}.training", data=thin_store), overlay)
+    return _with_overlay(replace(cell, training=training), overlay)
 
 
-def _settled(cell: VariantCell, overlay: Mapping[str, Any]) -> VariantCell:
+def _with_overlay(cell: VariantCell, overlay: Mapping[str, Any]) -> VariantCell:
     options = (*cell.options, "--config", str(cell.overlay_file))
     return replace(cell, overlay=overlay, overrides=options)
 
@@ -336,9 +336,9 @@ def find_cells_of(
     """
     cells: list[VariantCell] = []
     refused: dict[str, str] = {}
-    ordered = sorted(ablation.variants, key=lambda v: v.trained is not None)
+    variants = sorted(ablation.variants, key=lambda v: v.trained is not None)
     for seed in seeds:
-        for variant in ordered:
+        for variant in variants:
             try:
                 cells.append(find_cell(ablation, variant.name, seed, place))
             except ArgumentError as error:

@@ -58,54 +58,54 @@ def by_model(ablation: Ablation, lines: Sequence[Line], held: int) -> dict[str, 
         lines: of them.
         held: members of the whole ensemble.
     """
-    found: dict[str, dict[int, Line]] = {}
+    models: dict[str, dict[int, Line]] = {}
     for line in lines:
         variant = ablation.variant(line.name)
-        given = int(variant.content["data"].get("ensemble") or held)
-        found.setdefault(variant.config.stem, {})[given] = line
-    return {name: dict(sorted(sizes.items())) for name, sizes in found.items()}
+        size = int(variant.content["data"].get("ensemble") or held)
+        models.setdefault(variant.config.stem, {})[size] = line
+    return {name: dict(sorted(by_size.items())) for name, by_size in models.items()}
 
 
 def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> str:
     """CRPS and worth by members given, as Markdown, and the answer in words."""
     units = in_units(next(iter(curves.values())).units)
-    sizes = sorted({size for held in models.values() for size in held})
+    sizes = sorted({size for by_size in models.values() for size in by_size})
     expected = [float(np.mean([c.crps(size) for c in curves.values()])) for size in sizes]
     columns = [Column("Members given", tuple(map(str, sizes)))]
     columns.append(Column(f"{base}, expected{units}", tuple(f"{e:.4f}" for e in expected)))
-    for name, held in models.items():
-        cells = tuple(f"{held[s].crps:.4f}" if s in held else ABSENT for s in sizes)
+    for name, by_size in models.items():
+        cells = tuple(f"{by_size[s].crps:.4f}" if s in by_size else ABSENT for s in sizes)
         columns.append(Column(f"{name}{units}", cells))
         if name != base:
-            worth = tuple(_worth(held[s], curves) if s in held else ABSENT for s in sizes)
+            worth = tuple(_worth(by_size[s], curves) if s in by_size else ABSENT for s in sizes)
             columns.append(Column(f"{name}, worth in {base} members", worth))
-    told = [answer(name, held, curves) for name, held in models.items() if name != base]
-    told.append(
-        f"Expected: the CRPS of so many members, all choices of the {_held(curves)} being as "
-        "likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it is "
-        "below the limit of ever more of them. In brackets: least and most of the seeds."
+    notes = [answer(name, by_size, curves) for name, by_size in models.items() if name != base]
+    notes.append(
+        f"Expected: the CRPS of so many members, all choices of the {_member_count(curves)} being "
+        "as likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it "
+        "is below the limit of ever more of them. In brackets: least and most of the seeds."
     )
-    return markdown_of(columns) + "\n" + "\n".join(f"- {note}" for note in told) + "\n"
+    return markdown_of(columns) + "\n" + "\n".join(f"- {note}" for note in notes) + "\n"
 
 
 def answer(name: str, held: Mapping[int, Line], curves: Curves) -> str:
     """From how many members on a model is better than the whole raw ensemble, and clearly so."""
-    whole = f"the raw {_held(curves)}"
-    compared = {s: line.differences[CRPS] for s, line in held.items() if CRPS in line.differences}
-    better = {size: made for size, made in compared.items() if made.over_dates.value < 0}
+    raw = f"the raw {_member_count(curves)}"
+    deltas = {s: line.differences[CRPS] for s, line in held.items() if CRPS in line.differences}
+    better = {size: delta for size, delta in deltas.items() if delta.over_dates.value < 0}
     if not better:
-        return f"{name}: none of these numbers of members is better with it than {whole}."
+        return f"{name}: none of these numbers of members is better with it than {raw}."
     fewest = min(better)
-    tried = " (the fewest that were tried)" if fewest == min(held) else ""
+    note = " (the fewest that were tried)" if fewest == min(held) else ""
     share = -100 * better[fewest].over_dates.value / better[fewest].other
-    told = (
-        f"{name}: {fewest} members{tried} have a CRPS {share:.1f} % below that of {whole} with it"
-    )
-    clear = [size for size, made in better.items() if made.clear]
-    if not clear:
-        return f"{told}; with none of these numbers is it clear."
+    text = f"{name}: {fewest} members{note} have a CRPS {share:.1f} % below that of {raw} with it"
+    clear_sizes = [size for size, delta in better.items() if delta.clear]
+    if not clear_sizes:
+        return f"{text}; with none of these numbers is it clear."
     return (
-        f"{told}; from {min(clear)} on it is clear." if min(clear) > fewest else f"{told}, clearly."
+        f"{text}; from {min(clear_sizes)} on it is clear."
+        if min(clear_sizes) > fewest
+        else f"{text}, clearly."
     )
 
 
@@ -118,49 +118,49 @@ def given_figure(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cu
         members = np.geomspace(1, _MOST, 100)
         raw = [float(np.mean([c.crps(m) for c in curves.values()])) for m in members]
         axes.plot(members, raw, color=GREY, label=f"{base}, expected")
-        whole = float(np.mean([c.plain for c in curves.values()]))
-        axes.axhline(whole, color=INK, linestyle=":", linewidth=1)
+        raw_crps = float(np.mean([c.plain for c in curves.values()]))
+        axes.axhline(raw_crps, color=INK, linestyle=":", linewidth=1)
         axes.annotate(
-            f"{base}, {first.held} members", (_MOST, whole), (0, 3), textcoords="offset points",
+            f"{base}, {first.held} members", (_MOST, raw_crps), (0, 3), textcoords="offset points",
             ha="right", fontsize=8,
         )  # fmt: skip
-        for n, (name, held) in enumerate(models.items()):
+        for n, (name, by_size) in enumerate(models.items()):
             if name == base:
-                scored = [line.crps for line in held.values()]
-                axes.plot(list(held), scored, "o", color=GREY, label=f"{base}, scored")
+                crps = [line.crps for line in by_size.values()]
+                axes.plot(list(by_size), crps, "o", color=GREY, label=f"{base}, scored")
             else:
-                _draw(axes, name, held, COLOURS[n % len(COLOURS)])
+                _draw(axes, name, by_size, COLOURS[n % len(COLOURS)])
         axes.set_xscale("log")
         axes.set_xticks(_TICKS, [str(tick) for tick in _TICKS])
         axes.minorticks_off()
         axes.set_xlabel("members given")
         axes.set_ylabel(f"CRPS{in_units(first.units)}")
-        axes.set_ylim(top=1.02 * max(raw[0], whole))
+        axes.set_ylim(top=1.02 * max(raw[0], raw_crps))
         axes.grid()
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
     return figure
 
 
-def _draw(axes: Axes, name: str, held: Mapping[int, Line], colour: str) -> None:
+def _draw(axes: Axes, name: str, by_size: Mapping[int, Line], colour: str) -> None:
     """A model's line, with the range of its seeds shaded."""
-    sizes, lines = list(held), list(held.values())
+    sizes, lines = list(by_size), list(by_size.values())
     axes.plot(sizes, [line.crps for line in lines], "o-", color=colour, markersize=5, label=name)
-    each = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
-    low, high = [min(e) for e in each], [max(e) for e in each]
+    seed_scores = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
+    low, high = [min(scores) for scores in seed_scores], [max(scores) for scores in seed_scores]
     axes.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _worth(line: Line, curves: Curves) -> str:
-    found = [
+    worths = [
         curves[seed].members(mean_score(run.states, CRPS))
         for seed, run in line.runs.items()
         if seed in curves
     ]
-    inverse = float(np.mean([1 / members for members in found]))
+    inverse = float(np.mean([1 / members for members in worths]))
     text = members_in_words(1 / inverse if inverse else float("inf"))
-    spread = f" [{members_in_words(min(found))}, {members_in_words(max(found))}]"
-    return text + spread if len(found) > 1 and np.isfinite(min(found)) else text
+    spread = f" [{members_in_words(min(worths))}, {members_in_words(max(worths))}]"
+    return text + spread if len(worths) > 1 and np.isfinite(min(worths)) else text
 
 
-def _held(curves: Curves) -> int:
+def _member_count(curves: Curves) -> int:
     return next(iter(curves.values())).held

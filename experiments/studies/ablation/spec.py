@@ -106,8 +106,8 @@ class Ablation:
         Args:
             given: "grid", "years" (how many) and "dates"; None is not given.
         """
-        changed = {name: value for name, value in given.items() if value is not None}
-        return WorldSize.given(**{**self.world, **changed})
+        options = {name: value for name, value in given.items() if value is not None}
+        return WorldSize.given(**{**self.world, **options})
 
 
 def known_ablations() -> list[str]:
@@ -127,10 +127,10 @@ def load_ablation(source: str) -> Ablation:
         FileError: no such file or configuration, or no YAML of an ablation.
         ArgumentError: a value that cannot be used; it names the variant.
     """
-    own = source.endswith((".yaml", ".yml"))
-    if not own and source not in known_ablations():
+    is_path = source.endswith((".yaml", ".yml"))
+    if not is_path and source not in known_ablations():
         raise UnknownNameError("ablation", source, known_ablations())
-    path = Path(source) if own else _folder() / f"{source}.yaml"
+    path = Path(source) if is_path else _folder() / f"{source}.yaml"
     content = _read(path)
     for key in content:
         if key not in _KEYS:
@@ -143,8 +143,8 @@ def load_ablation(source: str) -> Ablation:
     for key in world:
         if key not in _WORLD:
             raise UnknownNameError(f"world in {path}", key, _WORLD)
-    text = " ".join(str(content.get("question", "")).split())
-    return Ablation(source, path.stem, text, variants, world, bool(content.get("worth")))
+    question = " ".join(str(content.get("question", "")).split())
+    return Ablation(source, path.stem, question, variants, world, bool(content.get("worth")))
 
 
 def laid_over(content: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,37 +153,37 @@ def laid_over(content: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[st
     Raises:
         ArgumentError: a key within something that is no mapping.
     """
-    made: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(content)))
+    config: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(content)))
     for key, value in overlay.items():
         *parents, last = key.split(".")
-        place = made
+        node = config
         for parent in parents:
-            if place.get(parent) is None:
-                place[parent] = {}
-            place = place[parent]
-            if not isinstance(place, dict):
-                raise ArgumentError(key, f"{parent} is {place!r} in the configuration")
-        place[last] = value
-    return made
+            if node.get(parent) is None:
+                node[parent] = {}
+            node = node[parent]
+            if not isinstance(node, dict):
+                raise ArgumentError(key, f"{parent} is {node!r} in the configuration")
+        node[last] = value
+    return config
 
 
 def _variants(path: Path, content: Mapping[str, Any]) -> tuple[Variant, ...]:
     common = content.get("common") or {}
     base = Path(content["base"]).stem
-    asked = {base: {"config": content["base"]}, **content["variants"]}
-    if len(asked) == len(content["variants"]):
+    entries = {base: {"config": content["base"]}, **content["variants"]}
+    if len(entries) == len(content["variants"]):
         raise ArgumentError(base, "a variant has the name of the base", "Call it otherwise")
-    made = {name: _variant(path, name, given or {}, content) for name, given in asked.items()}
-    for name, variant in made.items():
-        _check(name, variant, made, common)
-    return tuple(_with_training(variant, made) for variant in made.values())
+    variants = {name: _variant(path, name, entry or {}, content) for name, entry in entries.items()}
+    for name, variant in variants.items():
+        _check(name, variant, variants, common)
+    return tuple(_with_training(variant, variants) for variant in variants.values())
 
 
-def _variant(path: Path, name: str, given: Any, content: Mapping[str, Any]) -> Variant:
-    if not isinstance(given, dict) or not _NAME.fullmatch(str(name)):
-        raise ArgumentError(f"variant {name}", f"{given!r} is no mapping, or its name is no word")
-    words = {key: given[key] for key in _WORDS if key in given}
-    overlay = {**(content.get("common") or {}), **given}
+def _variant(path: Path, name: str, entry: Any, content: Mapping[str, Any]) -> Variant:
+    if not isinstance(entry, dict) or not _NAME.fullmatch(str(name)):
+        raise ArgumentError(f"variant {name}", f"{entry!r} is no mapping, or its name is no word")
+    words = {key: entry[key] for key in _WORDS if key in entry}
+    overlay = {**(content.get("common") or {}), **entry}
     overlay = {key: value for key, value in overlay.items() if key not in _WORDS}
     for key in overlay:
         if "." not in key or key.partition(".")[0] not in _PARTS:
@@ -194,42 +194,42 @@ def _variant(path: Path, name: str, given: Any, content: Mapping[str, Any]) -> V
     return Variant(name, config, overlay, against, words.get("trained"), words.get("thin", 1))
 
 
-def _with_training(variant: Variant, made: Mapping[str, Variant]) -> Variant:
+def _with_training(variant: Variant, variants: Mapping[str, Variant]) -> Variant:
     """A variant of another's training has all that was changed in it."""
     if variant.trained is None:
         return variant
-    owner = made[variant.trained]
+    owner = variants[variant.trained]
     overlay = {**owner.overlay, **variant.overlay}
     return replace(variant, config=owner.config, overlay=overlay)
 
 
-def _check(name: str, variant: Variant, made: Mapping[str, Variant], common: Any) -> None:
+def _check(name: str, variant: Variant, variants: Mapping[str, Variant], common: Any) -> None:
     for other in (variant.against, variant.trained):
-        if other is not None and other not in made:
-            raise UnknownNameError(f"variant {name}", other, list(made))
-    where = f"variant {name}"
+        if other is not None and other not in variants:
+            raise UnknownNameError(f"variant {name}", other, list(variants))
+    subject = f"variant {name}"
     if not isinstance(variant.thin, int) or variant.thin < 1:
-        raise ArgumentError(where, f"thin is {variant.thin!r}", "Give a number of rows, as 2")
-    if variant.against is not None and made[variant.against].against == name:
-        raise ArgumentError(where, f"it and {variant.against} are compared with each other")
+        raise ArgumentError(subject, f"thin is {variant.thin!r}", "Give a number of rows, as 2")
+    if variant.against is not None and variants[variant.against].against == name:
+        raise ArgumentError(subject, f"it and {variant.against} are compared with each other")
     if variant.trained is None:
         return
-    owner = made[variant.trained]
+    owner = variants[variant.trained]
     if owner.trained or owner.thin > 1 or variant.thin > 1:
-        raise ArgumentError(where, "a training that is used belongs to a variant on its own data")
-    own = {k: v for k, v in variant.overlay.items() if k not in common or common[k] != v}
-    wrong = [key for key in own if not key.startswith("data.")]
+        raise ArgumentError(subject, "a training that is used belongs to a variant on its own data")
+    changes = {k: v for k, v in variant.overlay.items() if k not in common or common[k] != v}
+    wrong = [key for key in changes if not key.startswith("data.")]
     if wrong:
         remedy = "Leave `trained` out, so that it has a training of its own"
-        raise ArgumentError(where, f"{wrong[0]} cannot change after the training", remedy)
+        raise ArgumentError(subject, f"{wrong[0]} cannot change after the training", remedy)
 
 
-def _config(name: str, beside: Path) -> Path:
-    own = beside / name
+def _config(name: str, folder: Path) -> Path:
+    path = folder / name
     if name.endswith((".yaml", ".yml")):
-        if not own.is_file():
-            raise FileError(own, "no such configuration")
-        return own
+        if not path.is_file():
+            raise FileError(path, "no such configuration")
+        return path
     return config_of(name, config_path("raw").parent)
 
 

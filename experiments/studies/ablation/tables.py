@@ -125,24 +125,24 @@ def read_lines(
         FileError: a kept cell that cannot be read.
         ArgumentError, MissingDataError: variants that were scored on different points or dates.
     """
-    held: dict[str, dict[int, FinishedRun]] = {}
+    runs: dict[str, dict[int, FinishedRun]] = {}
     for variant in ablation.variants:
         places = {seed: place_of(ablation.name, seed, variant.name) for seed in seeds}
-        found = {
+        variant_runs = {
             seed: read_kept(kept / place)
             for seed, place in places.items()
             if (kept / place / SCORES).exists() and (shown is None or place in shown)
         }
-        if found:
-            held[variant.name] = found
+        if variant_runs:
+            runs[variant.name] = variant_runs
     lines = []
-    for variant in (v for v in ablation.variants if v.name in held):
-        others = held.get(variant.against or "", {})
+    for variant in (v for v in ablation.variants if v.name in runs):
+        others = runs.get(variant.against or "", {})
         differences: dict[str, Difference] = {}
         for score in (CRPS, EECRPS):
-            made = difference(held[variant.name], others, score, same_data=same_data)
-            differences |= {score: made} if made else {}
-        lines.append(Line(variant.name, variant.against, held[variant.name], differences))
+            delta = difference(runs[variant.name], others, score, same_data=same_data)
+            differences |= {score: delta} if delta else {}
+        lines.append(Line(variant.name, variant.against, runs[variant.name], differences))
     return lines
 
 
@@ -170,25 +170,27 @@ def difference(
         states, reference = mine[seed].states_of(score), others[seed].states_of(score)
         if states is not None and reference is not None:
             order = np.argsort(states["time"].to_numpy(), kind="stable")
-            paired = paired_sums(states, reference, score)
-            sums[seed] = {name: values[order] for name, values in paired.items()}
+            seed_sums = paired_sums(states, reference, score)
+            sums[seed] = {name: values[order] for name, values in seed_sums.items()}
     if not sums:
         return None
-    together = _together(list(sums.values()), same_data)
+    date_sums = _join_seeds(list(sums.values()), same_data)
     few = min(len(one["sum"]) for one in sums.values()) < FEW_DATES
     method: Method = "student" if few else "bootstrap"
-    over_dates = interval(together, difference_of, method=method)
-    each = {seed: _difference(one) for seed, one in sums.items()}
-    total = {name: values.sum() for name, values in together.items()}
-    return Difference(over_dates, each, float(total["reference_sum"] / total["reference_weight"]))
+    over_dates = interval(date_sums, difference_of, method=method)
+    by_seed = {seed: _difference(one) for seed, one in sums.items()}
+    total = {name: values.sum() for name, values in date_sums.items()}
+    return Difference(
+        over_dates, by_seed, float(total["reference_sum"] / total["reference_weight"])
+    )
 
 
-def _together(sums: Sequence[Sums], same_data: bool) -> Sums:
+def _join_seeds(sums: Sequence[Sums], same_data: bool) -> Sums:
     names = sums[0]
     join = (lambda parts: np.sum(parts, axis=0)) if same_data else np.concatenate
-    joined = {name: join([one[name] for one in sums]) for name in names}
-    scored = joined["weight"] != 0
-    return {name: values[scored] for name, values in joined.items()}
+    date_sums = {name: join([one[name] for one in sums]) for name in names}
+    mask = date_sums["weight"] != 0
+    return {name: values[mask] for name, values in date_sums.items()}
 
 
 def _difference(sums: Sums) -> float:
@@ -212,9 +214,9 @@ def write_pages(
         missing: why a cell is not there, by its name.
     """
     parts = [f"# {ablation.name}", ablation.question, markdown_of(table(lines)).rstrip()]
-    gone = [f"Missing: {name}: {why}" for name, why in missing.items()]
-    listed = [f"- {note}" for note in (*notes, *_notes(lines), *gone)]
-    text = "\n\n".join([*parts, "\n".join(listed)]) + "\n"
+    missing_notes = [f"Missing: {name}: {why}" for name, why in missing.items()]
+    bullets = [f"- {note}" for note in (*notes, *_notes(lines), *missing_notes)]
+    text = "\n\n".join([*parts, "\n".join(bullets)]) + "\n"
     files: dict[str, str | bytes] = {TABLE: text, PLAIN: to_csv(lines)}
     if any(line.differences for line in lines):
         files[FIGURE] = png(difference_figure(lines))
@@ -232,24 +234,24 @@ def table(lines: Sequence[Line]) -> list[Column]:
     change = f"+.{digits}f"
     several = any(len(line.runs) > 1 for line in lines)
 
-    def made(heading: str, cells: Sequence[str]) -> Column:
+    def column_of(heading: str, cells: Sequence[str]) -> Column:
         return Column(heading, tuple(cells))
 
     others = {line.against for line in lines if line.against}
-    found = [Column("Variant", tuple(line.name for line in lines), numeric=False)]
+    columns = [Column("Variant", tuple(line.name for line in lines), numeric=False)]
     if len(others) > 1:
         against = tuple(line.against or ABSENT for line in lines)
-        found.append(Column("Against", against, numeric=False))
-    found.append(made(f"CRPS{units}", [f"{line.crps:.{digits}f}" for line in lines]))
-    found.append(made(f"Δ CRPS{units}", [_bounds(line, CRPS, change) for line in lines]))
-    found.append(made("Δ (%)", [_share(line) for line in lines]))
+        columns.append(Column("Against", against, numeric=False))
+    columns.append(column_of(f"CRPS{units}", [f"{line.crps:.{digits}f}" for line in lines]))
+    columns.append(column_of(f"Δ CRPS{units}", [_bounds(line, CRPS, change) for line in lines]))
+    columns.append(column_of("Δ (%)", [_share(line) for line in lines]))
     if several:
-        found.append(made(f"By seed{units}", [_seeds(line, change) for line in lines]))
-    found.append(made(f"Δ EECRPS{units}", [_bounds(line, EECRPS, change) for line in lines]))
-    found.append(made("Spread/error", [number(line.spread_error, ".3f") for line in lines]))
+        columns.append(column_of(f"By seed{units}", [_seeds(line, change) for line in lines]))
+    columns.append(column_of(f"Δ EECRPS{units}", [_bounds(line, EECRPS, change) for line in lines]))
+    columns.append(column_of("Spread/error", [number(line.spread_error, ".3f") for line in lines]))
     for heading, key, form in _COSTS:
-        found.append(made(heading, [number(line.cost(key), form) for line in lines]))
-    return [column for column in found if set(column.cells) != {ABSENT}]
+        columns.append(column_of(heading, [number(line.cost(key), form) for line in lines]))
+    return [column for column in columns if set(column.cells) != {ABSENT}]
 
 
 def to_csv(lines: Sequence[Line]) -> str:
@@ -271,37 +273,37 @@ def to_csv(lines: Sequence[Line]) -> str:
 
 def difference_figure(lines: Sequence[Line]) -> Figure:
     """The differences with their bounds, and small marks for each seed."""
-    shown = [line for line in lines if CRPS in line.differences]
+    rows = [line for line in lines if CRPS in line.differences]
     with mpl.rc_context(STYLE):
-        figure = new_figure(0.9 + _ROW * len(shown))
+        figure = new_figure(0.9 + _ROW * len(rows))
         axes = figure.subplots()
         axes.axvline(0, color=INK, linewidth=1)
-        for place, line in enumerate(shown):
-            made = line.differences[CRPS]
-            colour = BLUE if made.clear else GREY
-            bounds = [made.over_dates.lower, made.over_dates.upper]
+        for place, line in enumerate(rows):
+            delta = line.differences[CRPS]
+            colour = BLUE if delta.clear else GREY
+            bounds = [delta.over_dates.lower, delta.over_dates.upper]
             axes.plot(bounds, [place] * 2, color=colour, linewidth=2.5, solid_capstyle="butt")
-            axes.plot(made.over_dates.value, place, "o", color=colour, markeredgecolor="white")
-            each = list(made.each.values())
-            if len(each) > 1:
-                axes.plot(each, [place + 0.27] * len(each), "|", color=colour, markersize=6)
-        several = len({line.against for line in shown}) > 1
-        names = [f"{x.name}, against {x.against}" if several else x.name for x in shown]
-        axes.set_yticks(range(len(shown)), names)
-        axes.set_ylim(len(shown) - 0.4, -0.6)
+            axes.plot(delta.over_dates.value, place, "o", color=colour, markeredgecolor="white")
+            values = list(delta.each.values())
+            if len(values) > 1:
+                axes.plot(values, [place + 0.27] * len(values), "|", color=colour, markersize=6)
+        several = len({line.against for line in rows}) > 1
+        names = [f"{x.name}, against {x.against}" if several else x.name for x in rows]
+        axes.set_yticks(range(len(rows)), names)
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         axes.margins(x=0.06)
-        base = f" less that of {'the other' if several else shown[0].against}"
-        axes.set_xlabel(f"CRPS{base}{in_units(shown[0].units)}; left of the line it is better")
+        base = f" less that of {'the other' if several else rows[0].against}"
+        axes.set_xlabel(f"CRPS{base}{in_units(rows[0].units)}; left of the line it is better")
     return figure
 
 
 def _notes(lines: Sequence[Line]) -> list[str]:
     others = list(dict.fromkeys(line.against for line in lines if line.against))
-    named = others[0] if len(others) == 1 else "the variant under Against"
-    told = [
-        f"Δ: less that of {named}, on the same dates; below 0 it is better. In brackets: 95 % over "
+    other = others[0] if len(others) == 1 else "the variant under Against"
+    notes = [
+        f"Δ: less that of {other}, on the same dates; below 0 it is better. In brackets: 95 % over "
         f"the {lines[0].dates} test dates of each seed, which says nothing of what another "
         "training would give; the differences by seed do "
         f"({blocks_in_words(d.over_dates for line in lines for d in line.differences.values())}).",
@@ -311,41 +313,41 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     most = max(len(line.runs) for line in lines)
     few = [f"{x.name} ({len(x.runs)} of {most})" for x in lines if len(x.runs) < most]
     if few:
-        told.append(
+        notes.append(
             f"Of fewer seeds: {', '.join(few)}. Compare their differences and not their CRPS."
         )
     if any(EECRPS in line.differences for line in lines):
-        told.append("EECRPS: CRPS weighted by the absolute extreme forecast index of all members.")
-    return told
+        notes.append("EECRPS: CRPS weighted by the absolute extreme forecast index of all members.")
+    return notes
 
 
 def _bounds(line: Line, score: str, form: str) -> str:
-    made = line.differences.get(score)
-    if made is None:
+    delta = line.differences.get(score)
+    if delta is None:
         return ABSENT
-    bounds = made.over_dates
+    bounds = delta.over_dates
     text = number(bounds.value, form)
     if not math.isnan(bounds.lower):
         text += f" [{number(bounds.lower, form)}, {number(bounds.upper, form)}]"
-    return text if made.clear else f"{text} {NOT_CLEAR}"
+    return text if delta.clear else f"{text} {NOT_CLEAR}"
 
 
 def _share(line: Line) -> str:
-    made = line.differences.get(CRPS)
-    return ABSENT if made is None else number(100 * made.over_dates.value / made.other, "+.1f")
+    delta = line.differences.get(CRPS)
+    return ABSENT if delta is None else number(100 * delta.over_dates.value / delta.other, "+.1f")
 
 
 def _seeds(line: Line, form: str) -> str:
-    made = line.differences.get(CRPS)
-    if made is None:
+    delta = line.differences.get(CRPS)
+    if delta is None:
         return ABSENT
-    return ", ".join(number(value, form) for value in made.each.values())
+    return ", ".join(number(value, form) for value in delta.each.values())
 
 
 def _three(line: Line, score: str, seed: int | None) -> list[float]:
-    made: Difference | None = line.differences.get(score)
-    if made is None:
+    delta: Difference | None = line.differences.get(score)
+    if delta is None:
         return [math.nan] * 3
     if seed is not None:
-        return [made.each.get(seed, math.nan), math.nan, math.nan]
-    return [made.over_dates.value, made.over_dates.lower, made.over_dates.upper]
+        return [delta.each.get(seed, math.nan), math.nan, math.nan]
+    return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]

@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for folder in (options.work, options.out):
         refuse_file(folder)
-    asked = {name: getattr(options, name) for name in ("grid", "years", "dates", "world")}
-    size = WorldSize.given(**asked, steps=(48,), kinds=("sfc",))
+    world_options = {name: getattr(options, name) for name in ("grid", "years", "dates", "world")}
+    size = WorldSize.given(**world_options, steps=(48,), kinds=("sfc",))
     outcome = Outcome()
     if not options.tables:
         cells = [
@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         counts = {"workers": options.workers, "threads": options.threads}
         outcome = run_cells(cells, **counts, older=options.keep_older)
-    with Results(options.out).temporary_folder() as kept:
-        results = read_results(kept)
+    with Results(options.out).temporary_folder() as cells_folder:
+        results = read_results(cells_folder)
     rows = table(results)
     text = markdown_of(columns_of(HEADINGS, rows, (0, 2)))
     write_files(options.out, {"table.md": text, "table.csv": csv_of(HEADINGS, rows)})

@@ -179,12 +179,12 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
             for batch in data.test_dataloader():
                 losses, weights = model(batch).crps(batch["target"]), batch["weights"]
                 scores += ((losses * weights).sum((1, 2)) / weights.sum((1, 2))).tolist()
-    found, agreement = _found(model, region)
+    expert_map, agreement = _found(model, region)
     return {
         "crps": [round(score, 6) for score in scores],
         "epoch": best.epoch,
         "epochs": len(best.losses),
-        "map": found,
+        "map": expert_map,
         "region": region.tolist(),
         "agreement": agreement,
     }
@@ -222,24 +222,24 @@ def _model(name: str, channels: int, region: Any, seed: int, width: int = WIDTH)
         last_gate=_gate(variant.gate, region),
         periodic_longitude=True,
     )
-    on = MethodHead(RegionalRegression(EXPERTS)) if variant.on_regression else None
-    learned = any("gate" in part for part, _ in network.named_parameters())
+    head = MethodHead(RegionalRegression(EXPERTS)) if variant.on_regression else None
+    has_gate = any("gate" in part for part, _ in network.named_parameters())
     return PostProcessor(
         network,
-        on or ResidualNormalHead(),
+        head or ResidualNormalHead(),
         optimizer=partial(torch.optim.AdamW, lr=0.003, weight_decay=0.001),
         scheduler=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=EPOCHS),
-        learning_rates={"gate": variant.rate} if learned and variant.rate != 1 else None,
+        learning_rates={"gate": variant.rate} if has_gate and variant.rate != 1 else None,
     )
 
 
 def _gate(kind: str, region: Any) -> Gate | None:
     """Return a gate; the wrong map is the true one, mirrored and moved by a third of the globe."""
-    true = torch.from_numpy(region)
+    true_map = torch.from_numpy(region)
     if kind == "true":
-        return FixedGate.from_choices(true, EXPERTS)
+        return FixedGate.from_choices(true_map, EXPERTS)
     if kind == "wrong":
-        return FixedGate.from_choices(true.flip(0).roll(true.shape[1] // 3, 1), EXPERTS)
+        return FixedGate.from_choices(true_map.flip(0).roll(true_map.shape[1] // 3, 1), EXPERTS)
     if kind == "regions":
         return RegionGate(EXPERTS)
     if kind == "advection":
@@ -251,13 +251,13 @@ def _found(model: Any, region: Any) -> tuple[Any, float | None]:
     """Return the map of the experts at the end, and the share of area where it is the true one."""
     if isinstance(model, StatisticalPostProcessor):
         regions: Any = model.method
-        found = regions.region.numpy()
+        expert_map = regions.region.numpy()
     elif isinstance(layer := model.network.last, SMoE2d):
         with torch.no_grad():
             zeros = layer.experts.weight.new_zeros(1, layer.in_channels, *region.shape)
-            found = layer.choices(zeros)[0, 0].numpy()
+            expert_map = layer.choices(zeros)[0, 0].numpy()
     else:
         return None, None
     area = area_weights(np.linspace(90, -90, len(region)), "cell")
-    same = (match_regions(found, region)[0] == region).mean(1)
-    return found.tolist(), round(float(same @ area / area.sum()), 4)
+    row_agreement = (match_regions(expert_map, region)[0] == region).mean(1)
+    return expert_map.tolist(), round(float(row_agreement @ area / area.sum()), 4)

@@ -45,8 +45,8 @@ def table(results: Sequence[Result]) -> list[list[str]]:
     """Return the rows of the table, under `HEADINGS`."""
     rows = []
     for result in results:
-        own = {r["variant"]: r for r in results if (r["kind"], r["seed"]) == _group(result)}
-        rows.append([result["kind"], str(result["seed"]), *_row(result, own)])
+        group = {r["variant"]: r for r in results if (r["kind"], r["seed"]) == _group(result)}
+        rows.append([result["kind"], str(result["seed"]), *_row(result, group)])
     return rows
 
 
@@ -54,15 +54,15 @@ def _group(result: Result) -> tuple[str, int]:
     return result["kind"], result["seed"]
 
 
-def _row(result: Result, own: Mapping[str, Result]) -> list[str]:
+def _row(result: Result, group: Mapping[str, Result]) -> list[str]:
     crps, agreement = float(np.mean(result["crps"])), result["agreement"]
     improving = result["epochs"] and result["epoch"] == result["epochs"]
     cells = [VARIANTS[result["variant"]].label, f"{crps:.4f}"]
-    if "unet" in own and result["variant"] != "unet":
-        gain = compared(result, own["unet"])
+    if "unet" in group and result["variant"] != "unet":
+        gain = compared(result, group["unet"])
         cells += [f"{gain.value:+.4f}", f"{gain.lower:+.4f} to {gain.upper:+.4f}"]
-        possible = compared(own["oracle"], own["unet"]).value if "oracle" in own else np.nan
-        cells.append(f"{100 * gain.value / possible:.0f} %" if possible > 0 else "–")
+        oracle = compared(group["oracle"], group["unet"]).value if "oracle" in group else np.nan
+        cells.append(f"{100 * gain.value / oracle:.0f} %" if oracle > 0 else "–")
     else:
         cells += ["–", "–", "–"]
     cells.append("–" if agreement is None else f"{100 * agreement:.0f} %")
@@ -76,19 +76,19 @@ def draw(results: Sequence[Result]) -> Figure:
     Raises:
         MissingDataError: no result has a map.
     """
-    own = [r for r in results if r["map"] and r["variant"] != "oracle"]
-    if not own:
+    runs = [r for r in results if r["map"] and r["variant"] != "oracle"]
+    if not runs:
         raise MissingDataError("results", ["a map of experts"], "Compute a variant with experts")
-    groups = [_group(r) for r in own]
-    own = [r for r in own if _group(r) == max(groups, key=groups.count)]
-    region = np.array(own[0]["region"])
+    groups = [_group(r) for r in runs]
+    runs = [r for r in runs if _group(r) == max(groups, key=groups.count)]
+    region = np.array(runs[0]["region"])
     colours = ListedColormap(["#E3EAF2", "#8DA9C4", "#2F4B6E", "#E69F00"])
     with mpl.rc_context(STYLE):
-        rows = -(-(1 + len(own)) // 3)
+        rows = -(-(1 + len(runs)) // 3)
         figure = new_figure(1.25 * rows)
         axes = figure.subplots(rows, 3, squeeze=False).ravel()
         maps = [("true regions", region)]
-        for r in own:
+        for r in runs:
             label = f"{VARIANTS[r['variant']].label}\n{100 * r['agreement']:.0f} % found"
             maps.append((label, match_regions(np.array(r["map"]), region)[0]))
         for ax in axes:

@@ -30,15 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed or with one line on bad input, 2 on usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words.pop(0) if words and words[0] in _COMMANDS else "cell"
-    own, passed = _separate(words)
-    options = _parser(name).parse_args(own)
+    command_words, overrides = _split_words(words)
+    options = _parser(name).parse_args(command_words)
     refuse_file(options.out)
     outcome = Outcome()
     if name != "figure" and not options.tables:
-        outcome = _run(options, name, passed)
+        outcome = _run(options, name, overrides)
     if name != "cell":
-        with Results(options.out).temporary_folder() as kept:
-            results = read_results(kept)
+        with Results(options.out).temporary_folder() as cells_folder:
+            results = read_results(cells_folder)
         if name == "table":
             write_tables(results, options.out)
         else:
@@ -48,22 +48,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(outcome.failed)
 
 
-def _separate(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+def _split_words(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Return the options of this command, and those with a dot, which are Lightning's."""
-    own: list[str] = []
-    passed: list[str] = []
-    chosen = own
+    command_words: list[str] = []
+    overrides: list[str] = []
+    current = command_words
     for word in words:
         if word.startswith("--"):
-            chosen = passed if "." in word.partition("=")[0] else own
-        chosen.append(word)
-    return own, tuple(passed)
+            current = overrides if "." in word.partition("=")[0] else command_words
+        current.append(word)
+    return command_words, tuple(overrides)
 
 
-def _run(options: Namespace, name: str, passed: tuple[str, ...]) -> Outcome:
+def _run(options: Namespace, name: str, overrides: tuple[str, ...]) -> Outcome:
     configs = [options.config] if name == "cell" else options.configs
     seeds = [options.seed] if name == "cell" else options.seeds
-    cells = [HeatCell(config, seed, options.out, passed) for seed in seeds for config in configs]
+    cells = [HeatCell(config, seed, options.out, overrides) for seed in seeds for config in configs]
     counts = {"workers": options.workers, "threads": options.threads}
     return run_cells(cells, **counts, older=options.keep_older)
 

@@ -87,9 +87,9 @@ def match_regions(found: Ints, regions: Ints) -> tuple[Ints, float]:
     size = int(max(found.max(), regions.max())) + 1
     counts = np.zeros((size, size), int)
     np.add.at(counts, (found.ravel(), regions.ravel()), 1)
-    experts, names = linear_sum_assignment(counts, maximize=True)
-    renamed: Ints = names[np.argsort(experts)][found].astype(np.int64)
-    return renamed, float((renamed == regions).mean())
+    experts, labels = linear_sum_assignment(counts, maximize=True)
+    matched_map: Ints = labels[np.argsort(experts)][found].astype(np.int64)
+    return matched_map, float((matched_map == regions).mean())
 
 
 class TrueMapGate(FixedGate):
@@ -109,14 +109,14 @@ class TrueMapGate(FixedGate):
         Raises:
             ArgumentError: another grid, or more regions than experts.
         """
-        told = FixedGate.from_choices(torch.from_numpy(regions), self.num_experts).weight
-        if told.shape != self.weight.shape:
+        weight = FixedGate.from_choices(torch.from_numpy(regions), self.num_experts).weight
+        if weight.shape != self.weight.shape:
             raise ArgumentError(
                 "grid",
                 f"{tuple(self.weight.shape[1:])}, but the data has {regions.shape}",
                 "Set the gate's grid to that of the data",
             )
-        self.weight.copy_(told)
+        self.weight.copy_(weight)
 
 
 class HeatModule(pl.LightningModule):
@@ -188,29 +188,29 @@ class HeatModule(pl.LightningModule):
         with torch.no_grad():
             weight = self.network.experts.weight
             choices = self.network.choices(weight.new_zeros(1, self.network.in_channels, H, W))
-        found: Ints = choices[0, 0].cpu().numpy()
-        return found
+        expert_map: Ints = choices[0, 0].cpu().numpy()
+        return expert_map
 
     def scores(self) -> dict[str, Any]:
         """Of the test runs: those of `Sums`, and `agreement` (None without a map)."""
-        regions, found = self._data.world.regions, self.routing()
-        agreement = None if found is None else match_regions(found, regions)[1]
+        regions, expert_map = self._data.world.regions, self.routing()
+        agreement = None if expert_map is None else match_regions(expert_map, regions)[1]
         return {**self.sums.finish(regions), "agreement": agreement}
 
     def configure_optimizers(self) -> Any:
         """Two groups of parameters, the gates' and the others', each with its rate."""
         gates = [p for m in self.network.modules() if isinstance(m, Gate) for p in m.parameters()]
-        known = {id(p) for p in gates}
+        gate_ids = {id(p) for p in gates}
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in self.network.parameters() if id(p) not in known]}
+            {"params": [p for p in self.network.parameters() if id(p) not in gate_ids]}
         ]
         if gates:
             rate = {} if self.gate_lr is None else {"lr": self.gate_lr}
             groups.append({"params": gates, **rate})
         optimizer = self._optimizer(groups)
         last = max(1, self.trainer.max_steps)
-        falling = [lambda step: self.final ** (step / last), lambda _: 1.0][: len(groups)]
-        schedule = {"scheduler": LambdaLR(optimizer, falling), "interval": "step"}
+        factors = [lambda step: self.final ** (step / last), lambda _: 1.0][: len(groups)]
+        schedule = {"scheduler": LambdaLR(optimizer, factors), "interval": "step"}
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     @property

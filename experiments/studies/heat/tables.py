@@ -85,21 +85,21 @@ def markdown(results: Sequence[Result]) -> str:
     for config in dict.fromkeys(r["config"] for r in results):
         rows = [r for r in results if r["config"] == config]
         within = [100 * r["within"] for r in rows]
-        found = [100 * r["agreement"] for r in rows if r["agreement"] is not None]
+        agreements = [100 * r["agreement"] for r in rows if r["agreement"] is not None]
         cells = (
             f"`{config}`",
             CONFIGS.get(config, "–"),
             _each(within),
             f"{mean(within):.2f}",
             f"{mean(r['mse'] for r in rows):.1e}",
-            _each(found) or "–",
+            _each(agreements) or "–",
             f"{rows[0]['steps']:,}",
             f"{rows[0]['parameters']:,}",
             f"{mean(r['cpu_seconds'] for r in rows):.0f}",
         )
         lines.append(cells)
-    made = columns_of([*heads, "parameters", "CPU s"], lines, text=(0, 1, 2, 5))
-    return markdown_of(made, escape=False)
+    columns = columns_of([*heads, "parameters", "CPU s"], lines, text=(0, 1, 2, 5))
+    return markdown_of(columns, escape=False)
 
 
 def to_csv(results: Sequence[Result]) -> str:
@@ -121,22 +121,23 @@ def map_figure(results: Sequence[dict[str, Any]], seed: int = 0) -> Figure:
     Raises:
         MissingDataError: no cell of that seed found a map.
     """
-    own = {r["config"]: r for r in results if r["seed"] == seed and r.get("routing")}
-    shown = [name for name in SHOWN if name in own]
-    if not shown:
+    by_config = {r["config"]: r for r in results if r["seed"] == seed and r.get("routing")}
+    names = [name for name in SHOWN if name in by_config]
+    if not names:
         raise MissingDataError("results", [f"a map found with seed {seed}"], "Run a cell of a SMoE")
     grids = {
-        name: np.array([list(map(int, row)) for row in own[name]["routing"]]) for name in shown
+        name: np.array([list(map(int, row)) for row in by_config[name]["routing"]])
+        for name in names
     }
     regions = HeatWorld(grid=next(iter(grids.values())).shape, seed=seed).regions
     with mpl.rc_context(STYLE):
         figure = new_figure(2.2)
-        axes = figure.subplots(1, 1 + len(shown), squeeze=False)[0]
+        axes = figure.subplots(1, 1 + len(names), squeeze=False)[0]
         _map(axes[0], regions, "hidden map\n")
-        for place, name in zip(axes[1:], shown, strict=True):
-            renamed, agreement = match_regions(grids[name], regions)
-            wrong = np.where(renamed == regions, regions, len(COEFFICIENTS))
-            _map(place, wrong, f"{SHOWN[name]}\n{100 * agreement:.1f} % found")
+        for ax, name in zip(axes[1:], names, strict=True):
+            matched_map, agreement = match_regions(grids[name], regions)
+            wrong = np.where(matched_map == regions, regions, len(COEFFICIENTS))
+            _map(ax, wrong, f"{SHOWN[name]}\n{100 * agreement:.1f} % found")
         _legend(figure)
     return figure
 

@@ -86,9 +86,9 @@ def run_cell(
         )
         model, data, trainer = cli.model, cli.datamodule, cli.trainer
         data.pairs("train")
-        started = time.process_time()
+        start = time.process_time()
         trainer.fit(model, datamodule=data)
-        seconds = time.process_time() - started
+        seconds = time.process_time() - start
         trainer.test(model, data.held_out(split), verbose=False)
     return {
         "config": Path(config).stem,
@@ -99,25 +99,25 @@ def run_cell(
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "cpu_seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
-        **_described(model),
+        **_describe(model),
         "versions": {k: v for k, v in provenance.versions().items() if k in _VERSIONS},
     }
 
 
-def _described(model: HeatModule) -> dict[str, Any]:
+def _describe(model: HeatModule) -> dict[str, Any]:
     """Scores with six digits, and the map as lines of one digit a point."""
-    found = model.routing()
-    lines = None if found is None else ["".join(map(str, row)) for row in found.tolist()]
-    return {**_rounded(model.scores()), "routing": lines}
+    expert_map = model.routing()
+    lines = None if expert_map is None else ["".join(map(str, row)) for row in expert_map.tolist()]
+    return {**_round(model.scores()), "routing": lines}
 
 
-def _rounded(scores: dict[str, Any]) -> dict[str, Any]:
-    def short(value: Any) -> Any:
+def _round(scores: dict[str, Any]) -> dict[str, Any]:
+    def round_value(value: Any) -> Any:
         if isinstance(value, list):
-            return [short(v) for v in value]
+            return [round_value(v) for v in value]
         return None if value is None else float(np.format_float_scientific(value, precision=5))
 
-    return {name: short(value) for name, value in scores.items()}
+    return {name: round_value(value) for name, value in scores.items()}
 
 
 def config_file(config: str) -> Path:
@@ -160,8 +160,8 @@ class HeatCell(Cell):
     def current_key(self) -> Key:
         """Return the key; the world is made from the configuration."""
         content = read_mapping(config_file(self.config))
-        whole = {"config": content, "options": list(self.options), "seed": self.seed}
-        return key_of(whole, "", _STATIONS)
+        config = {"config": content, "options": list(self.options), "seed": self.seed}
+        return key_of(config, "", _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
         """Train and score it."""

@@ -88,15 +88,15 @@ class HeatWorld:
             (count, steps + 1, H, W) float32, computed in float64.
         """
         rng = np.random.default_rng([self.seed, stream])
-        made = np.empty((count, steps + 1, *self.grid), np.float32)
+        runs = np.empty((count, steps + 1, *self.grid), np.float32)
         for first in range(0, count, _BLOCK):
-            block = made[first : first + _BLOCK]
+            block = runs[first : first + _BLOCK]
             fields = np.stack([initial_field(self.regions, rng) for _ in block])
             block[:, 0] = fields
             for step in range(1, steps + 1):
                 fields = diffuse(fields, self.rates)
                 block[:, step] = fields
-        return made
+        return runs
 
 
 def diffuse(fields: Floats, rates: Floats | float) -> Floats:

@@ -47,9 +47,9 @@ def _parser() -> Parser:
     parser = command_parser(_PROGRAM)
     commands = parser.add_subcommands(metavar="COMMAND", dest="command")
     for name, (text, add_options) in _OPTIONS.items():
-        own = command_parser(f"{_PROGRAM} {name}", text)
-        add_options(own)
-        commands.add_subcommand(name, own, help=text)
+        subparser = command_parser(f"{_PROGRAM} {name}", text)
+        add_options(subparser)
+        commands.add_subcommand(name, subparser, help=text)
     return parser
 
 

@@ -110,26 +110,26 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
         MissingDataError: fewer than 8 units are kept.
     """
     world = PhysicalWorld.load(work)
-    kept = [unit for unit in world.units if is_complete(unit_path(work, *unit))]
-    if len(kept) < _FEWEST:
-        reason = f"{_FEWEST - len(kept)} units of at least {_FEWEST}"
+    complete_units = [unit for unit in world.units if is_complete(unit_path(work, *unit))]
+    if len(complete_units) < _FEWEST:
+        reason = f"{_FEWEST - len(complete_units)} units of at least {_FEWEST}"
         raise MissingDataError(work, [reason], "Run `simulate` again")
     positions = [CHANNELS.index(channel) for channel, _, _ in TARGETS.values()]
-    units = []
-    for unit in kept:
+    contents = []
+    for unit in complete_units:
         arrays = read_unit(work, *unit)
-        units.append({kind: part[..., positions, :, :] for kind, part in arrays.items()})
-    has_perfect = np.array(["perfect" in unit for unit in units])
-    scored = has_perfect if has_perfect.any() else np.ones(len(units), bool)
-    starts = [world.start(*unit) for unit in kept]
+        contents.append({kind: part[..., positions, :, :] for kind, part in arrays.items()})
+    has_perfect = np.array(["perfect" in unit for unit in contents])
+    is_scored = has_perfect if has_perfect.any() else np.ones(len(contents), bool)
+    starts = [world.start(*unit) for unit in complete_units]
     cases = {}
     for t, (name, (_, _, factor)) in enumerate(TARGETS.items()):
         for s, step in enumerate(STEPS):
-            forecast = factor * np.stack([unit["forecast"][:, s, t] for unit in units])
-            truth = factor * np.stack([unit["nature"][s, t] for unit in units])
-            perfect = [factor * u["perfect"][:, s, t] for u in units if "perfect" in u]
+            forecast = factor * np.stack([unit["forecast"][:, s, t] for unit in contents])
+            truth = factor * np.stack([unit["nature"][s, t] for unit in contents])
+            perfect = [factor * u["perfect"][:, s, t] for u in contents if "perfect" in u]
             reference = np.stack(perfect) if perfect else None
-            cases[name, step] = Case(forecast, truth, reference, starts, scored)
+            cases[name, step] = Case(forecast, truth, reference, starts, is_scored)
     return cases
 
 

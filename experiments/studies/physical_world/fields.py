@@ -65,9 +65,9 @@ def to_pressure(
         (..., lon, lat). Above the highest level, its value.
     """
     log_sigma = np.log(sigma)
-    wanted = np.log(pressure / surface_pressure)
-    upper = np.clip(np.searchsorted(log_sigma, wanted, side="right") - 1, 0, len(sigma) - 2)
-    weight = (wanted - log_sigma[upper]) / (log_sigma[upper + 1] - log_sigma[upper])
+    log_target = np.log(pressure / surface_pressure)
+    upper = np.clip(np.searchsorted(log_sigma, log_target, side="right") - 1, 0, len(sigma) - 2)
+    weight = (log_target - log_sigma[upper]) / (log_sigma[upper + 1] - log_sigma[upper])
     weight = np.clip(weight, 0.0, np.inf if below == "linear" else 1.0)
     index = upper[..., None, :, :]
     first = np.take_along_axis(field, index, -3)[..., 0, :, :]
@@ -76,8 +76,8 @@ def to_pressure(
     if below == "lapse":
         lowest = field[..., -1, :, :]
         exponent = GAS_CONSTANT * LAPSE_RATE / GRAVITY
-        deep = lowest * np.exp(exponent * np.maximum(wanted - log_sigma[-1], 0.0))
-        result = np.where(wanted > log_sigma[-1], deep, result)
+        extrapolation = lowest * np.exp(exponent * np.maximum(log_target - log_sigma[-1], 0.0))
+        result = np.where(log_target > log_sigma[-1], extrapolation, result)
     return result
 
 

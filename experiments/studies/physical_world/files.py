@@ -52,16 +52,16 @@ def write_world(work: Path, folder: Path, available: bool = False) -> int:
         raise MissingDataError(work, names, "Run `simulate` again, or pass --available")
     if folder.exists():
         raise FileError(folder, "is there already", "Choose another folder")
-    aside = temporary_path(folder)
-    (aside / "truth").mkdir(parents=True)
+    partial = temporary_path(folder)
+    (partial / "truth").mkdir(parents=True)
     units = [unit for unit in world.units if unit not in missing]
     try:
         for date in world.dates:
             years = [year for year, other in units if other == date]
-            _write_date(work, aside, world, date, years)
-        replace_folder(aside, folder)
+            _write_date(work, partial, world, date, years)
+        replace_folder(partial, folder)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return len(units)
 
 
@@ -131,12 +131,15 @@ def archive(store: Path, file: Path) -> str:
         reason = "is a folder" if file.is_dir() else "its folder does not exist"
         raise FileError(file, reason, "Name a file in a folder that is there")
     paths = sorted(path for path in store.rglob("*") if path.is_file())
-    with whole_path(file) as aside, zipfile.ZipFile(aside, "w", zipfile.ZIP_DEFLATED) as packed:
+    with (
+        whole_path(file) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as zip_file,
+    ):
         for path in paths:
             name = (Path(store.name) / path.relative_to(store)).as_posix()
             entry = zipfile.ZipInfo(name, _EARLIEST)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            with packed.open(entry, "w", force_zip64=True) as out, path.open("rb") as source:
+            with zip_file.open(entry, "w", force_zip64=True) as out, path.open("rb") as source:
                 shutil.copyfileobj(source, out)
-    with file.open("rb") as whole:
-        return hashlib.file_digest(whole, "sha256").hexdigest()
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

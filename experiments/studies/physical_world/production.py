@@ -78,8 +78,8 @@ class PhysicalWorld:
             "model_error": (math.isfinite(self.model_error), "a finite number"),
             "seed": (self.seed >= 0, "0 or more"),
         }
-        for name, (met, possible) in requirements.items():
-            if not met:
+        for name, (valid, possible) in requirements.items():
+            if not valid:
                 raise ArgumentError(
                     name, f"{getattr(self, name)} cannot be used", f"Pass {possible}"
                 )
@@ -90,11 +90,11 @@ class PhysicalWorld:
             raise ArgumentError("dates", f"{wrong[0]!r} is not of the form MMDD", "Write 0104")
         if list(self.dates) != sorted(set(self.dates)):
             raise ArgumentError("dates", "not in the order of the calendar, or some are repeated")
-        unused = sorted(set(self.perfect_years) - set(self.years))
-        if unused:
-            listed = ", ".join(map(str, unused))
+        extra_years = sorted(set(self.perfect_years) - set(self.years))
+        if extra_years:
+            names = ", ".join(map(str, extra_years))
             remedy = "Choose from the years (--perfect-years)"
-            raise ArgumentError("perfect_years", f"{listed} not simulated", remedy)
+            raise ArgumentError("perfect_years", f"{names} not simulated", remedy)
         try:
             days = [self.start(year, date) for year in self.years for date in self.dates]
         except ValueError as error:
@@ -224,9 +224,9 @@ def make_environment(folder: Path) -> None:
     if not python.exists():
         venv.create(folder, with_pip=True)
     check = [str(python), "-c", "import importlib.metadata as m; print(m.version('jcm'))"]
-    wanted = REQUIREMENT.partition("==")[2]
-    found = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
-    if found != wanted:
+    required_version = REQUIREMENT.partition("==")[2]
+    version = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
+    if version != required_version:
         versions = Path(__file__).with_name("constraints.txt")
         command = [str(python), "-m", "pip", "install", "--quiet", "-c", str(versions), REQUIREMENT]
         if subprocess.run(command, check=False).returncode:
@@ -273,15 +273,15 @@ def simulate(
         FileError: another world is in the folder, or the model failed.
     """
     world.save(work)
-    started: list[Model] = []
+    models: list[Model] = []
     for year in world.years:
         if _is_year_complete(work, world, year):
             continue
-        with claim(work / "claims" / str(year)) as ours:
+        with claim(work / "claims" / str(year)) as has_claim:
             # looked at again: another process may have ended the year before the claim
-            if ours and not _is_year_complete(work, world, year):
-                started = started or [model()]
-                _simulate_year(_Chain(work, world, year, started[0]), report, stop)
+            if has_claim and not _is_year_complete(work, world, year):
+                models = models or [model()]
+                _simulate_year(_Chain(work, world, year, models[0]), report, stop)
     return [unit for unit in world.units if not is_complete(unit_path(work, *unit))]
 
 
@@ -301,24 +301,24 @@ class _Chain:
 
     def advance(self, before: str | None, date: str) -> None:
         """Simulate one unit from the checkpoint of the date before."""
-        unit, after = unit_path(self.work, self.year, date), self.checkpoint(date)
+        unit, new_checkpoint = unit_path(self.work, self.year, date), self.checkpoint(date)
         unit.parent.mkdir(parents=True, exist_ok=True)
-        after.parent.mkdir(parents=True, exist_ok=True)
-        kept = is_complete(unit)
+        new_checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        complete = is_complete(unit)
         day = (self.world.start(self.year, date) - _EPOCH).days
         raw = unit.with_suffix(".raw")
-        with whole_path(after) as following:
+        with whole_path(new_checkpoint) as partial:
             request = {
                 "checkpoint": None if before is None else str(self.checkpoint(before)),
                 "start_day": day,
                 "seed": [self.world.seed, self.year, int(date)],
-                "ensembles": [] if kept else self.world.ensembles(self.year),
+                "ensembles": [] if complete else self.world.ensembles(self.year),
                 "fields": str(raw),
-                "next": str(following),
+                "next": str(partial),
             }
             self.model.answer(request)
-        _write_checksum(after)
-        if not kept:
+        _write_checksum(new_checkpoint)
+        if not complete:
             _keep(unit, raw)
         raw.unlink()
         if before is not None:
@@ -333,8 +333,8 @@ def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float |
     clear_leftovers(units)
     for raw in units.glob("*.raw"):  # of a killed process
         raw.unlink()
-    kept = [is_complete(unit_path(chain.work, chain.year, date)) for date in dates]
-    first, last = kept.index(False), len(kept) - kept[::-1].index(False)
+    complete = [is_complete(unit_path(chain.work, chain.year, date)) for date in dates]
+    first, last = complete.index(False), len(complete) - complete[::-1].index(False)
     # Without a checkpoint the chain is simulated again: nature alone for the units that are kept.
     begin = max((n + 1 for n in range(first) if is_complete(paths[n])), default=0)
     if begin and not _is_undamaged(paths[begin - 1]):
@@ -393,7 +393,7 @@ def _keep(unit: Path, raw: Path) -> None:
             runs = derive(file[f"{kind}_levels"], file[f"{kind}_surface"], grid)
             packed = pack(runs[0] if kind == "nature" else runs)
             arrays.update({f"{kind}_{part}": values for part, values in packed.items()})
-    with whole_path(unit) as aside, aside.open("wb") as out:
+    with whole_path(unit) as partial, partial.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
     _write_checksum(unit)
 

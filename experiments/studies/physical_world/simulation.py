@@ -217,10 +217,10 @@ class Worker:
 
         analysis, runs = error(), []
         for _ in range(self._settings["members"]):
-            own, fields = error(), []
+            member_error, fields = error(), []
             parts = [
                 jnp.asarray(leaf + a + e, jnp.float32) if np.ndim(leaf) else leaf
-                for leaf, a, e in zip(leaves, analysis, own, strict=True)
+                for leaf, a, e in zip(leaves, analysis, member_error, strict=True)
             ]
             x, c = jax.tree_util.tree_unflatten(tree, parts), carry
             for ahead in range(self._settings["lead_days"] + 1):

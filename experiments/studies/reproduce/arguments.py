@@ -68,7 +68,7 @@ def run(**values: Any) -> int:
     from ens10.experiments.studies.reproduce.command import Request, reproduce, usual_name
 
     options = SimpleNamespace(**values)
-    asked = given_world_options(options, instead=("store", "plan"))
+    world_options = given_world_options(options, instead=("store", "plan"))
     for name in ("probe", "rates"):
         if getattr(options, name) and not options.plan:
             raise ArgumentError(f"--{name}", "is of a plan", "Add --plan")
@@ -82,7 +82,7 @@ def run(**values: Any) -> int:
         tuple(options.models),
         options.seeds,
         options.budget,
-        WorldSize.given(**asked),
+        WorldSize.given(**world_options),
     )
     if options.plan:
         return _plan(options, request)

@@ -183,8 +183,8 @@ def reproduce(
     from ens10.experiments.studies.reproduce.tables import write_tables
 
     outcome = Outcome() if tables else _compute(request, workers, threads, older)
-    with Results(request.out).temporary_folder() as kept:
-        print(write_tables(request, kept, outcome.missing, outcome.shown))
+    with Results(request.out).temporary_folder() as cells_folder:
+        print(write_tables(request, cells_folder, outcome.missing, outcome.shown))
     return int(outcome.failed)
 
 
@@ -206,6 +206,6 @@ def _keep_optima(cells: "Sequence[ModelCell]") -> None:
     """Keep the best possible forecast, which is known for ensembles of all members."""
     from ens10.experiments.runner.trainings import keep_optimum
 
-    whole = [cell for cell in cells if cell.task and cell.task.members == MEMBERS]
-    for _, group in groupby(whole, lambda cell: (cell.seed, cell.task)):
+    full_cells = [cell for cell in cells if cell.task and cell.task.members == MEMBERS]
+    for _, group in groupby(full_cells, lambda cell: (cell.seed, cell.task)):
         keep_optimum(list(group))

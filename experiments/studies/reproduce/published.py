@@ -70,9 +70,9 @@ class Published:
 
     def find(self, score: str, model: str, target: str, members: int) -> Value | None:
         """The published value for a configuration; one without a number of members fits any."""
-        wanted = (score, self.line_of(model), target)
-        fitting = (v for v in self.values if (v.score, v.line, v.target) == wanted)
-        return next((v for v in fitting if v.members in (None, members)), None)
+        key = (score, self.line_of(model), target)
+        matches = (v for v in self.values if (v.score, v.line, v.target) == key)
+        return next((v for v in matches if v.members in (None, members)), None)
 
 
 def load_published(path: Path | None = None) -> Published:
@@ -87,24 +87,24 @@ def load_published(path: Path | None = None) -> Published:
     """
     path = path or Path(str(files("ens10.experiments"))) / "published" / "ens10.yaml"
     content = read_mapping(path)
-    values = tuple(_value(given, content, path) for given in content["values"])
+    values = tuple(_value(entry, content, path) for entry in content["values"])
     places = [(v.score, v.line, v.target, v.members) for v in values]
     for place in places:
         if places.count(place) > 1:
             raise ArgumentError("published", f"{path} gives {place} twice")
     lines = {line: tuple(models) for line, models in content["lines"].items()}
     notes = content.get("notes", {})
-    strange = sorted(set(notes) - set(lines))
-    if strange:
-        raise ArgumentError("published", f"{path}: {strange[0]!r} is none of its lines")
+    unknown = sorted(set(notes) - set(lines))
+    if unknown:
+        raise ArgumentError("published", f"{path}: {unknown[0]!r} is none of its lines")
     return Published(lines, content["units"], content["sources"], values, notes)
 
 
-def _value(given: dict[str, Any], content: dict[str, Any], path: Path) -> Value:
-    unknown = sorted(set(given) - _KEYS)
+def _value(entry: dict[str, Any], content: dict[str, Any], path: Path) -> Value:
+    unknown = sorted(set(entry) - _KEYS)
     if unknown:
-        raise ArgumentError("published", f"{path} has a key {unknown[0]!r} in {given}")
+        raise ArgumentError("published", f"{path} has a key {unknown[0]!r} in {entry}")
     for key, part in (("line", "lines"), ("target", "units"), ("source", "sources")):
-        if given.get(key) not in content[part]:
-            raise ArgumentError("published", f"{path}: {given.get(key)!r} is none of its {part}")
-    return Value(**given)
+        if entry.get(key) not in content[part]:
+            raise ArgumentError("published", f"{path}: {entry.get(key)!r} is none of its {part}")
+    return Value(**entry)

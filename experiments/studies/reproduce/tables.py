@@ -63,13 +63,13 @@ class Result:
 
     def mean(self, score: str) -> float:
         """Over the seeds; NaN if none has it."""
-        held = list(self.values.get(score, {}).values())
-        return float(np.mean(held)) if held else float("nan")
+        values = list(self.values.get(score, {}).values())
+        return float(np.mean(values)) if values else float("nan")
 
     def spread(self, score: str) -> float:
         """Standard deviation over the seeds (n - 1); NaN for fewer than two."""
-        held = list(self.values.get(score, {}).values())
-        return float(np.std(held, ddof=1)) if len(held) > 1 else float("nan")
+        values = list(self.values.get(score, {}).values())
+        return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def read_results(
@@ -91,22 +91,22 @@ def read_results(
     Raises:
         FileError: a kept cell that cannot be read.
     """
-    found = []
+    results = []
     for task in tasks:
         for model in models:
-            named = {seed: place_of(task, seed, model) for seed in seeds}
-            places = {
+            places = {seed: place_of(task, seed, model) for seed in seeds}
+            folders = {
                 seed: kept / place
-                for seed, place in named.items()
+                for seed, place in places.items()
                 if (kept / place / SCORES).exists() and (shown is None or place in shown)
             }
-            if places:
-                found.append(_result(model, task, places))
-    return found
+            if folders:
+                results.append(_result(model, task, folders))
+    return results
 
 
-def _result(model: str, task: Task, places: dict[int, Path]) -> Result:
-    runs = {seed: read_kept(place) for seed, place in places.items()}
+def _result(model: str, task: Task, folders: dict[int, Path]) -> Result:
+    runs = {seed: read_kept(folder) for seed, folder in folders.items()}
     values = {"crps": {seed: mean_score(run.states, "crps") for seed, run in runs.items()}}
     extremes = {seed: run.states_of("eecrps") for seed, run in runs.items()}
     if any(states is not None for states in extremes.values()):
@@ -144,18 +144,18 @@ def write_tables(
         raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
     published = load_published()
     scores = {n: paper_columns(n, results, published) for n in SCORE_NAMES}
-    sections = {SCORE_NAMES[name]: made for name, made in scores.items() if made}
+    sections = {SCORE_NAMES[name]: columns for name, columns in scores.items() if columns}
     skills, intervals = _skills(results)
     sections |= skills
-    told = notes(results, published, synthetic=request.store is None)
-    told += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
-    told.append(skill_note(intervals))
+    note_lines = notes(results, published, synthetic=request.store is None)
+    note_lines += [f"Missing: {name}: {why}" for name, why in (missing or {}).items()]
+    note_lines.append(skill_note(intervals))
     heading = f"The papers' tables, protocol {request.rules.name}"
     texts = {
-        "md": _markdown(heading, sections, told),
+        "md": _markdown(heading, sections, note_lines),
         "csv": paper_csv(results, published),
-        "tex": _latex(sections, told),
-        "html": page("tables", heading, told[0], tables=sections, notes=told),
+        "tex": _latex(sections, note_lines),
+        "html": page("tables", heading, note_lines[0], tables=sections, notes=note_lines),
     }
     name = f"reproduce-{request.rules.name}"
     write_files(request.out, {f"{name}.{ending}": text for ending, text in texts.items()})
@@ -167,24 +167,24 @@ def _skills(results: Sequence[Result]) -> tuple[Sections, list[Interval]]:
     tasks: dict[Task, list[Result]] = {}
     for result in results:
         tasks.setdefault(result.task, []).append(result)
-    sections, shown = {}, []
-    for task, held in tasks.items():
+    sections, all_intervals = {}, []
+    for task, task_results in tasks.items():
         heading = f"{title(task)}: skill, calibration, cost"
-        sections[heading], intervals = skill_columns(held)
-        shown += intervals
-    return sections, shown
+        sections[heading], intervals = skill_columns(task_results)
+        all_intervals += intervals
+    return sections, all_intervals
 
 
-def _markdown(heading: str, sections: Sections, told: Sequence[str]) -> str:
+def _markdown(heading: str, sections: Sections, note_lines: Sequence[str]) -> str:
     parts = [f"# {heading}"]
     for name, columns in sections.items():
         parts += [f"## {name}", markdown_of(columns).rstrip()]
-    parts += ["## Notes", *(f"- {note}" for note in told)]
+    parts += ["## Notes", *(f"- {note}" for note in note_lines)]
     return "\n\n".join(parts).replace("\n\n- ", "\n- ") + "\n"
 
 
-def _latex(sections: Sections, told: Sequence[str]) -> str:
-    notes = [note.replace("\n", " ") for note in told]
+def _latex(sections: Sections, note_lines: Sequence[str]) -> str:
+    notes = [note.replace("\n", " ") for note in note_lines]
     tables = [latex_of(columns, [name]) for name, columns in sections.items()]
     return "".join(f"% {note}\n" for note in notes) + "\n" + "\n".join(tables)
 
@@ -197,21 +197,23 @@ def paper_columns(score: str, results: Sequence[Result], published: Published) -
         results: of one protocol.
         published: values to show beside them.
     """
-    held = [result for result in results if score in result.values]
-    if not held:
+    available = [result for result in results if score in result.values]
+    if not available:
         return []
-    models = list(dict.fromkeys(result.model for result in held))
-    by_place = {(result.model, result.task): result for result in held}
+    models = list(dict.fromkeys(result.model for result in available))
+    by_place = {(result.model, result.task): result for result in available}
     columns = [Column("Model", tuple(models), numeric=False)]
-    for task in dict.fromkeys(result.task for result in held):
-        placed = [by_place.get((model, task)) for model in models]
-        most = max(len(result.values[score]) for result in placed if result)
-        units = next(result.units for result in placed if result)
+    for task in dict.fromkeys(result.task for result in available):
+        row_results = [by_place.get((model, task)) for model in models]
+        most = max(len(result.values[score]) for result in row_results if result)
+        units = next(result.units for result in row_results if result)
         heading = f"{title(task)} ({units})" if units else title(task)
-        columns.append(Column(heading, tuple(_own(result, score, most) for result in placed)))
-        theirs = [published.find(score, model, task.target, task.members) for model in models]
-        if any(theirs):
-            cells = tuple(value.text if value else ABSENT for value in theirs)
+        columns.append(
+            Column(heading, tuple(_score_in_words(result, score, most) for result in row_results))
+        )
+        values = [published.find(score, model, task.target, task.members) for model in models]
+        if any(values):
+            cells = tuple(value.text if value else ABSENT for value in values)
             columns.append(Column(f"{title(task)}, published", cells))
     return columns
 
@@ -221,7 +223,7 @@ def title(task: Task) -> str:
     return f"{_TITLES.get(task.target, task.target)} {task.members}-ENS"
 
 
-def _own(result: Result | None, score: str, most: int) -> str:
+def _score_in_words(result: Result | None, score: str, most: int) -> str:
     """Mean and spread; of how many seeds where others have more."""
     if result is None or score not in result.values:
         return ABSENT
@@ -247,37 +249,42 @@ def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -
     """
     seeds = sorted({len(result.runs) for result in results})
     counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-    what = "each a synthetic world and a training of its own" if synthetic else "of the training"
-    told = [
-        f"Mean ± standard deviation over seeds ({counts}), {what}. Lower is better. Plain CRPS for "
-        "members, closed form where there is one. EECRPS: CRPS weighted by the absolute extreme "
-        "forecast index of all raw members.",
+    per_seed = (
+        "each a synthetic world and a training of its own" if synthetic else "of the training"
+    )
+    note_lines = [
+        f"Mean ± standard deviation over seeds ({counts}), {per_seed}. Lower is better. Plain CRPS "
+        "for members, closed form where there is one. EECRPS: CRPS weighted by the absolute "
+        "extreme forecast index of all raw members.",
         f"Dates: {_dates(results)}.",
     ]
     if synthetic and len(seeds) > 1:
-        told.append("Numbers of fewer seeds are of fewer worlds: do not compare them with others.")
+        note_lines.append(
+            "Numbers of fewer seeds are of fewer worlds: do not compare them with others."
+        )
     compare = (
         "these worlds are synthetic, with errors of their own: do not compare the numbers."
         if synthetic
         else "compare them with those of a store of all of ENS-10 under the protocol of its paper."
     )
-    told.append(f"Published values are of ENS-10: {compare}")
+    note_lines.append(f"Published values are of ENS-10: {compare}")
     lines = {published.line_of(result.model) for result in results}
-    told += [f"{line}: {note}." for line, note in published.notes.items() if line in lines]
-    told += [
+    note_lines += [f"{line}: {note}." for line, note in published.notes.items() if line in lines]
+    note_lines += [
         f"Published: {source['cite']}, {source['link']}"
         + (f" ({source['note']})." if "note" in source else ".")
         for source in published.sources.values()
     ]
-    return [*told, f"{UNVERIFIED} marks published values that no second source confirms."]
+    return [*note_lines, f"{UNVERIFIED} marks published values that no second source confirms."]
 
 
 def _dates(results: Sequence[Result]) -> str:
-    held = [run.provenance.get("dates") or {} for r in results for run in r.runs.values()]
-    said = {
-        ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test")) for dates in held
+    date_counts = [run.provenance.get("dates") or {} for r in results for run in r.runs.values()]
+    texts = {
+        ", ".join(f"{counts.get(s, '?')} {s}" for s in ("train", "val", "test"))
+        for counts in date_counts
     }
-    return "; ".join(sorted(said))
+    return "; ".join(sorted(texts))
 
 
 def paper_csv(results: Sequence[Result], published: Published) -> str:
@@ -289,9 +296,9 @@ def paper_csv(results: Sequence[Result], published: Published) -> str:
         for score in (name for name in SCORE_NAMES if name in result.values):
             value = published.find(score, result.model, task.target, task.members)
             numbers = [result.mean(score), result.spread(score)]
-            theirs = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
-            about = [task.rules.name, task.target, task.members, result.model, score, result.units]
-            rows.append([*about, len(result.values[score]), *numbers, *theirs])
+            entry = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
+            keys = [task.rules.name, task.target, task.members, result.model, score, result.units]
+            rows.append([*keys, len(result.values[score]), *numbers, *entry])
     return csv_of([*head, "published", "confirmed", "source"], rows)
 
 
@@ -306,16 +313,16 @@ def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interva
     Args:
         results: of one task.
     """
-    shown: list[Interval] = []
+    intervals: list[Interval] = []
 
     def against(result: Result, other: Result | None) -> str:
-        skills, differences = _paired(result, other)
-        shown.extend(differences)
+        skills, differences = _compare_runs(result, other)
+        intervals.extend(differences)
         return _skill_in_words(skills, differences)
 
     ranked = _ranked([r for r in results if r.model != OPTIMUM])
     columns = [Column("Model", tuple(r.model for r in results), numeric=False)]
-    raw, optimum = (_named(results, name) for name in (REFERENCE, OPTIMUM))
+    raw, optimum = (_find_result(results, name) for name in (REFERENCE, OPTIMUM))
     columns.append(Column("Skill against raw (%)", tuple(against(r, raw) for r in results)))
     best = [next((o for o in ranked if o is not r), None) for r in results]
     pairs = zip(results, best, strict=True)
@@ -328,8 +335,8 @@ def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interva
     pit = tuple(_mean(r, lambda run: 100 * pit_deviation(run), ".1f") for r in results)
     columns.append(Column("PIT deviation (%)", pit))
     for heading, key, form in _COSTS:
-        columns.append(Column(heading, tuple(_mean(r, _known(key), form) for r in results)))
-    return columns, shown
+        columns.append(Column(heading, tuple(_mean(r, _cost_of(key), form) for r in results)))
+    return columns, intervals
 
 
 def _ranked(rivals: Sequence[Result]) -> list[Result]:
@@ -337,21 +344,21 @@ def _ranked(rivals: Sequence[Result]) -> list[Result]:
     shared = set.intersection(*(set(rival.runs) for rival in rivals)) if rivals else set()
 
     def place(rival: Result) -> float:
-        held = rival.values["crps"]
-        return float(np.mean([held[seed] for seed in shared or held]))
+        crps = rival.values["crps"]
+        return float(np.mean([crps[seed] for seed in shared or crps]))
 
     return sorted(rivals, key=place)
 
 
-def _named(results: Sequence[Result], name: str) -> Result | None:
+def _find_result(results: Sequence[Result], name: str) -> Result | None:
     return next((result for result in results if result.model == name), None)
 
 
 def _attained(result: Result, raw: Result, optimum: Result) -> str:
     """Share of the possible improvement that was made, mean over seeds."""
-    own, worst, best = (r.values["crps"] for r in (result, raw, optimum))
-    seeds = sorted(set(own) & set(worst) & set(best))
-    shares = [(worst[s] - own[s]) / (worst[s] - best[s]) for s in seeds]
+    crps, worst, best = (r.values["crps"] for r in (result, raw, optimum))
+    seeds = sorted(set(crps) & set(worst) & set(best))
+    shares = [(worst[s] - crps[s]) / (worst[s] - best[s]) for s in seeds]
     return _percent(100 * float(np.mean(shares))) if shares else ABSENT
 
 
@@ -359,17 +366,17 @@ def _percent(number: float) -> str:
     return f"{number:.1f}".replace("-", "−")
 
 
-def _paired(result: Result, other: Result | None) -> tuple[list[float], list[Interval]]:
+def _compare_runs(result: Result, other: Result | None) -> tuple[list[float], list[Interval]]:
     """Skill in percent and difference of the CRPS, for each seed that both have."""
     if other is None or other is result:
         return [], []
     skills, differences = [], []
     for seed in sorted(set(result.runs) & set(other.runs)):
-        mine, its = result.runs[seed], other.runs[seed]
-        check_comparable([mine, its])
-        few = mine.states.sizes["time"] < FEW_DATES
+        run, reference = result.runs[seed], other.runs[seed]
+        check_comparable([run, reference])
+        few = run.states.sizes["time"] < FEW_DATES
         method: Method = "student" if few else "bootstrap"
-        scores = summarise(mine.states, its.states, maps=False, method=method)
+        scores = summarise(run.states, reference.states, maps=False, method=method)
         skills.append(100 * float(scores["crpss"]))
         differences.append(interval_of(scores, "crps_difference"))
     return skills, differences
@@ -384,8 +391,8 @@ def _skill_in_words(skills: Sequence[float], differences: Sequence[Interval]) ->
 
 
 def _mean(result: Result, of: Of, form: str) -> str:
-    held = [of(run) for run in result.runs.values()]
-    number = float(np.mean(held))
+    values = [of(run) for run in result.runs.values()]
+    number = float(np.mean(values))
     return ABSENT if math.isnan(number) else format(number, form)
 
 
@@ -394,7 +401,7 @@ def _spread_error(run: FinishedRun) -> float:
     return float(scores["spread_error"]) if "spread_error" in scores else math.nan
 
 
-def _known(key: str) -> Of:
+def _cost_of(key: str) -> Of:
     def read(run: FinishedRun) -> float:
         value = run.provenance.get(key)
         return math.nan if value is None else float(value)

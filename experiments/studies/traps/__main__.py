@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cells = find_cells(options.work, options.out, options.seeds)
         counts = {"workers": options.workers, "threads": options.threads}
         outcome = run_cells(cells, **counts, older=options.keep_older)
-    with Results(options.out).temporary_folder(outcome.shown) as kept:
-        results = tables.read_results(kept)
+    with Results(options.out).temporary_folder(outcome.shown) as cells_folder:
+        results = tables.read_results(cells_folder)
     print(tables.write_tables(results, options.out))
     place = options.out
     if options.page:

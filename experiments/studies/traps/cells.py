@@ -145,7 +145,7 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
         and `fresh`: those of test and fresh years with cell areas; `epoch` that was selected by
         the `losses`.
     """
-    protocol, found = PROTOCOLS[name], {}
+    protocol, scores = PROTOCOLS[name], {}
     data = EnsembleDataModule(
         str(store), TARGET, protocol=protocol, extras=["location"], batch_size=BATCH, seed=seed
     )
@@ -155,21 +155,21 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
 
     clean = name == "clean"
     best = _Best((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
-    model = _trained(data, seed, best)
+    model = _train(data, seed, best)
     for by, weights in best.weights.items():
         model.load_state_dict(weights)
         test = forecasts(model, TEST)
-        found[name if by == "val" else "selection"] = {
+        scores[name if by == "val" else "selection"] = {
             "reported": test.mean(protocol.weighting),
             "test": test.mean("cell"),
             "fresh": forecasts(model, FRESH).mean("cell"),
             "epoch": best.epoch(by),
             "losses": [round(loss, 6) for loss in best.losses[by]],
         }
-    return found
+    return scores
 
 
-def _trained(data: EnsembleDataModule, seed: int, best: _Best) -> PostProcessor:
+def _train(data: EnsembleDataModule, seed: int, best: _Best) -> PostProcessor:
     model = PostProcessor(
         _network(len(data.batches("train").channels), seed),
         ResidualNormalHead(),
@@ -255,9 +255,9 @@ class _Raw:
         batches = Batches(store, TARGET, [TARGET], "test", protocol=protocol, members=True)
         self.latitude = batches.samples.latitude
         self.dates = batches.samples.time[batches.index]
-        found = list(batches)
-        self.members = np.concatenate([batch["members"] for batch in found])
-        self.truth = np.concatenate([batch["target"] for batch in found])
+        batch_list = list(batches)
+        self.members = np.concatenate([batch["members"] for batch in batch_list])
+        self.truth = np.concatenate([batch["target"] for batch in batch_list])
 
     def mean(self, values: Any, weighting: Weighting = "cell") -> float:
         return float((values * area_weights(self.latitude, weighting)[:, None]).mean())
@@ -308,18 +308,18 @@ def score_extremes(store: Path, raw: _Raw) -> dict[str, dict[str, float]]:
     mu, sigma = (best[part].transpose(*_DIMS).to_numpy() for part in ("mu", "sigma"))
     optimum = crps_normal(mu, sigma, raw.truth)
     plain = raw.crps(SIZES[-1], "plain")
-    found = {}
+    scores = {}
     for name, rules in EFI_RULES.items():
         index = _index(store, raw, replace(PROTOCOLS["clean"], efi=rules))
         size = np.abs(index)
-        found[name] = {
+        scores[name] = {
             "mean": raw.mean(index),
             "mean_abs": raw.mean(size),
             "max_abs": float(size.max()),
             "raw": raw.mean(size * plain),
             "optimum": raw.mean(size * optimum),
         }
-    return found
+    return scores
 
 
 def _index(store: Path, raw: _Raw, protocol: Protocol) -> Any:
@@ -368,12 +368,12 @@ class TrapCell(Cell):
         """Return the key; the world is made from its numbers."""
         world = [GRID, VARIABLES, DATES, STEP]
         years = [TRAIN, VAL, TEST, FRESH]
-        whole = {"world": world, "years": years, "seed": self.seed, "name": self.protocol}
+        config = {"world": world, "years": years, "seed": self.seed, "name": self.protocol}
         if self.protocol != RAW:
-            whole["protocol"] = content_of(PROTOCOLS[self.protocol])
-            whole["epochs"] = EPOCHS
-            whole["network"] = "ens10.models.networks.UNet"
-        return key_of(whole, "", _STATIONS)
+            config["protocol"] = content_of(PROTOCOLS[self.protocol])
+            config["epochs"] = EPOCHS
+            config["network"] = "ens10.models.networks.UNet"
+        return key_of(config, "", _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
         """Score the raw ensemble, or train and score."""

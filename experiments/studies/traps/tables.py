@@ -77,11 +77,11 @@ class Mean:
         """The mean with its interval, marked where that holds 0."""
         if not self.seeds:
             return ABSENT
-        told = f"{number(self.value, form)}{unit}"
+        text = f"{number(self.value, form)}{unit}"
         if self.seeds > 1:
-            told += f" [{number(self.lower, form)}, {number(self.upper, form)}]"
-            told += "" if self.clear else f" {NOT_CLEAR}"
-        return told
+            text += f" [{number(self.lower, form)}, {number(self.upper, form)}]"
+            text += "" if self.clear else f" {NOT_CLEAR}"
+        return text
 
     def range(self, form: str) -> str:
         """The least and the largest value."""
@@ -95,26 +95,26 @@ def read_results(folder: Path) -> Results:
         FileError: a file is no result.
         MissingDataError: there are none.
     """
-    found: dict[int, dict[str, Result]] = {}
+    results: dict[int, dict[str, Result]] = {}
     for file in sorted(folder.glob(f"seed*/*/{RESULT}")):
         try:
             seed = int(file.parts[-3].removeprefix("seed"))
-            found.setdefault(seed, {}).update(parse_json(file.read_bytes()))
+            results.setdefault(seed, {}).update(parse_json(file.read_bytes()))
         except (TypeError, ValueError) as error:
             remedy = "Restore the archive of results, or delete it and run again"
             raise FileError(file, f"no result ({error})", remedy) from error
-    if not found:
+    if not results:
         remedy = "Run python -m ens10.experiments.studies.traps"
         raise MissingDataError(folder, ["a result"], remedy)
-    return {seed: dict(sorted(held.items())) for seed, held in sorted(found.items())}
+    return {seed: dict(sorted(by_name.items())) for seed, by_name in sorted(results.items())}
 
 
 def mean_of(results: Results, of: Of) -> Mean:
     """The mean over the seeds that have all that is asked for."""
     values = []
-    for held in results.values():
+    for by_name in results.values():
         try:
-            values.append(of(held))
+            values.append(of(by_name))
         except KeyError:
             continue
     if len(values) < 2:
@@ -128,15 +128,15 @@ def mean_of(results: Results, of: Of) -> Mean:
 
 def against(name: str, score: str) -> Of:
     """How much larger a score is than under `clean`, %; paired by seed."""
-    return lambda held: 100 * (held[name][score] / held["clean"][score] - 1)
+    return lambda by_name: 100 * (by_name[name][score] / by_name["clean"][score] - 1)
 
 
 def tables(results: Results) -> dict[str, list[Column]]:
     """The columns of each table by its name: "trained", "raw" and "extremes"."""
     return {
-        "trained": _trained(results),
-        "raw": _raw(results),
-        "extremes": _extremes(results),
+        "trained": _training_columns(results),
+        "raw": _raw_columns(results),
+        "extremes": _extreme_columns(results),
     }
 
 
@@ -146,32 +146,32 @@ def shown_traps(results: Results) -> list[str]:
     return [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds >= least]
 
 
-def _trained(results: Results) -> list[Column]:
+def _training_columns(results: Results) -> list[Column]:
     rows = shown_traps(results)
     scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
-    told = [
+    columns = [
         Column(heading, tuple(mean_of(results, against(n, score)).text("+.2f") for n in rows))
         for heading, score in scores.items()
     ]
     seeds = tuple(str(mean_of(results, against(n, "fresh")).seeds) for n in rows)
-    return [Column("Trap", tuple(TRAPS[n] for n in rows), False), *told, Column("Seeds", seeds)]
+    return [Column("Trap", tuple(TRAPS[n] for n in rows), False), *columns, Column("Seeds", seeds)]
 
 
-def _raw(results: Results) -> list[Column]:
+def _raw_columns(results: Results) -> list[Column]:
     def change(part: str, trap: str, clean: str) -> Of:
-        return lambda held: 100 * (held[RAW][part][trap] / held[RAW][part][clean] - 1)
+        return lambda by_name: 100 * (by_name[RAW][part][trap] / by_name[RAW][part][clean] - 1)
 
     def fewer(estimator: str) -> Of:
-        def of(held: Mapping[str, Result]) -> float:
-            known = held[RAW]["estimators"][estimator]
-            return 100 * float(known["5"] / known["10"] - 1)
+        def of(by_name: Mapping[str, Result]) -> float:
+            crps = by_name[RAW]["estimators"][estimator]
+            return 100 * float(crps["5"] / crps["10"] - 1)
 
         return of
 
     def unfair(size: str) -> Of:
-        def of(held: Mapping[str, Result]) -> float:
-            known = held[RAW]["estimators"]
-            return 100 * float(known["plain"][size] / known["fair"][size] - 1)
+        def of(by_name: Mapping[str, Result]) -> float:
+            crps = by_name[RAW]["estimators"]
+            return 100 * float(crps["plain"][size] / crps["fair"][size] - 1)
 
         return of
 
@@ -192,26 +192,26 @@ def _raw(results: Results) -> list[Column]:
     ]
 
 
-def _extremes(results: Results) -> list[Column]:
+def _extreme_columns(results: Results) -> list[Column]:
     """Values of the clean index, and what the others change, paired by seed."""
 
     def value(name: str, part: str) -> Of:
-        return lambda held: float(held[RAW]["extremes"][name][part])
+        return lambda by_name: float(by_name[RAW]["extremes"][name][part])
 
     def skill(name: str, _: str) -> Of:
-        def made(held: Mapping[str, Result]) -> float:
-            known = held[RAW]["extremes"][name]
-            return 100 * float(1 - known["optimum"] / known["raw"])
+        def of(by_name: Mapping[str, Result]) -> float:
+            eecrps = by_name[RAW]["extremes"][name]
+            return 100 * float(1 - eecrps["optimum"] / eecrps["raw"])
 
-        return made
+        return of
 
     def cells(of: Callable[[str, str], Of], part: str, form: str, percent: bool) -> tuple[str, ...]:
         def change(name: str) -> Of:
-            def made(held: Mapping[str, Result]) -> float:
-                own, clean = of(name, part)(held), of("clean", part)(held)
-                return 100 * (own / clean - 1) if percent else own - clean
+            def difference(by_name: Mapping[str, Result]) -> float:
+                trap, clean = of(name, part)(by_name), of("clean", part)(by_name)
+                return 100 * (trap / clean - 1) if percent else trap - clean
 
-            return made
+            return difference
 
         first = number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
         signed = "+.1f" if percent else form
@@ -219,7 +219,7 @@ def _extremes(results: Results) -> list[Column]:
         unit = " %" if percent else ""
         return (first, *(mean_of(results, change(n)).text(signed, unit) for n in others))
 
-    columns = {
+    cells_by_heading = {
         "Mean EFI": cells(value, "mean", "+.3f", False),
         "Mean |EFI|": cells(value, "mean_abs", "+.3f", True),
         "Largest |EFI|": cells(value, "max_abs", "+.3f", False),
@@ -227,18 +227,18 @@ def _extremes(results: Results) -> list[Column]:
         "EECRPS of the optimum (K)": cells(value, "optimum", "+.3f", True),
         "Skill of the optimum (%)": cells(skill, "", "+.2f", False),
     }
-    made = [Column(heading, told) for heading, told in columns.items()]
-    return [Column("Index", tuple(INDICES[n] for n in EFI_RULES), False), *made]
+    columns = [Column(heading, values) for heading, values in cells_by_heading.items()]
+    return [Column("Index", tuple(INDICES[n] for n in EFI_RULES), False), *columns]
 
 
 def write_tables(results: Results, folder: Path) -> str:
     """Writes table.md and table.csv; returns the Markdown."""
-    made = tables(results)
-    text = "\n".join(markdown_of(columns) for columns in made.values())
+    all_tables = tables(results)
+    text = "\n".join(markdown_of(columns) for columns in all_tables.values())
     rows = [
         (seed, name, *leaf)
-        for seed, held in sorted(results.items())
-        for name, result in sorted(held.items())
+        for seed, by_name in sorted(results.items())
+        for name, result in sorted(by_name.items())
         for leaf in _leaves(result)
     ]
     csv = csv_of(["seed", "name", "quantity", "value"], rows)
@@ -246,14 +246,14 @@ def write_tables(results: Results, folder: Path) -> str:
     return text
 
 
-def _leaves(result: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _leaves(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    leaves: list[tuple[str, str]] = []
     for name, value in sorted(result.items()):
         if isinstance(value, dict):
-            found += _leaves(value, f"{before}{name}.")
+            leaves += _leaves(value, f"{prefix}{name}.")
         elif not isinstance(value, list):
-            found.append((f"{before}{name}", f"{value:.6g}"))
-    return found
+            leaves.append((f"{prefix}{name}", f"{value:.6g}"))
+    return leaves
 
 
 def fill(page: str, made: Mapping[str, Sequence[Column]]) -> str:
@@ -292,8 +292,8 @@ def traps_figure(results: Results) -> Figure:
 
 def _row(axes: Axes, results: Results, name: str, score: str, y: float, colour: str) -> None:
     of = against(name, score)
-    seeds = [of(held) for held in results.values() if {name, "clean"} <= set(held)]
-    axes.plot(seeds, [y] * len(seeds), "|", color=colour, markersize=6, alpha=0.6)
+    values = [of(by_name) for by_name in results.values() if {name, "clean"} <= set(by_name)]
+    axes.plot(values, [y] * len(values), "|", color=colour, markersize=6, alpha=0.6)
     mean: Mean = mean_of(results, of)
     if mean.seeds > 1:
         axes.plot([mean.lower, mean.upper], [y, y], color=colour, linewidth=1.4)

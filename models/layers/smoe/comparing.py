@@ -160,9 +160,9 @@ class ComparingSMoE2d(SMoE2d):
         domain = current()
         share = (self.steps / (self.steps + 1)).clamp(max=self.memory).to(errors.dtype)
         mean = share * domain.part(self.past).to(errors.dtype) + (1 - share) * errors[0]
-        whole = torch.zeros_like(self.past)
-        domain.part(whole).copy_(mean)
-        self.past.copy_(domain.total(whole))
+        full_mean = torch.zeros_like(self.past)
+        domain.part(full_mean).copy_(mean)
+        self.past.copy_(domain.total(full_mean))
         self.steps += 1
         return mean[None]
 
@@ -180,8 +180,8 @@ class ComparingSMoE2d(SMoE2d):
         offsets = self.offsets.to(errors.dtype)[:, None, None]
         scores, compared = errors.clamp(min=_TINY).log() + offsets, None
         if self.rivals == "one":
-            few = torch.cat([choices, _another_than(choices, self.num_experts)], 1)
-            compared = torch.zeros_like(scores[:, 0], dtype=torch.bool).scatter_(1, few, True)
+            experts = torch.cat([choices, _another_than(choices, self.num_experts)], 1)
+            compared = torch.zeros_like(scores[:, 0], dtype=torch.bool).scatter_(1, experts, True)
             scores = torch.where(compared[:, None], scores, torch.inf)
         best = _assigned(scores)
         if self.balance:
@@ -189,8 +189,8 @@ class ComparingSMoE2d(SMoE2d):
             load = current().total(load)
             load /= load.sum()
             growth = self.balance * (load * self.num_experts + _EMPTY).log()
-            moved = self.offsets + growth.to(self.offsets.dtype)
-            self.offsets.copy_(_LASTING * (moved - moved.mean()))
+            new_offsets = self.offsets + growth.to(self.offsets.dtype)
+            self.offsets.copy_(_LASTING * (new_offsets - new_offsets.mean()))
         return best, compared
 
 
@@ -263,9 +263,9 @@ def rival_errors(
     errors = gradient.to(dtype) / unit.to(dtype)
     if area is not None:
         errors = torch.where(area > 0, errors / area, 0)
-    chosen = values.gather(1, along_experts(choices, values.shape))
+    chosen_values = values.gather(1, along_experts(choices, values.shape))
     ranks = [
-        (errors[:, [rank]] + (values - chosen[:, [rank]]).to(dtype)).square().mean(2)
+        (errors[:, [rank]] + (values - chosen_values[:, [rank]]).to(dtype)).square().mean(2)
         for rank in range(choices.shape[1])
     ]
     return torch.stack(ranks, 1)
@@ -324,8 +324,8 @@ def _assigned(scores: Tensor) -> Tensor:
     for rank in range(k):
         best.append(scores[:, rank].argmin(1, keepdim=True))
         if rank + 1 < k:
-            taken = best[-1][:, None].expand(-1, k, -1, -1, -1)
-            scores = scores.scatter(2, taken, torch.inf)
+            best_experts = best[-1][:, None].expand(-1, k, -1, -1, -1)
+            scores = scores.scatter(2, best_experts, torch.inf)
     return torch.cat(best, 1)
 
 
@@ -334,10 +334,10 @@ def _another_than(choices: Tensor, num_experts: int) -> Tensor:
     domain, k = current(), choices.shape[1]
     # drawn for the whole grid, so that parts do not change what is drawn
     shape = (len(choices), 1, *domain.shape(choices))
-    drawn = domain.part(torch.randint(1, num_experts - k + 1, shape, device=choices.device))
-    # the drawn-th of those that are free, counted cyclically from the first chosen one
+    draw = domain.part(torch.randint(1, num_experts - k + 1, shape, device=choices.device))
+    # the `draw`-th of those that are free, counted cyclically from the first chosen one
     steps = torch.arange(num_experts, device=choices.device)[:, None, None]
     experts = (choices[:, :1] + steps) % num_experts
     free = torch.ones_like(experts).scatter_(1, choices, 0).gather(1, experts)
-    place = (free.cumsum(1) < drawn).sum(1, keepdim=True)
+    place = (free.cumsum(1) < draw).sum(1, keepdim=True)
     return experts.gather(1, place)

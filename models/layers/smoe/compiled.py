@@ -224,8 +224,8 @@ class ChosenExperts(torch.autograd.Function):
     ) -> Tensor:
         """Return the output (N, k, H, W)."""
         ctx.rule, ctx.grid = rule, grid
-        judged = gate if rule is not None and rule.classify else None
-        ctx.save_for_backward(features, weight, weights, judged, chosen, area)
+        saved_gate = gate if rule is not None and rule.classify else None
+        ctx.save_for_backward(features, weight, weights, saved_gate, chosen, area)
         values = forward(features, weight, chosen, grid)
         outputs = values if weights is None else values.mul_(weights)
         ctx.amplitude = amplitude(outputs, area) if rule is not None and rule.relative else None
@@ -235,12 +235,12 @@ class ChosenExperts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for features, filters, weights and gate."""
-        features, weight, weights, gate, chosen, area = ctx.saved_tensors
+        features, weight, weights, gate, choices, area = ctx.saved_tensors
         rule, grid, gradient = ctx.rule, ctx.grid, gradient.contiguous()
         for_weights = for_gate = judged = signal = None
         judges_values = weights is not None and judges_weights(rule)
         if ctx.needs_input_grad[2] or judges_values:
-            products = gradient * forward(features, weight, chosen, grid)
+            products = gradient * forward(features, weight, choices, grid)
             signal = products if judges_values else None
             if ctx.needs_input_grad[2]:
                 for_weights = products.sum_to_size(weights.shape)
@@ -249,10 +249,12 @@ class ChosenExperts(torch.autograd.Function):
             planar = gradient[:, :, None], None if signal is None else signal[:, :, None]
             judgement = judge(planar[0], rule, area, ctx.amplitude, planar[1])
             judged = (gradient, judgement, rule.damping)
-        gradients = backward(features, weight, chosen, part, judged, grid, ctx.needs_input_grad[:2])
+        gradients = backward(
+            features, weight, choices, part, judged, grid, ctx.needs_input_grad[:2]
+        )
         if rule is not None and rule.classify and ctx.needs_input_grad[3]:
             errors, scale = gradient if signal is None else signal, rule.loss_scale(gradient)
-            for_gate = classification(gate, chosen, errors, judgement, scale)
+            for_gate = classification(gate, choices, errors, judgement, scale)
             if rule.state.record:
-                record_loss(rule, gate, planes(chosen), judgement.wrong(*planar)[0])
+                record_loss(rule, gate, planes(choices), judgement.wrong(*planar)[0])
         return *gradients, for_weights, for_gate, None, None, None, None

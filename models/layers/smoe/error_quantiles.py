@@ -53,15 +53,15 @@ def lower_quantile(
         raise ArgumentError("values", "there are no entries to take a quantile of")
     if weights is None:
         return _smallest(values, math.floor(q * (count - 1) * _ROUNDING), overwrite)
-    repeats, counted = count // weights.numel(), int((weights > 0).sum())
-    if counted == 0:
+    repeats, positive_count = count // weights.numel(), int((weights > 0).sum())
+    if positive_count == 0:
         return values.new_zeros(values.shape[0])
-    level = q * (1 - 1 / (repeats * counted)) * repeats * weights.double().sum() * _ROUNDING
+    level = q * (1 - 1 / (repeats * positive_count)) * repeats * weights.double().sum() * _ROUNDING
     if values.device.type == "cpu":
         rows = values.reshape(len(values), repeats, -1)
         return torch.stack([_select_compiled(row, weights, float(level)) for row in rows])
     weights = weights.double().repeat(repeats)
-    if repeats * counted < weights.numel():
+    if repeats * positive_count < weights.numel():
         present = (weights > 0).nonzero()[:, 0]
         values, weights = values[:, present], weights[present]
     return torch.stack([_select(row, weights, level) for row in values])
@@ -100,8 +100,8 @@ def _select(values: Tensor, weights: Tensor, level: Tensor) -> Tensor:
         # the last digit that occurs, should rounding leave the level out of reach
         digit = torch.minimum((sums <= level).sum(), digits.max())
         below = torch.where(digit > 0, sums[(digit - 1).clamp(min=0)], below)
-        matching = (digits == digit).nonzero()[:, 0]
-        values, keys, weights = values[matching], keys[matching], weights[matching]
+        matches = (digits == digit).nonzero()[:, 0]
+        values, keys, weights = values[matches], keys[matches], weights[matches]
     return values[0]
 
 
@@ -132,12 +132,12 @@ def lower_quantile_of_parts(
     if weights is None:
         weights = torch.ones(1, dtype=torch.float64, device=values.device)
     weights = weights.repeat(values.shape[1] // len(weights))
-    counted = (weights > 0).nonzero()[:, 0]
-    values, weights = values[:, counted], weights[counted].double()
-    count, whole = domain.total(torch.stack([(weights > 0).sum().double(), weights.sum()]))
+    present = (weights > 0).nonzero()[:, 0]
+    values, weights = values[:, present], weights[present].double()
+    count, total_weight = domain.total(torch.stack([(weights > 0).sum().double(), weights.sum()]))
     if not count > 0:
         return values.new_zeros(len(values))
-    level = q * (1 - 1 / count) * whole * _ROUNDING
+    level = q * (1 - 1 / count) * total_weight * _ROUNDING
     return _Selection(values, weights, level, domain).found()
 
 
@@ -170,12 +170,12 @@ class _Selection:
         ]
         sums = self._domain.total(torch.stack(counters))
         last = (sums > 0).long().mul(torch.arange(2**_DIGIT, device=sums.device)).amax(1)
-        upto = sums.cumsum(1) + self._below[:, None]
+        cumulative = sums.cumsum(1) + self._below[:, None]
         # the last digit that occurs, should rounding leave the level out of reach
-        chosen = torch.minimum((upto <= self._level).sum(1), last)
-        before = upto.gather(1, (chosen - 1).clamp(min=0)[:, None])[:, 0]
-        self._below = torch.where(chosen > 0, before, self._below)
-        self._found += chosen << shift
+        next_digits = torch.minimum((cumulative <= self._level).sum(1), last)
+        before = cumulative.gather(1, (next_digits - 1).clamp(min=0)[:, None])[:, 0]
+        self._below = torch.where(next_digits > 0, before, self._below)
+        self._found += next_digits << shift
         for n, digit in enumerate(digits):
-            matching = (digit == chosen[n]).nonzero()[:, 0]
-            self._keys[n], self._weights[n] = self._keys[n][matching], self._weights[n][matching]
+            matches = (digit == next_digits[n]).nonzero()[:, 0]
+            self._keys[n], self._weights[n] = self._keys[n][matches], self._weights[n][matches]

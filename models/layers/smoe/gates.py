@@ -399,13 +399,13 @@ def largest_weights(routing: Tensor, k: int) -> Tensor:
     routing = routing.detach()
     N, E, H, W = routing.shape
     if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MOST:
-        ranked = routing.movedim(1, -1).topk(k, dim=-1).indices
-        return ranked.to(_smallest_dtype(E)).contiguous()
-    chosen = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
+        indices = routing.movedim(1, -1).topk(k, dim=-1).indices
+        return indices.to(_smallest_dtype(E)).contiguous()
+    choices = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
     bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
     pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
-    in_threads(lambda n, band: choose(bits[n], band, chosen[n].flatten(0, 1).numpy()), pieces)
-    return chosen
+    in_threads(lambda n, band: choose(bits[n], band, choices[n].flatten(0, 1).numpy()), pieces)
+    return choices
 
 
 def planes(chosen: Tensor) -> Tensor:

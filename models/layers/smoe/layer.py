@@ -190,28 +190,28 @@ class SMoE2d(nn.Module):
         """
         self._check(features)
         if routing is None:
-            routing, chosen = self._route(features)
+            routing, choices = self._route(features)
         else:
-            chosen = largest_weights(routing, self.selected)
+            choices = largest_weights(routing, self.selected)
         self._check_map(routing, features)
         weights = None
         if self.weighted:
             source = routing.detach() if self._taught() else routing
-            weights = source.gather(1, planes(chosen))
-        judged = self.training and routing.requires_grad
-        judged = judged and (self.rule.classify or self.rule.damping < 1)
-        rule = self.rule if judged else None
+            weights = source.gather(1, planes(choices))
+        uses_rule = self.training and routing.requires_grad
+        uses_rule = uses_rule and (self.rule.classify or self.rule.damping < 1)
+        rule = self.rule if uses_rule else None
         if self._compiled(features):
-            inputs = features, self.experts.weight, weights, routing, chosen, self._own_area(), rule
+            args = features, self.experts.weight, weights, routing, choices, self._own_area(), rule
             grid = compiled.Grid.of(self.experts)
-            outputs: Tensor = compiled.ChosenExperts.apply(*inputs, grid)  # type: ignore[no-untyped-call]
+            outputs: Tensor = compiled.ChosenExperts.apply(*args, grid)  # type: ignore[no-untyped-call]
             return outputs
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         weights = None if weights is None else weights[:, :, None]
         # a loss scaler deals with gradients that are not finite
         scaled = values.dtype == torch.float16
         outputs = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-            values, weights, routing, chosen, self._own_area(), rule, scaled
+            values, weights, routing, choices, self._own_area(), rule, scaled
         )
         return outputs.flatten(1, 2)
 
@@ -266,9 +266,9 @@ class SMoE2d(nn.Module):
     def _route(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return R and the choices."""
         if self._frozen is not None:
-            routing, chosen, stamps = self._frozen
+            routing, choices, stamps = self._frozen
             if not self.training and stamps == self._stamps():
-                return routing, chosen
+                return routing, choices
             self._frozen = None
         routing = self.route(features)
         return routing, largest_weights(routing, self.selected)

@@ -93,15 +93,15 @@ def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _values(patch, filters, chosen, out):  # type: ignore[no-untyped-def]
+def _values(patch, filters, experts, out):  # type: ignore[no-untyped-def]
     """Compute the chosen experts' values of a patch."""
-    k = chosen.size
+    k = experts.size
     for r in range(0, k - k % 4, 4):
-        a, b, c, d = chosen[r], chosen[r + 1], chosen[r + 2], chosen[r + 3]
+        a, b, c, d = experts[r], experts[r + 1], experts[r + 2], experts[r + 3]
         four = _four_products(patch, filters[a], filters[b], filters[c], filters[d])
         out[r], out[r + 1], out[r + 2], out[r + 3] = four
     for r in range(k - k % 4, k):
-        out[r] = _product(patch, filters[chosen[r]])
+        out[r] = _product(patch, filters[experts[r]])
 
 
 @numba.njit(**OPTIONS)
@@ -121,15 +121,15 @@ def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # t
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
     flat = ring.reshape(-1)
-    for new in range(band[0] - half, band[1] + half):
-        _fill(field, new, ring, wrap, replicate)
-        h = new - half
+    for new_row in range(band[0] - half, band[1] + half):
+        _fill(field, new_row, ring, wrap, replicate)
+        h = new_row - half
         if h < band[0]:
             continue
-        turned = filters[(h - half) % K]
+        rotated_filters = filters[(h - half) % K]
         for w in range(W):
             patch = flat[w * step : w * step + size]
-            _values(patch, turned, chosen[h, w], out[:, h, w])
+            _values(patch, rotated_filters, chosen[h, w], out[:, h, w])
 
 
 @numba.njit(**OPTIONS)
@@ -171,22 +171,22 @@ def _add_four(total, s, t, u, v, filters, a, b, c, d):  # type: ignore[no-untype
 
 
 @numba.njit(**OPTIONS)
-def _to_patch(patch, filters, chosen, factors):  # type: ignore[no-untyped-def]
+def _to_patch(patch, filters, experts, factors):  # type: ignore[no-untyped-def]
     """Add to a patch the chosen filters times their factors."""
-    k = chosen.size
+    k = experts.size
     for r in range(0, k - k % 4, 4):
-        by = factors[r], factors[r + 1], factors[r + 2], factors[r + 3]
-        four = chosen[r], chosen[r + 1], chosen[r + 2], chosen[r + 3]
-        _add_four(patch, *by, filters, *four)
+        multipliers = factors[r], factors[r + 1], factors[r + 2], factors[r + 3]
+        four_experts = experts[r], experts[r + 1], experts[r + 2], experts[r + 3]
+        _add_four(patch, *multipliers, filters, *four_experts)
     for r in range(k - k % 4, k):
-        _add(patch, factors[r], filters, chosen[r])
+        _add(patch, factors[r], filters, experts[r])
 
 
 @numba.njit(**FUSED)
-def _to_filters(filters, chosen, factors, patch):  # type: ignore[no-untyped-def]
+def _to_filters(filters, experts, factors, patch):  # type: ignore[no-untyped-def]
     """Add to each chosen filter the patch times its factor."""
-    for r in range(chosen.size):
-        a, factor = chosen[r], factors[r]
+    for r in range(experts.size):
+        a, factor = experts[r], factors[r]
         for i in range(patch.size):
             filters[a, i] += factor * patch[i]
 
@@ -217,16 +217,16 @@ def backward_band(  # type: ignore[no-untyped-def]
         if h < band[1]:
             _fill(field, h + half, ring, wrap, replicate)
         if band[0] <= h < band[1]:
-            turned, for_turned = filters[(h - half) % K], for_filters[(h - half) % K]
+            rotated_filters, for_rotated = filters[(h - half) % K], for_filters[(h - half) % K]
             for w in range(W):
-                at, experts = w * step, chosen[h, w]
+                offset, experts = w * step, chosen[h, w]
                 _write_damped_gradient(
                     part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors
                 )
                 if needs[0]:
-                    _to_patch(flat_sums[at : at + size], turned, experts, factors)
+                    _to_patch(flat_sums[offset : offset + size], rotated_filters, experts, factors)
                 if needs[1]:
-                    _to_filters(for_turned, experts, factors, flat[at : at + size])
+                    _to_filters(for_rotated, experts, factors, flat[offset : offset + size])
         if h >= band[0] and needs[0]:
             _empty(for_field, h - half, sums, wrap, replicate)
 
@@ -405,5 +405,5 @@ def exclude_from_compile(function: Callable[P, R]) -> Callable[P, R]:
     For layers with their own compiled loops or a custom backward pass, which torch cannot trace; it
     compiles the code before and after them.
     """
-    called: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-    return called
+    wrapper: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+    return wrapper

@@ -127,12 +127,16 @@ class RoutedOutput(torch.autograd.Function):
         scaled: bool,
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        chosen = values.gather(1, along_experts(planes(indices), values.shape))
+        chosen_values = values.gather(1, along_experts(planes(indices), values.shape))
         ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
-        needed = weights is not None and (ctx.needs_input_grad[1] or judges_weights(rule))
-        judged = gate if rule is not None and rule.classify else None
-        ctx.save_for_backward(chosen if needed else None, weights, judged, indices, area)
-        outputs = chosen if weights is None else chosen * weights.to(chosen.dtype)
+        needs_values = weights is not None and (ctx.needs_input_grad[1] or judges_weights(rule))
+        saved_gate = gate if rule is not None and rule.classify else None
+        ctx.save_for_backward(
+            chosen_values if needs_values else None, weights, saved_gate, indices, area
+        )
+        outputs = (
+            chosen_values if weights is None else chosen_values * weights.to(chosen_values.dtype)
+        )
         ctx.amplitude = amplitude(outputs, area) if rule is not None and rule.relative else None
         return outputs
 
@@ -140,16 +144,18 @@ class RoutedOutput(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values, weights and gate."""
-        chosen, weights, gate, indices, area = ctx.saved_tensors
+        chosen_values, weights, gate, indices, area = ctx.saved_tensors
         rule: RoutingRule | None = ctx.rule
         choices = planes(indices)
         for_values = for_weights = for_gate = None
         if ctx.needs_input_grad[1]:
-            for_weights = (gradient * chosen).sum(2, keepdim=True)
+            for_weights = (gradient * chosen_values).sum(2, keepdim=True)
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
         if rule is not None:
-            signal = gradient * chosen if weights is not None and judges_weights(rule) else None
+            signal = (
+                gradient * chosen_values if weights is not None and judges_weights(rule) else None
+            )
             for_routing, for_damping = incorrect_choices(
                 gradient, rule, area, ctx.amplitude, signal, scaled=ctx.scaled
             )
