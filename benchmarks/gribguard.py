@@ -23,7 +23,7 @@ import numpy as np
 from ens10.catalog import variable
 from ens10.grib import Encoder, LatLonGrid, Message, decode, index, pack, scan
 from ens10.grib.index import GribFile
-from ens10.grib.sections import Framed, sections
+from ens10.grib.sections import RawMessage, sections
 
 GRID = LatLonGrid(361, 720, 90.0, -90.0, 0.0, 0.5)
 MESSAGES = 200
@@ -118,7 +118,7 @@ def main() -> None:
         messages = written(path)
         first = messages[0]
         raw = path.read_bytes()[: first.length]
-        framed = Framed(path, raw, 0, len(raw), 1, raw[:512])
+        framed = RawMessage(path, raw, 0, len(raw), 1, raw[:512])
         many = range(200)
         cpu = time.process_time
         with path.open("rb") as file:

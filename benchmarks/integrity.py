@@ -31,14 +31,14 @@ MANY = 2000  # dates of the store of small files
 def with_manifest(path: Path, to: Path) -> Path:
     """A copy of a store with its manifest."""
     from ens10.store.manifest import record_files
-    from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
+    from ens10.store.opening import FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT, PREDICTIONS_PLAN
 
     if not to.exists():
         partial = shutil.copytree(path, to.with_suffix(".partial"))
-        zarr.open_group(str(partial), mode="r+", use_consolidated=False).attrs[RECORDED] = (
+        zarr.open_group(str(partial), mode="r+", use_consolidated=False).attrs[FORMAT_ATTRIBUTE] = (
             PREDICTIONS_FORMAT
         )
-        record_files(partial, PREDICTED)
+        record_files(partial, PREDICTIONS_PLAN)
         partial.rename(to)
     return to
 

@@ -122,7 +122,7 @@ class Subject:
             if self.plain:
                 stack.enter_context(patch.object(domain, "_pad", plain_padding))
                 stack.enter_context(patch.object(PointConv2d, "forward", nn.Conv2d.forward))
-                stack.enter_context(patch.object(neighbourhood, "_compiled_here", lambda *_: False))
+                stack.enter_context(patch.object(neighbourhood, "_use_compiled", lambda *_: False))
                 stack.enter_context(patch.object(distributions, "CompiledMixture", TracedMixture))
                 stack.enter_context(patch.object(Tensor, "contiguous", plain_contiguous))
             start = time.process_time()

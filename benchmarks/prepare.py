@@ -122,7 +122,7 @@ def seconds(name: str, source: Path, out: Path) -> float:
 def load_compiled() -> None:
     """Loads our compiled kernels, which takes half a second once in a process."""
     from ens10.convert.moments import Chunk, add_date
-    from ens10.grib.packing import spread
+    from ens10.grib.packing import expand_codes
     from ens10.packed16 import Packed, encode
 
     codes = np.arange(16, dtype=np.uint16).reshape(4, 4)
@@ -131,7 +131,7 @@ def load_compiled() -> None:
     values = np.empty((2, 16), np.float32)
     chunk.moments(values[0], values[1], 1)
     add_date(values[0], np.zeros(16, np.int64), np.zeros(16), np.zeros(16))
-    spread(np.full(2, 255, np.uint8), codes.reshape(-1).view(np.uint8), 16)
+    expand_codes(np.full(2, 255, np.uint8), codes.reshape(-1).view(np.uint8), 16)
 
 
 def convert(name: str, source: Path, out: Path) -> None:

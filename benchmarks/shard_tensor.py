@@ -53,7 +53,7 @@ class Ours:
         exchange = ProcessGroupExchange(dist.group.WORLD, PARTS)  # type: ignore[arg-type]
         rows = Cut(GRID[0], PARTS, exchange.place[0], 1)
         self.domain = Shard(rows, Cut(GRID[1], 1, 0, 1), exchange)
-        self.fields = sample(dtype)[:, :, rows.own].clone()
+        self.fields = sample(dtype)[:, :, rows.local_slice].clone()
 
     def step(self) -> tuple[Tensor, Tensor]:
         """Outputs of this part, and all gradients, summed over the parts."""

@@ -128,7 +128,7 @@ def read(options: argparse.Namespace) -> dict[int, list[float]]:
     def of(index: int, parts: int) -> int:
         rows = Cut(height, parts, index, HALVINGS)
         bounds = tuple(rows.bounds), (0, width)
-        kind = Share(0, 1, rows.own, slice(0, width), bounds).kind(Fields())
+        kind = Share(0, 1, rows.local_slice, slice(0, width), bounds).kind(Fields())
         batches = Batches(
             path, "t2m", list(VARIABLES), kind=kind, threads=0, shuffle=False, normalise=False
         )
@@ -143,7 +143,7 @@ def by_rows(device: str, grid: Grid, count: int) -> dict[str, float]:
     """Median milliseconds of forward and backward on the first rows of the grid, on one device."""
     network, found = UNet(CHANNELS).to(device), {}
     for parts in (1, 2, 4, 8, 16):
-        rows = Cut(grid[0], parts, 0, HALVINGS).own.stop
+        rows = Cut(grid[0], parts, 0, HALVINGS).local_slice.stop
         features = torch.randn(1, CHANNELS, rows, grid[1], device=device)
         times = []
         for n in range(count + 1):

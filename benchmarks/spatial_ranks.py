@@ -48,7 +48,7 @@ class Subject:
         features = torch.randn(1, CHANNELS, *grid, dtype=dtype)
         chosen = torch.randn(1, self.network.out_channels, *grid, dtype=dtype)
         self.domain, self.exchange = _domain(parts, grid)
-        rows = self.domain.own[0] if isinstance(self.domain, Shard) else slice(None)
+        rows = self.domain.local_slices[0] if isinstance(self.domain, Shard) else slice(None)
         self.features = features[:, :, rows].clone().to(device)
         self.chosen = chosen[:, :, rows].clone().to(device)
 

@@ -1,7 +1,7 @@
 """Post-processing of ensemble weather forecasts with the ENS-10 dataset.
 
 Only the light parts are imported here: `import ens10` needs no torch and takes well under a
-second. The public functions load what they need on first use.
+second. The public functions import their modules on first use.
 """
 
 from importlib import import_module

@@ -159,15 +159,15 @@ CITATION = (
     "NeurIPS 2022 Datasets and Benchmarks. arXiv:2206.14786"
 )
 
-_KNOWN = {**VARIABLES, WIND_SPEED.name: WIND_SPEED}
-_ALIASES = {v.short_name: v.name for v in _KNOWN.values()}
-_BY_PARAM = {v.param_id: v for v in _KNOWN.values()}
+_BY_NAME = {**VARIABLES, WIND_SPEED.name: WIND_SPEED}
+_ALIASES = {v.short_name: v.name for v in _BY_NAME.values()}
+_BY_PARAM = {v.param_id: v for v in _BY_NAME.values()}
 
 
 def variable(name: str) -> Variable:
     """Return the variable called `name`, which may be a GRIB short name such as `2t`.
 
-    Besides those of ENS-10 there is the wind speed, `si10`.
+    The wind speed `si10`, which ENS-10 lacks, is included.
 
     Examples:
         >>> from ens10.catalog import variable
@@ -176,21 +176,21 @@ def variable(name: str) -> Variable:
         ('t2m', 'K', (170.0, 340.0))
 
     Raises:
-        UnknownNameError: no such variable in ENS-10.
+        UnknownNameError: no such variable.
     """
-    entry = _KNOWN.get(_ALIASES.get(name, name))
+    entry = _BY_NAME.get(_ALIASES.get(name, name))
     if entry is None:
         raise UnknownNameError("variable", name, VARIABLES)
     return entry
 
 
 def variable_of_param(param_id: int) -> Variable | None:
-    """Return the variable with this ECMWF parameter number, or None if it is not known."""
+    """Return the variable with this ECMWF parameter number, or None if there is none."""
     return _BY_PARAM.get(param_id)
 
 
 def names_of_kind(kind: Kind) -> tuple[str, ...]:
-    """Name of the variables of one kind, in the catalogue's order."""
+    """Return the names of the variables of one kind, in the catalogue's order."""
     return tuple(v.name for v in VARIABLES.values() if v.kind == kind)
 
 

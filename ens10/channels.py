@@ -17,8 +17,8 @@ _CANONICAL = re.compile(r"(?P<name>.+)_(?P<level>\d+(\.\d+)?)")
 def channel_names(dataset: xr.Dataset) -> list[str]:
     """Return the channels of a dataset of forecasts or truth.
 
-    Surface variables come first, then levels; each in the catalogue's order, variables that it
-    does not have last. The order does not depend on how the dataset was stored.
+    Surface variables come first, then those on levels, each in the catalogue's order; variables
+    that the catalogue lacks come last. The order does not depend on how the dataset was stored.
     """
     surface, upper = [], []
     rank = {name: n for n, name in enumerate(VARIABLES)}
@@ -42,7 +42,7 @@ def resolve(channel: str, known: list[str], argument: str = "channel") -> str:
         'z_500'
 
     Raises:
-        UnknownNameError: none of them is meant.
+        UnknownNameError: no channel of that name.
     """
     candidates = [channel]
     try:

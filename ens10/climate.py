@@ -40,13 +40,15 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
         of each date.
     """
     years = years_of(valid_time)
-    members: dict[tuple[int, ...], int] = {}
-    member = [members.setdefault(tuple(row), len(members)) for row in years.tolist()]
-    return np.array(list(members), dtype=np.int64), member
+    block_of_years: dict[tuple[int, ...], int] = {}
+    block_of_date = [
+        block_of_years.setdefault(tuple(row), len(block_of_years)) for row in years.tolist()
+    ]
+    return np.array(list(block_of_years), dtype=np.int64), block_of_date
 
 
 class Sums:
-    """Count, sum and sum of squares over dates at every point, without NaN, in float64.
+    """Count, sum and sum of squares over dates at every point, in float64, of finite values.
 
     Args:
         shape: shape of one sample.
@@ -68,14 +70,14 @@ class Sums:
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Turn features into (x - mean) / scale at every grid point, with gaps filled by 0.
+    """Standardisation of features at every grid point, (x - mean) / scale, with 0 at gaps.
 
     A value that is NaN or infinite is a gap.
 
     Attributes:
         channels: names of the features, in order.
         mean: shape (C, H, W), float32; (lead, C, H, W) for several lead times.
-        scale: like `mean`, positive.
+        scale: positive, of the shape of `mean`.
     """
 
     channels: tuple[str, ...]
@@ -83,7 +85,7 @@ class Normaliser:
     scale: npt.NDArray[np.float32]
 
     def at(self, lead: int) -> "Normaliser":
-        """Return the normaliser of one of several lead times, by its place among them."""
+        """Return the normaliser of one lead time, by its position among several."""
         if self.mean.ndim == 3:
             return self
         return Normaliser(self.channels, self.mean[lead], self.scale[lead])
@@ -118,8 +120,8 @@ def normaliser(
     Args:
         channels: names of the features.
         count: shape (C, H, W), number of dates with a value.
-        total: sum of the values.
-        square: sum of their squares.
+        total: shape (C, H, W), sum of the values.
+        square: shape (C, H, W), sum of their squares.
         epsilon: "relative" divides by at least 5 % of the channel's root mean square deviation
             over the grid; "paper" adds 0.1 (in the channel's unit) to the standard deviation.
     """

@@ -23,16 +23,16 @@ _config: Any = numba.config
 
 
 def cache_works() -> bool:
-    """Return True if numba finds a folder for compiled loops; if need be, give it one.
+    """Return True if numba can cache compiled loops; set a temporary folder if there is no other.
 
-    It looks for one beside the source and in the home folder. Where neither can be written, as in
-    a container without a home, compiled loops are kept in a folder of this user's own among the
-    temporary files, or not at all: then each process compiles them again.
+    numba looks for a folder beside the source and in the home folder. Where neither can be written,
+    as in a container without a home, compiled loops are cached in a private folder of this user
+    among the temporary files, or not at all: then each process compiles them again.
     """
     source_is_writable = os.access(Path(__file__).parent, os.W_OK)
     if (_config.CACHE_DIR or source_is_writable or _has_home()) and _cache_is_writable():
         return True
-    folder = _own_temporary_folder()
+    folder = _user_temporary_folder()
     if folder is None:
         return False
     _config.CACHE_DIR = str(folder)
@@ -40,7 +40,7 @@ def cache_works() -> bool:
 
 
 def _has_home() -> bool:
-    """Return False where numba would make a folder that is called `~`."""
+    """Return True if the user has a home folder; without one numba would create a folder `~`."""
     try:
         return bool(Path.home())
     except RuntimeError:
@@ -55,8 +55,8 @@ def _cache_is_writable() -> bool:
     return True
 
 
-def _own_temporary_folder() -> Path | None:
-    """Return a folder that only this user can write, since its content is executed; or None."""
+def _user_temporary_folder() -> Path | None:
+    """Return a folder that only this user can write, or None; its content will be executed."""
     if os.name != "posix":
         return None
     with suppress(OSError):

@@ -45,7 +45,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def whole_path(path: Path) -> Iterator[Path]:
-    """Write a file by its name, such as through a library, and replace `path` at the block's end.
+    """Yield a temporary path to write, such as by a library; at the block's end it replaces `path`.
 
     Args:
         path: the file; its folder exists.
@@ -79,7 +79,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def _discard(partial: Path, path: Path, error: BaseException) -> None:
-    """Remove what was written; raise what the system refused, which libraries wrap."""
+    """Remove the partial file; raise the system's error that `error` wraps, such as a full disk."""
     with contextlib.suppress(OSError):
         partial.unlink()
     cause: BaseException | None = error
@@ -92,11 +92,11 @@ def _discard(partial: Path, path: Path, error: BaseException) -> None:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Give a complete folder its name, in the place of an older one if there is any.
+    """Rename a complete folder to `path`, and remove the folder that was there before.
 
     Args:
         new: the folder, on the same file system.
-        path: its name.
+        path: its final name.
     """
     old = temporary_path(path)
     if path.exists():
@@ -118,7 +118,7 @@ def leftovers(folder: Path, *names: str) -> list[Path]:
 
 
 def clear_leftovers(folder: Path, *names: str) -> None:
-    """Remove what writers that were killed left in a folder.
+    """Remove the temporary files and folders that writers left when they were killed.
 
     Args:
         folder: to look into.

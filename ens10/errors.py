@@ -36,7 +36,7 @@ class ArgumentError(Ens10Error, ValueError):
 
 
 class UnknownNameError(ArgumentError):
-    """A name is not among those known; the message suggests the nearest one.
+    """A name is not one of the accepted ones; the message suggests the nearest one.
 
     Args:
         argument: name of the argument.
@@ -146,8 +146,8 @@ class LostProcessError(Ens10Error, ConnectionError):
     """Another process of the run has ended, or does not answer.
 
     Args:
-        rank: of the process that noticed.
-        reason: what was noticed.
+        rank: of the process that detected it.
+        reason: what was detected.
         remedy: what to do about it.
     """
 
@@ -171,7 +171,7 @@ def listing(items: Sequence[str]) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Return '; did you mean X?' for the known name nearest to `name`, or ""."""
+    """Return '; did you mean X?' for the name in `known` nearest to `name`, or ""."""
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 

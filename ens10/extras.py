@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 class MissingExtraError(Ens10Error, ModuleNotFoundError):
-    """A package is needed that an extra of ens10 brings, and that is not installed.
+    """A required package is not installed; the message names the extra of ens10 that has it.
 
     Args:
         what: the feature that needs it.
@@ -41,14 +41,14 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 def telling_extras(what: str, *besides: str) -> Iterator[None]:
     """Convert an ImportError to an error that names the extra to install.
 
-    Libraries may wrap the ImportError in an error of their own, as fsspec does.
+    Libraries such as fsspec may wrap the ImportError in another ImportError.
 
     Args:
         what: the feature that needs the package, for the error.
         besides: further extras that are needed.
 
     Raises:
-        MissingExtraError: instead of an `ImportError`, if an extra brings the package.
+        MissingExtraError: in place of an `ImportError`, if an extra has the package.
     """
     try:
         yield

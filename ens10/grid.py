@@ -34,7 +34,7 @@ def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
         weighting: "cell", "cos" or "none".
 
     Returns:
-        Shape (H,), float64, mean 1; of a DataArray a DataArray, as scores of DataArrays take it.
+        Shape (H,), float64, mean 1; a DataArray if `latitude` is one.
 
     Examples:
         >>> from ens10.grid import area_weights
@@ -43,7 +43,7 @@ def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
 
     Raises:
         UnknownNameError: another weighting.
-        ArgumentError: latitudes that are no monotonic row of degrees in [-90, 90].
+        ArgumentError: latitudes that are not monotonic, or not degrees in [-90, 90].
     """
     if weighting not in get_args(Weighting):
         raise UnknownNameError("weighting", weighting, get_args(Weighting))
@@ -52,7 +52,7 @@ def area_weights(latitude: Any, weighting: Weighting = "cell") -> Any:
     lat = np.asarray(latitude, dtype=np.float64)
     _check_latitude(lat)
     weights = _weights(lat, weighting)
-    if type(latitude).__name__ != "DataArray":  # xarray need not be imported to ask
+    if type(latitude).__name__ != "DataArray":  # so that xarray need not be imported
         return weights
     bare = latitude.reset_coords(drop=True).copy(data=weights)
     return bare.drop_attrs(deep=False).rename("area_weights")
@@ -124,7 +124,7 @@ def location_features(latitude: npt.ArrayLike, longitude: npt.ArrayLike) -> npt.
 
 
 def is_global(longitude: npt.ArrayLike) -> bool:
-    """Return True if the columns go once round the Earth: the last borders the first."""
+    """Return True if the columns cover all longitudes: the last one borders on the first."""
     lon = np.asarray(longitude, dtype=np.float64)
     if lon.size < 2:
         return False

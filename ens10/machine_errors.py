@@ -27,7 +27,7 @@ _DATA = ("synth", "download", "inspect", "prepare", "verify", "export", "score",
 _TRAINING = ("fit", "validate", "test", "predict", "plan", "demo", "reproduce")
 # MB of address space that the libraries of a command take at least, on Linux with one thread,
 # compilation of the loops included.
-_NEEDED = {
+_MIN_MEMORY_MB = {
     **dict.fromkeys(_DATA, 800),
     **dict.fromkeys(_TRAINING, 2400),
 }
@@ -38,13 +38,13 @@ _NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
 def machine_error(error: BaseException) -> Ens10Error | None:
     """Return the error to report where the machine, or a limit of the process, is the cause.
 
-    Libraries wrap what the system refused in errors of their own: all causes are searched.
+    Libraries wrap the system's errors in other types: all causes are searched.
 
     Args:
         error: any error.
 
     Returns:
-        None where the cause is another.
+        None where there is another cause.
     """
     for cause, handled in _causes(error):
         if isinstance(cause, OSError) and not handled and (refusal := _access_error(cause)):
@@ -59,11 +59,12 @@ def writing_netcdf(path: Path) -> Iterator[None]:
     """Report a failed netCDF write in one line: its library does not always say why.
 
     Args:
-        path: the file, by the name that the user knows.
+        path: the file, for the message.
 
     Raises:
         FileError: it could not be written.
-        OSError: it could not be written, and the system says why (no space, no permission).
+        OSError: it could not be written, and the system gives the cause (no space, no permission).
+        RuntimeError: the same, where the library raised this type.
     """
     try:
         yield
@@ -82,7 +83,7 @@ def writing_netcdf(path: Path) -> Iterator[None]:
 def check_memory_limit(command: str) -> None:
     """Refuse a `ulimit -v` that is too low to load the libraries of a command.
 
-    There they end the process without a word, by a segmentation fault or an abort.
+    Below it they end the process without a message, by a segmentation fault or an abort.
 
     Args:
         command: of `ens10`.
@@ -90,15 +91,15 @@ def check_memory_limit(command: str) -> None:
     Raises:
         ResourceError: the limit is too low.
     """
-    minimum = _NEEDED.get(command, 0)
+    minimum = _MIN_MEMORY_MB.get(command, 0)
     limit = _soft_limit("RLIMIT_AS")
     if limit is not None and limit >> 20 < minimum:
         raise _no_memory(f"; `ens10 {command}` needs {minimum} MB or more")
 
 
-def _no_memory(more: str = "") -> ResourceError:
+def _no_memory(detail: str = "") -> ResourceError:
     return ResourceError(
-        f"not enough memory{_limit('RLIMIT_AS', 1 << 20, ' MB')}{more}",
+        f"not enough memory{_limit('RLIMIT_AS', 1 << 20, ' MB')}{detail}",
         "Use a smaller batch (--data.batch_size), fewer --workers or OMP_NUM_THREADS=1, or "
         "raise the limit (`ulimit -v`); then run the same command again",
     )

@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 T = TypeVar("T")
-_SHORT = 0.5  # seconds; a rate over less says little
+_SHORT = 0.5  # seconds; a rate over less is not meaningful
 
 
-def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iterator[T]:
+def track(items: Iterable[T], label: str, total: int, visible: bool = True) -> Iterator[T]:
     """Yield the items, with a bar that shows the share done, the rate and the time left.
 
     Args:
-        items: what is worked through.
-        what: label of the bar.
+        items: any iterable.
+        label: text before the bar.
         total: number of items.
-        shown: False for no bar.
+        visible: False for no bar.
     """
-    with bar(what, total, shown) as advance:
+    with bar(label, total, visible) as advance:
         for item in items:
             yield item
             advance(1)
@@ -28,23 +28,23 @@ def track(items: Iterable[T], what: str, total: int, shown: bool = True) -> Iter
 
 @contextmanager
 def bar(
-    what: str, total: int, shown: bool = True, *, done: int = 0, in_bytes: bool = False
+    label: str, total: int, visible: bool = True, *, initial: int = 0, in_bytes: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """Show a bar on standard error with the share done, the rate and the time left.
 
     Args:
-        what: a word or two before the bar.
+        label: text before the bar, a word or two.
         total: how much there is to do; 0 bytes if it is unknown.
-        shown: False for no bar.
-        done: how much is done at the beginning; it does not count for the rate.
+        visible: False for no bar.
+        initial: how much is done at the beginning; it does not count for the rate.
         in_bytes: True if the numbers are bytes.
 
     Yields:
         A function to call with the amount of work done since the last call.
     """
-    with _progress(shown, in_bytes) as progress:
+    with _progress(visible, in_bytes) as progress:
         known_total = None if in_bytes and not total else total
-        task = progress.add_task(f"{what:<12}", total=known_total, completed=done)
+        task = progress.add_task(f"{label:<12}", total=known_total, completed=initial)
         yield lambda more: progress.advance(task, more)
 
 
@@ -67,7 +67,7 @@ def _progress(visible: bool, in_bytes: bool) -> "Progress":
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """Bytes or items a second, or seconds an item; nothing of what took no time."""
+        """Bytes or items a second, or seconds an item; empty for tasks of less than 0.5 s."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed

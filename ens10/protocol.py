@@ -30,7 +30,7 @@ _NAME = re.compile(r"[\w.-]+")  # it becomes part of the names of folders
 _DAY = r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d)?)?)?"
 _PERIOD = re.compile(f"({_DAY})/({_DAY})")
 _PERIOD_EXAMPLE = "a period such as 1998-01-01/2014-12-31"
-_WHOLE = 1 + 1e-9  # 0.7 + 0.2 + 0.1 is above 1 in floating point
+_MAX_SUM = 1 + 1e-9  # 0.7 + 0.2 + 0.1 is above 1 in floating point
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Protocol:
 
     @property
     def kind_of_splits(self) -> SplitKind:
-        """How the dates of the splits are given."""
+        """The form of the dates of the splits: "years", "periods" or "shares"."""
         kinds = (kind_of_dates(dates) for dates in (self.test, self.val, self.train))
         return next((kind for kind in kinds if kind), "years")
 
@@ -194,14 +194,14 @@ def _check_splits(test: object, val: object, train: object) -> None:
             check_number(argument, dates, 0)
     _check_kinds(splits)
     shares = [dates for dates in splits.values() if isinstance(dates, float)]
-    if sum(shares) > _WHOLE:
+    if sum(shares) > _MAX_SUM:
         raise ArgumentError(
             "test, val, train", f"{' + '.join(map(str, shares))} is more than all dates", "Use less"
         )
 
 
 def kind_of_dates(dates: object) -> SplitKind | None:
-    """Return in which way the dates of a split are given; None for those that fit every way."""
+    """Return the form of the dates of a split; None for dates that fit every form."""
     if dates in (None, "test", 0):
         return None
     if isinstance(dates, float):
@@ -300,10 +300,10 @@ def protocol_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> Protocol
     if text.lstrip().startswith("{"):  # a mapping on the command line
         return _build(_parse(text, "protocol"), "protocol")
     if text.endswith(_ENDINGS):
-        return _of_user(Path(text))
+        return _read_protocol(Path(text))
     if text not in protocol_names():
         raise UnknownNameError("protocol", text, [*protocol_names(), "the path of a YAML file"])
-    return _of_package(text)
+    return _packaged_protocol(text)
 
 
 def content_of(protocol: Protocol) -> dict[str, Any]:
@@ -319,12 +319,12 @@ def reference_of(protocol: str | Path | Mapping[str, Any] | Protocol) -> str | d
 
 
 @cache
-def _of_package(name: str) -> Protocol:
+def _packaged_protocol(name: str) -> Protocol:
     path = _FOLDER / f"{name}.yaml"
     return _build(_parse(path.read_text(encoding="utf-8"), path), str(path))
 
 
-def _of_user(path: Path) -> Protocol:
+def _read_protocol(path: Path) -> Protocol:
     """Read a protocol from a file, whose stem is the default name; refuse names of the package."""
     if not path.is_file():
         names = ", ".join(protocol_names())
@@ -335,50 +335,50 @@ def _of_user(path: Path) -> Protocol:
         raise FileError(path, f"cannot be read ({error})", "Pass a YAML file") from error
     content = {"name": path.stem, **_parse(text, path)}
     protocol = _build(content, str(path))
-    if protocol.name in protocol_names() and protocol != _of_package(protocol.name):
+    if protocol.name in protocol_names() and protocol != _packaged_protocol(protocol.name):
         reason = f"name: {protocol.name!r} is another protocol"
         raise FileError(path, reason, "Choose another name, by `name:` or the name of the file")
     return protocol
 
 
-def _parse(text: str, where: Path | str) -> dict[str, Any]:
+def _parse(text: str, source: Path | str) -> dict[str, Any]:
     try:
         content: Any = parse_yaml(text)
     except ValueError as error:
-        raise _wrong(where, f"not valid YAML ({error})") from error
+        raise _content_error(source, f"not valid YAML ({error})") from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise _wrong(where, "not a mapping of fields to values")
+        raise _content_error(source, "not a mapping of fields to values")
     return content
 
 
-def _wrong(where: Path | str, reason: str) -> Ens10Error:
+def _content_error(source: Path | str, reason: str) -> Ens10Error:
     remedy = "Write for example `test: [2016, 2017]`"
-    if isinstance(where, Path):
-        return FileError(where, reason, remedy)
-    return ArgumentError(where, reason, remedy)
+    if isinstance(source, Path):
+        return FileError(source, reason, remedy)
+    return ArgumentError(source, reason, remedy)
 
 
-def _build(content: Mapping[str, Any], where: str) -> Protocol:
+def _build(content: Mapping[str, Any], source: str) -> Protocol:
     """Build a protocol from fields by name; errors name their source."""
-    _check_fields(content, names_of(Protocol), where)
+    _check_fields(content, names_of(Protocol), source)
     fields = dict(content)
     try:
         efi = fields.get("efi", {})
         if isinstance(efi, Mapping):
-            _check_fields(efi, names_of(EfiRules), f"efi of {where}")
+            _check_fields(efi, names_of(EfiRules), f"efi of {source}")
             fields["efi"] = EfiRules(**efi)
         return Protocol(**fields)
     except UnknownNameError as error:
-        if error.argument.endswith(where):
+        if error.argument.endswith(source):
             raise
-        raise UnknownNameError(f"{error.argument} of {where}", error.name, error.known) from error
+        raise UnknownNameError(f"{error.argument} of {source}", error.name, error.known) from error
     except ArgumentError as error:
-        raise ArgumentError(where, str(error).removesuffix(".")) from error
+        raise ArgumentError(source, str(error).removesuffix(".")) from error
 
 
-def _check_fields(content: Mapping[str, Any], fields: tuple[str, ...], where: str) -> None:
+def _check_fields(content: Mapping[str, Any], fields: tuple[str, ...], source: str) -> None:
     for key in content:
         if key not in fields:
-            raise UnknownNameError(f"field of {where}", key, fields)
+            raise UnknownNameError(f"field of {source}", key, fields)

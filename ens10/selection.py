@@ -50,11 +50,11 @@ class Selection:
 
         Examples:
             >>> from ens10.selection import Selection
-            >>> Selection.of(variables=["2t"], steps=[24, 48], dates=[2016]).plain()["steps"]
+            >>> Selection.of(variables=["2t"], steps=[24, 48], dates=[2016]).to_dict()["steps"]
             [24.0, 48.0]
 
         Raises:
-            ArgumentError: an empty sequence.
+            ArgumentError: a sequence is empty.
         """
         return cls(
             _as_tuple("variables", variables, str),
@@ -64,17 +64,17 @@ class Selection:
             _as_tuple("dates", dates, _date_text),
         )
 
-    def plain(self) -> dict[str, Any]:
-        """Return the selection as JSON stores it."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the selection as a dict that JSON can store, with lists instead of tuples."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
         }
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> "Selection":
-        """Return the selection that `plain` was made from."""
-        return cls.of(**plain)
+    def from_dict(cls, values: Mapping[str, Any]) -> "Selection":
+        """Build a selection from the result of `to_dict`."""
+        return cls.of(**values)
 
     def of_dataset(self, dataset: xr.Dataset) -> xr.Dataset:
         """Return the selected part of a dataset in this package's layout.
@@ -105,7 +105,7 @@ class Selection:
             UnknownNameError: a variable, level, step, member or date is in none of the messages.
             ArgumentError: a text that is not a date, more members than there are, or levels of
                 surface fields alone.
-            MissingDataError: each part exists, but no message has all of them.
+            MissingDataError: each selected item exists, but no message has all of them.
         """
         if self == Selection():
             return messages
@@ -162,7 +162,7 @@ def _as_tuple(argument: str, values: Sequence[Any] | None, convert: Any) -> Any:
 
 
 def _date_text(value: str | int | date | np.datetime64) -> str:
-    """Return a date as ISO text; dates are told apart by the hour."""
+    """Return a date as ISO text, to the hour; texts and numbers (years) are unchanged."""
     if isinstance(value, str | int):
         return str(value)
     return str(np.datetime_as_string(np.datetime64(value), unit="h"))
@@ -205,11 +205,11 @@ def _on_levels(dataset: xr.Dataset, places: list[int]) -> xr.Dataset:
 
 
 def _member_places(numbers: npt.NDArray[Any], members: tuple[int, ...] | int) -> list[int]:
-    """Return the positions of members, given as some numbers or as how many of the first.
+    """Return the positions of the selected members: by their numbers, or the first `members`.
 
     Raises:
-        UnknownNameError: a number does not exist.
-        ArgumentError: more than there are.
+        UnknownNameError: no member has one of the numbers.
+        ArgumentError: `members` is less than 1, or more than there are.
     """
     if not isinstance(members, int):
         return _places("members", members, numbers)
@@ -218,12 +218,12 @@ def _member_places(numbers: npt.NDArray[Any], members: tuple[int, ...] | int) ->
     return list(range(members))
 
 
-def date_places(times: npt.NDArray[np.datetime64], selected: Sequence[str]) -> list[int]:
-    """Return the positions of the selected start dates; ISO dates are compared as text.
+def date_places(times: npt.NDArray[np.datetime64], dates: Sequence[str]) -> list[int]:
+    """Return the sorted positions of the selected start dates; ISO dates are compared as text.
 
     Args:
-        times: shape (time,).
-        selected: ISO dates, years or months, or FIRST:LAST, both included.
+        times: start dates, shape (time,).
+        dates: the selection: ISO dates, years or months, or FIRST:LAST, both included.
 
     Examples:
         >>> import numpy as np
@@ -237,7 +237,7 @@ def date_places(times: npt.NDArray[np.datetime64], selected: Sequence[str]) -> l
     """
     starts = [str(time)[:19] for time in times]
     places: set[int] = set()
-    for item in selected:
+    for item in dates:
         first, colon, last = item.partition(":")
         last = last if colon else first
         if not all(_DATE.fullmatch(end) for end in (first, last)):

@@ -1,9 +1,9 @@
-"""SIGTERM and SIGINT: end with one line and the exit status of the signal, nothing half done.
+"""SIGTERM and SIGINT: end with one line and the exit status of the signal.
 
-Python's own behaviour loses work in two ways: SIGTERM ends a process without a word to its
+Python's default behaviour loses work in two ways: SIGTERM ends a process without a signal to its
 children, and Ctrl-C raises `KeyboardInterrupt` between any two instructions, also where a training
 step has changed half of the parameters. Work that can only end at certain places, such as after a
-batch, looks at `Stop.signal` there. A second signal ends it at once.
+batch, checks `Stop.signal` there. A second signal ends it at once.
 """
 
 import atexit
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from ens10.errors import Ens10Error
 from ens10.machine_errors import machine_error
 
-_TOGETHER = 1.0  # seconds within which signals are one request
+_REPEAT_SECONDS = 1.0  # seconds within which signals are one request
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -62,11 +62,10 @@ def ending(number: int, line: str = "") -> Terminated | Interrupted:
 
 
 def report_interruption(error: BaseException) -> int | None:
-    """Report in one line on stderr what ended a command.
+    """Print the error or signal that ended a command, in one line on stderr.
 
     Args:
-        error: an error of ens10, something that the machine refuses (`ens10.machine_errors`),
-            Ctrl-C or SIGTERM.
+        error: an error of ens10 or of the machine (`ens10.machine_errors`), Ctrl-C or SIGTERM.
 
     Returns:
         The exit status: 1, 130 after Ctrl-C, 143 after SIGTERM; None for any other error, which is
@@ -89,9 +88,8 @@ def report_interruption(error: BaseException) -> int | None:
 def end_process(status: int) -> NoReturn:
     """End this process at once, after the end of its command was reported.
 
-    Exit functions are run and streams are flushed. What is left out is the interpreter's taking
-    apart of its modules: that takes seconds where many libraries are loaded, and where memory is
-    short they add lines of their own.
+    Exit functions are run and streams are flushed. The interpreter does not finalise its modules:
+    that takes seconds where many libraries are loaded, which may print errors if memory is short.
 
     Args:
         status: of the process.
@@ -104,25 +102,26 @@ def end_process(status: int) -> NoReturn:
 
 
 class Stop:
-    """What to do about SIGTERM and SIGINT, which can change while the work goes on.
+    """Handler of SIGTERM and SIGINT, which raises an exception at once or defers the signal.
 
     Attributes:
         signal: the signal that arrived while `deferred`; 0 for none.
-        deferred: True if a signal is noted in `signal`; if not, it raises where it arrives.
+        deferred: True to record a signal in `signal`; False to raise its exception where it
+            arrives. It may be changed at any time.
     """
 
     def __init__(self) -> None:
         self.signal = 0
         self.deferred = False
-        self._arrived = -math.inf
+        self._arrival_time = -math.inf
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:  # noqa: ARG002
         """Defer a signal or raise its exception; ignore one that follows at once.
 
         Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
         """
-        is_repeated = time.monotonic() - self._arrived < _TOGETHER
-        self._arrived = time.monotonic()
+        is_repeated = time.monotonic() - self._arrival_time < _REPEAT_SECONDS
+        self._arrival_time = time.monotonic()
         if self.signal and is_repeated:
             return
         if self.deferred and not self.signal:
@@ -131,9 +130,9 @@ class Stop:
         raise ending(number)
 
     def install(self) -> dict[int, Any]:
-        """Make this the handler of both signals; returns the handlers that were there before.
+        """Make this the handler of both signals, and return the previous handlers.
 
-        Only the main thread of a process can; elsewhere nothing changes. A signal that is ignored,
+        In threads other than the main thread nothing changes. A signal that is ignored,
         as for commands started by `nohup` or in the background, stays so.
         """
         if threading.current_thread() is not threading.main_thread():
@@ -149,9 +148,9 @@ class Stop:
 def stoppable() -> Iterator[Stop]:
     """Raise `Terminated` or `Interrupted` on SIGTERM or SIGINT in the block, or defer them."""
     stop = Stop()
-    before = stop.install()
+    previous_handlers = stop.install()
     try:
         yield stop
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)

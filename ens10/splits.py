@@ -36,8 +36,8 @@ class Splits:
 def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
     """Split dates by a protocol, by their valid date (or their start, `split_by`).
 
-    Counts of years are counted in the years of the start dates, so that a date that is valid in
-    the year after the data is not in any split (2018-01-02 in ENS-10).
+    Counts of years refer to the years that have both start and valid dates. A date that is valid
+    in the year after the data is thus in no split (2018-01-02 in ENS-10).
 
     Args:
         protocol: the protocol.
@@ -46,14 +46,15 @@ def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
 
     Raises:
         OverlapError: two splits share years or dates.
-        ArgumentError: a split has no dates, or comes after a later one.
+        ArgumentError: a split has no dates; or, except for splits by years, a split has dates after
+            the first of a later one.
     """
     time, valid_time = time.astype("datetime64[s]"), valid_time.astype("datetime64[s]")
     dates = valid_time if protocol.split_by == "valid" else time
     gap = np.empty(0, np.int64)
     if protocol.kind_of_splits == "years":
         data_years = set(years_of(valid_time).tolist()) & set(years_of(time).tolist())
-        years = _years(protocol, sorted(data_years))
+        years = _split_years(protocol, sorted(data_years))
         _refuse_overlap(years, protocol.selects_on_test())
         index = {name: np.flatnonzero(np.isin(years_of(dates), years[name])) for name in years}
     else:
@@ -75,7 +76,10 @@ def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
 
 
 def _by_periods(protocol: Protocol, times: Times) -> Index:
-    """Return positions of the dates in the periods of each split."""
+    """Return the positions of the dates in the periods of each split.
+
+    Without periods for training, the training dates are all before validation and test.
+    """
     index = {}
     for name in ("test", "val", "train"):
         dates = getattr(protocol, name)
@@ -85,7 +89,7 @@ def _by_periods(protocol: Protocol, times: Times) -> Index:
             begin, end = period(name, text)
             in_periods |= (times >= begin) & (times < end)
         if kind_of_dates(dates) and not in_periods.any():
-            raise _no_dates(protocol, name, f"lies in {dates}", times)
+            raise _no_dates_error(protocol, name, f"lies in {dates}", times)
         index[name] = np.flatnonzero(in_periods)
     if protocol.selects_on_test():
         index["val"] = index["test"]
@@ -97,7 +101,10 @@ def _by_periods(protocol: Protocol, times: Times) -> Index:
 
 
 def _by_shares(protocol: Protocol, times: Times) -> Index:
-    """Return positions of the dates of each split, counted from the last date."""
+    """Return the positions of the dates of each split, whose shares are counted from the end.
+
+    Without a share for training, the training dates are all that remain.
+    """
     order, index, share, last = np.argsort(times, kind="stable"), {}, 0.0, times.size
     for name in ("test", "val", "train"):
         dates = getattr(protocol, name)
@@ -107,22 +114,27 @@ def _by_shares(protocol: Protocol, times: Times) -> Index:
         first = times.size - round(share * times.size)
         index[name] = np.sort(order[first:last])
         if isinstance(dates, float) and first == last:
-            raise _no_dates(protocol, name, f"is left for a share of {dates:g}", times)
+            raise _no_dates_error(protocol, name, f"is left for a share of {dates:g}", times)
         last = first
     if protocol.selects_on_test():
         index["val"] = index["test"]
     return {name: index[name] for name in ("train", "val", "test")}
 
 
-def _later(protocol: Protocol, index: Index) -> Index:
-    """Return the positions of all splits after "train" and after "val"."""
+def _later_positions(protocol: Protocol, index: Index) -> Index:
+    """Return the positions in all splits after "train", and in all splits after "val"."""
     after = {"train": np.concatenate([index["val"], index["test"]])}
     return after if protocol.selects_on_test() else {**after, "val": index["test"]}
 
 
 def _refuse_disorder(protocol: Protocol, index: Index, times: Times) -> None:
-    """Refuse splits that share dates, and a split with dates after the first of a later one."""
-    for name, later in _later(protocol, index).items():
+    """Refuse splits that share dates, and a split with dates after the first of a later split.
+
+    Raises:
+        OverlapError: two splits share dates.
+        ArgumentError: the splits are not in the order train, val, test.
+    """
+    for name, later in _later_positions(protocol, index).items():
         for other in ("val", "test"):
             shared = np.intersect1d(index[name], index[other]) if other != name else later[:0]
             if shared.size:
@@ -140,24 +152,28 @@ def _refuse_disorder(protocol: Protocol, index: Index, times: Times) -> None:
 def _without_gap(
     protocol: Protocol, index: Index, time: Times, valid_time: Times
 ) -> tuple[Index, Positions]:
-    """Drop dates whose truth was not available when the first later forecast started."""
+    """Drop dates whose truth was not available when the first forecast of a later split started.
+
+    Returns:
+        The splits without these dates, and the positions of the dropped dates.
+    """
     result, gaps = dict(index), [np.empty(0, np.int64)]
-    for name, later in _later(protocol, index).items():
+    for name, later in _later_positions(protocol, index).items():
         if later.size and index[name].size:
             is_available = valid_time[index[name]] <= time[later].min()
             result[name] = index[name][is_available]
             gaps.append(index[name][~is_available])
             if not is_available.any():
-                raise _no_dates(
+                raise _no_dates_error(
                     protocol, name, "is known when the first forecast of a later split starts",
                     valid_time,
                 )  # fmt: skip
     if not result["train"].size:
-        raise _no_dates(protocol, "train", "is left", valid_time)
+        raise _no_dates_error(protocol, "train", "is left", valid_time)
     return result, np.concatenate(gaps)
 
 
-def _no_dates(protocol: Protocol, name: str, reason: str, times: Times) -> ArgumentError:
+def _no_dates_error(protocol: Protocol, name: str, reason: str, times: Times) -> ArgumentError:
     ends = f"{str(times.min())[:13]} to {str(times.max())[:13]}" if times.size else "no dates"
     return ArgumentError(
         f"protocol {protocol.name}",
@@ -166,11 +182,16 @@ def _no_dates(protocol: Protocol, name: str, reason: str, times: Times) -> Argum
     )
 
 
-def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
-    years_left = list(data_years)
-    test = _take(cast("Years", protocol.test), years_left)
-    val = test if protocol.val == "test" else _take(cast("Years", protocol.val), years_left)
-    train = years_left if protocol.train is None else cast("list[int]", protocol.train)
+def _split_years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
+    """Return the years of each split: those of the protocol, or its counts from the end."""
+    remaining_years = list(data_years)
+    test = _take_years(cast("Years", protocol.test), remaining_years)
+    val = (
+        test
+        if protocol.val == "test"
+        else _take_years(cast("Years", protocol.val), remaining_years)
+    )
+    train = remaining_years if protocol.train is None else cast("list[int]", protocol.train)
     if not train:
         raise ArgumentError(
             f"protocol {protocol.name}",
@@ -182,14 +203,14 @@ def _years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
     return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
 
 
-def _take(years: Years | str, years_left: list[int]) -> list[int]:
-    """Return explicit years, or the last `years` of `years_left`, and remove them from it."""
+def _take_years(years: Years | str, remaining_years: list[int]) -> list[int]:
+    """Return explicit years, or the last `years` of `remaining_years`, and remove them from it."""
     if isinstance(years, list):
-        years_left[:] = [year for year in years_left if year not in years]
+        remaining_years[:] = [year for year in remaining_years if year not in years]
         return years
-    first = max(len(years_left) - int(years), 0)
-    last_years = years_left[first:]
-    del years_left[first:]
+    first = max(len(remaining_years) - int(years), 0)
+    last_years = remaining_years[first:]
+    del remaining_years[first:]
     return last_years
 
 

@@ -2,8 +2,9 @@
 
 People read and write the dimension `station`, with the coordinates `station` (names or numbers),
 `lat`, `lon` (degrees) and, where it is known, `altitude` (m). Stores and all computation have one
-row of `latitude` and a column of `longitude` for each station. These two coordinates only count (0;
-0, 1, ...); the stations' own coordinates lie along the columns. Weights of one row are equal.
+row of `latitude` and a column of `longitude` for each station. These two coordinates are indices
+only (0; 0, 1, ...); the coordinates of the stations lie along the columns. The area weights of one
+row are equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
 
 def has_stations(data: xr.Dataset | xr.DataArray) -> bool:
-    """Return True if the data are of stations, in either form."""
+    """Return True if the data are of stations, over `station` or as a grid of one row."""
     return STATION in data.coords or STATION in data.dims
 
 
@@ -85,22 +86,26 @@ def as_stations(data: Data) -> Data:
 
 
 def station_dims(dims: Sequence[str]) -> tuple[str, ...]:
-    """Return the dimensions of a field of one row of stations as they are written."""
+    """Return the dimensions over `station` of a field on a grid of one row of stations."""
     return tuple(STATION if dim == "longitude" else dim for dim in dims if dim != "latitude")
 
 
 def coordinates(data: xr.Dataset | xr.DataArray) -> dict[str, Any]:
-    """Return the stations' own coordinates along the columns, as xarray takes them; {} of a grid.
+    """Return the coordinates of stations along the columns, by name; an empty dict for a grid.
 
     Args:
-        data: in the form of one row.
+        data: stations as a grid of one row, or a grid.
     """
     names = [name for name in COORDINATES if name in data.coords and STATION not in data.dims]
     return {name: data[name].variable.compute() for name in names}
 
 
 def degrees(data: xr.Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return latitude and longitude of each point of a grid or row, (H, W) each."""
+    """Return latitude and longitude of each point, degrees, shape (H, W) each.
+
+    Args:
+        data: on a grid, or of stations as a grid of one row.
+    """
     if has_stations(data):
         lat, lon = (np.asarray(data[name].to_numpy())[None] for name in PLACES)
         return lat, lon
@@ -108,20 +113,22 @@ def degrees(data: xr.Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     return rows, columns
 
 
-def recognise_stations(dataset: xr.Dataset, source: Path | str, *, located: bool) -> xr.Dataset:
+def recognise_stations(
+    dataset: xr.Dataset, source: Path | str, *, require_location: bool
+) -> xr.Dataset:
     """Return a file of stations as a grid of one row; other datasets are unchanged.
 
-    Recognised are a dimension with a usual name (such as `station_id` of EUPPBench), or any other
-    along which latitude and longitude lie.
+    The dimension of stations is one with a usual name (such as `station_id` of EUPPBench), or the
+    common dimension of latitude and longitude.
 
     Args:
-        dataset: as in the file, or with names of `COORDINATES` by a mapping.
+        dataset: with the names of the file, or those of `COORDINATES`.
         source: where it comes from, for errors.
-        located: True if latitude and longitude are required, as of forecasts.
+        require_location: True if latitude and longitude are required, as of forecasts.
 
     Raises:
-        MissingDataError: they are missing.
-        FileError: a station occurs twice.
+        MissingDataError: latitude or longitude is required and missing.
+        FileError: a station occurs more than once.
     """
     dim = _dimension(dataset)
     if dim is None:
@@ -138,7 +145,7 @@ def recognise_stations(dataset: xr.Dataset, source: Path | str, *, located: bool
             variables[name] if variables[name] is not None else _by_attributes(name, candidates)
         )
     missing = [f"{name} of the stations" for name in PLACES if variables[name] is None]
-    if located and missing:
+    if require_location and missing:
         remedy = "Map the coordinates with --names FILE, such as dimensions: {y: lat, x: lon}"
         raise MissingDataError(source, missing, remedy)
     names = variables.pop(STATION)
@@ -154,7 +161,7 @@ def recognise_stations(dataset: xr.Dataset, source: Path | str, *, located: bool
 
 
 def _dimension(dataset: xr.Dataset) -> str | None:
-    """Return the dimension of the stations; None if there is none, or a grid beside it."""
+    """Return the dimension of the stations; None if there is none, or if there is a grid."""
     if {"latitude", "longitude"} <= set(dataset.dims) or {"lat", "lon"} <= set(dataset.dims):
         return None
     for dim in map(str, dataset.dims):
@@ -169,7 +176,7 @@ def _dimension(dataset: xr.Dataset) -> str | None:
 
 
 def _by_attributes(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
-    """Return the variable that the attributes of CF say is one of the coordinates, if one is."""
+    """Return the variable that CF attributes mark as the coordinate `name`; None if none does."""
     standard = {"lat": "latitude", "lon": "longitude", "altitude": "altitude"}
     for values in candidates.values():
         role = "station" if values.attrs.get("cf_role") == "timeseries_id" else None
@@ -179,7 +186,11 @@ def _by_attributes(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Varia
 
 
 def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> npt.NDArray[Any]:
-    """Return whole numbers or texts that name the stations, each once."""
+    """Return the identifiers of the stations: integers or texts; 0, 1, ... if they have none.
+
+    Raises:
+        FileError: an identifier occurs more than once.
+    """
     if names is None:
         return np.arange(size)
     values = np.asarray(names.to_numpy())
@@ -196,27 +207,34 @@ def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> np
     return values
 
 
-def places_of(wanted: xr.Dataset, held: xr.Dataset, what: str) -> npt.NDArray[np.int64]:
-    """Return the columns of `held` that are the stations of `wanted`, by their names.
+def station_columns(
+    requested: xr.Dataset, available: xr.Dataset, label: str
+) -> npt.NDArray[np.int64]:
+    """Return the columns of `available` that hold the stations of `requested`, by station name.
 
     Args:
-        wanted: stations in one row.
-        held: stations in one row, in any order.
-        what: name of `held`, for errors.
+        requested: stations in one row.
+        available: stations in one row, in any order.
+        label: name of `available`, for errors.
+
+    Returns:
+        Indices, shape (requested stations,).
 
     Raises:
         ArgumentError: one of the two has a grid.
-        MissingDataError: stations are missing.
+        MissingDataError: `available` lacks stations of `requested`.
     """
-    if not (has_stations(wanted) and has_stations(held)):
-        grid, stations = ("the forecasts", what) if has_stations(held) else (what, "the forecasts")
+    if not (has_stations(requested) and has_stations(available)):
+        grid, stations = (
+            ("the forecasts", label) if has_stations(available) else (label, "the forecasts")
+        )
         raise ArgumentError(
-            what, f"{grid} have a grid and {stations} have stations",
+            label, f"{grid} have a grid and {stations} have stations",
             "Pass both at the same points",
         )  # fmt: skip
-    places = {str(name): n for n, name in enumerate(held[STATION].to_numpy().tolist())}
-    names = [str(name) for name in wanted[STATION].to_numpy().tolist()]
+    places = {str(name): n for n, name in enumerate(available[STATION].to_numpy().tolist())}
+    names = [str(name) for name in requested[STATION].to_numpy().tolist()]
     missing = [f"station {name}" for name in names if name not in places]
     if missing:
-        raise MissingDataError(what, missing, "Pass data of all stations")
+        raise MissingDataError(label, missing, "Pass data of all stations")
     return np.array([places[name] for name in names], dtype=np.int64)

@@ -117,7 +117,7 @@ def readable(
         remedy: what to do about it.
 
     Raises:
-        FileError: anything but an error of this package was raised.
+        FileError: the library raised any exception that is not an error of this package.
         ResourceError: memory or open files do not suffice.
     """
     try:

@@ -23,7 +23,7 @@ _MOST_CHARACTERS = 300
 class Parser(ArgumentParser):
     """A parser whose errors are two lines and exit status 2, with a suggestion for a wrong name.
 
-    jsonargparse makes a parser of this class for each class that a configuration names, too.
+    jsonargparse creates parsers of this class also for each class that a configuration names.
     """
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -51,7 +51,7 @@ class Parser(ArgumentParser):
             accepted = set(self.strip_unknown(namespace).keys())
             for key in sorted(set(namespace.keys()) - accepted):
                 name = key.removeprefix(start)
-                if key.startswith(start) and not _is_known(name, option_names):
+                if key.startswith(start) and not _is_option(name, option_names):
                     error.args = (f"{name!r} is not known{suggestion(name, option_names)}",)
                     break
             raise
@@ -72,15 +72,15 @@ class Parser(ArgumentParser):
         options = self._command()._options()
         for word in self._words():
             name = word.partition("=")[0]
-            if word.startswith("--") and not _is_known(name, options):
+            if word.startswith("--") and not _is_option(name, options):
                 matches = [option for option in options if option.startswith(name)]
                 if not (matches and self.allow_abbrev):
                     return f"{name!r} is not an option{suggestion(name, options)}"
         return ""
 
 
-def _is_known(name: str, options: Sequence[str]) -> bool:
-    """Return True for an option, or for a part such as `model.init_args.size` of a whole one."""
+def _is_option(name: str, options: Sequence[str]) -> bool:
+    """Return True for an option or a part of its value, such as `model.init_args` of `model`."""
     groups = {option.rpartition(".")[0] for option in options if not option.endswith(".help")}
     leaf_options = [option for option in options if option not in groups]
     return name in options or any(name.startswith(f"{option}.") for option in leaf_options)
@@ -116,7 +116,7 @@ def ens10_cause(error: BaseException) -> Ens10Error | None:
 
 @contextmanager
 def configuration_errors(path: Path) -> Iterator[None]:
-    """Raise FileError, or the Ens10Error behind it, where the parts of a configuration fail."""
+    """Convert errors of jsonargparse to the Ens10Error that they wrap, else to a FileError."""
     try:
         yield
     except (ParserError, KeyError, ValueError) as error:
@@ -124,7 +124,7 @@ def configuration_errors(path: Path) -> Iterator[None]:
 
 
 def count(text: str | int) -> int:
-    """Return a whole number of at least 1, as the type of an option.
+    """Parse the value of an option that is a whole number of at least 1.
 
     Raises:
         argparse.ArgumentTypeError: another text.
@@ -135,7 +135,7 @@ def count(text: str | int) -> int:
 
 
 def positive(text: str | float) -> float:
-    """Return a finite number above 0, as the type of an option.
+    """Parse the value of an option that is a finite number above 0.
 
     Raises:
         argparse.ArgumentTypeError: another text.
@@ -153,7 +153,7 @@ def command_parser(program: str, description: str | None = None, epilog: str = "
     """Return the parser of a command, without options; options may be abbreviated.
 
     Args:
-        program: what the user types to run the command.
+        program: the words that run the command, such as "ens10 fit".
         description: first paragraph of the help.
         epilog: last paragraph of the help.
     """
@@ -203,7 +203,7 @@ class Command:
 
 
 def reports_errors(command: Callable[..., int]) -> Callable[..., int]:
-    """A command that reports an error or a signal in one line, and returns its exit status.
+    """Wrap a command: report an error or a signal in one line, and return its exit status.
 
     Args:
         command: takes the command line, None for that of the process; returns the exit status.

@@ -1,7 +1,7 @@
 """`ens10 apply`: correct new forecasts with trained runs, date by date, into one file.
 
-The dates are computed into `OUT.partial`, a Zarr store, and noted as they are done. A call that was
-interrupted is resumed by the same call. The file gets its name when it is complete.
+The dates are computed into a Zarr store in the folder `OUT.partial`, with a mark for each complete
+date. Rerun the same call to resume. The file gets its name when it is complete.
 
 OUT.partial/plan.json    models, forecast and options, by which a later call recognises it
 OUT.partial/data.zarr    the variables, a chunk a date
@@ -21,7 +21,7 @@ import zarr
 
 from ens10.catalog import VARIABLES
 from ens10.channels import split_exactly
-from ens10.convert.plan import plain, source_identity
+from ens10.convert.plan import source_identity, to_json_types
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
@@ -50,9 +50,9 @@ from ens10.source.opening import is_zarr
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
 from ens10.store.opening import (
-    PREDICTED,
+    FORMAT_ATTRIBUTE,
     PREDICTIONS_FORMAT,
-    RECORDED,
+    PREDICTIONS_PLAN,
     root_attributes,
 )
 
@@ -113,10 +113,12 @@ def apply(
         The file's path.
 
     Raises:
-        FileError: the file exists, a run cannot be read, or another process writes the file.
+        FileError: the file exists, its folder does not, a run cannot be read, or another process
+            writes the file.
         ArgumentError: a channel that a model needs is missing, another grid or lead time, too few
-            members, runs that do not go together, draws of a model that has none, or a product
-            that the GRIB edition cannot express.
+            members, runs whose variables do not fit into one file, draws of a model that has none,
+            a product that the GRIB edition cannot express, or a suffix of an unknown format.
+        UnknownNameError: another `format`.
     """
     out, products = Path(out), products or Products()
     file_format = _format(out, format)
@@ -136,35 +138,35 @@ def apply(
     data = _open_forecast(forecast, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
         data = _read_once(data)
-    together = Together(all_corrections(models, data, products))
-    if file_format == "grib" and together.samples.stations:
+    combined = CombinedCorrections(all_corrections(models, data, products))
+    if file_format == "grib" and combined.samples.stations:
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
     if file_format == "grib":
-        raw = None if names else _raw(forecast, together, missing)
+        raw = None if names else _open_raw_grib(forecast, combined, missing)
         grib = {
-            "targets": together.targets,
+            "targets": combined.targets,
             "raw": raw,
             "same_members": raw is not None and products.members == "ecc",
             "encoding": encoding or Encoding(),
         }
-        check_corrected(together.blank(), **grib)
+        check_corrected(combined.blank(), **grib)
     plan = {
         "models": [model.checksum for model in models],
         "forecast": source_identity(forecast),
-        "products": plain(asdict(products)),
+        "products": to_json_types(asdict(products)),
         "draws": draws,
-        "dates": [str(date) for date in together.samples.time],
+        "dates": [str(date) for date in combined.samples.time],
     }
     partial = out.with_name(f"{out.name}.partial")
     with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
-        _compute(together, partial, plan, progress)
+        _compute(combined, partial, plan, progress)
         _finish(partial, out, file_format, grib, progress)
         shutil.rmtree(partial, ignore_errors=True)
     return out
 
 
-class Together:
+class CombinedCorrections:
     """The corrections of one forecast by several models, as variables of one dataset.
 
     Args:
@@ -172,7 +174,7 @@ class Together:
 
     Attributes:
         samples: the forecasts.
-        tables: dimensions, shape and attributes of each variable.
+        layouts: dimensions, shape and attributes of each variable.
         coordinates: of the dataset.
         attributes: of the dataset.
 
@@ -185,9 +187,9 @@ class Together:
             raise ArgumentError("runs", "none are given", "Name at least one run")
         self._parts, self.samples = parts, parts[0].samples
         self._steps = sorted({part.model.step for part in parts})
-        self._refuse_others()
-        self.tables: dict[str, tuple[tuple[str, ...], tuple[int, ...], dict[str, Any]]] = {}
-        self._core: dict[str, Any] = {}
+        self._check_compatible()
+        self.layouts: dict[str, tuple[tuple[str, ...], tuple[int, ...], dict[str, Any]]] = {}
+        self._core_coordinates: dict[str, Any] = {}
         for part in parts:
             part.begin()
             self._add(part)
@@ -202,7 +204,7 @@ class Together:
 
     @property
     def targets(self) -> list[str]:
-        """The channels that are corrected."""
+        """Return the channels that are corrected, in the order of the models."""
         return list(dict.fromkeys(part.model.target for part in self._parts))
 
     @property
@@ -211,24 +213,29 @@ class Together:
         coords = coordinates(self.samples)
         if len(self._steps) > 1:
             hours = {"units": self.samples.step_units}
-            valid = np.stack([self._of_step(step).valid_time for step in self._steps], axis=1)
+            valid = np.stack([self._samples_at(step).valid_time for step in self._steps], axis=1)
             coords |= {
                 "step": ("step", self._steps, hours),
                 "valid_time": (("time", "step"), valid),
             }
         units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
-        core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core.items()}
+        core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core_coordinates.items()}
         return xr.Dataset(coords=core | coords)
 
     def blank(self) -> xr.Dataset:
-        """The variables with zeros, NaN at steps that no model corrects, without memory."""
+        """Return the variables with zeros, and NaN at steps that no model corrects.
+
+        The values are broadcast from one element, and take no memory.
+        """
         fields: dict[str, Any] = {}
         for part in self._parts:
             for name in part.form[0]:
-                dims, shape, _ = self.tables[self._name(part, name)]
+                dims, shape, _ = self.layouts[self._variable_name(part, name)]
                 small = np.full([1 if dim != "step" else len(self._steps) for dim in dims], np.nan)
-                first = fields.setdefault(self._name(part, name), (dims, small.astype("f4"), shape))
-                first[1][self._place(part, 0)] = 0.0
+                first = fields.setdefault(
+                    self._variable_name(part, name), (dims, small.astype("f4"), shape)
+                )
+                first[1][self._position(part, 0)] = 0.0
         variables = {k: (dims, np.broadcast_to(v, shape)) for k, (dims, v, shape) in fields.items()}
         return xr.Dataset(variables, self.coordinates.coords)
 
@@ -241,17 +248,17 @@ class Together:
         """
         for part in self._parts:
             for name, (_, values, _) in part.fields(i).items():
-                arrays[self._name(part, name)][self._place(part, i)] = values[0]
+                arrays[self._variable_name(part, name)][self._position(part, i)] = values[0]
 
-    def _place(self, part: Corrections, i: int) -> tuple[int, ...]:
+    def _position(self, part: Corrections, i: int) -> tuple[int, ...]:
         several = len(self._steps) > 1
         return (i, self._steps.index(part.model.step)) if several else (i,)
 
-    def _name(self, part: Corrections, name: str) -> str:
+    def _variable_name(self, part: Corrections, name: str) -> str:
         return name if len(self._parts) == 1 else variable_name(part.model.target, name)
 
     def _add(self, part: Corrections) -> None:
-        """The variables and coordinates of one model."""
+        """Add the variables and coordinates of one model."""
         form, core, attributes = part.form
         several = len(self._steps) > 1
         for name, (dims, values, attrs) in form.items():
@@ -261,18 +268,20 @@ class Together:
             if several:
                 dims = (dims[0], "step", *dims[1:])
                 shape = (shape[0], len(self._steps), *shape[1:])
-            table = self.tables.setdefault(self._name(part, name), (dims, shape, attrs))
-            self._require(table == (dims, shape, attrs), part, name)
+            layout = self.layouts.setdefault(self._variable_name(part, name), (dims, shape, attrs))
+            self._require_same_form(layout == (dims, shape, attrs), part, name)
         for dim, values in core.items():
-            self._require(list(self._core.setdefault(dim, values)) == list(values), part, dim)
+            self._require_same_form(
+                list(self._core_coordinates.setdefault(dim, values)) == list(values), part, dim
+            )
 
-    def _require(self, fits: bool, part: Corrections, name: str) -> None:
-        if not fits:
+    def _require_same_form(self, is_same: bool, part: Corrections, name: str) -> None:
+        if not is_same:
             reason = f"{name} of {part.model.name} has another form than that of the runs before"
             raise ArgumentError("runs", reason, "Apply these runs into files of their own")
 
-    def _refuse_others(self) -> None:
-        """Refuse models that correct the same, and forecasts of other dates."""
+    def _check_compatible(self) -> None:
+        """Refuse two models of one target and step, and forecasts of different dates."""
         models: dict[tuple[str, float], TrainedModel] = {}
         for part in self._parts:
             model = part.model
@@ -284,7 +293,7 @@ class Together:
             if not np.array_equal(part.samples.time, self.samples.time):
                 raise ArgumentError("runs", "the forecast has other dates for each of them")
 
-    def _of_step(self, step: float) -> Any:
+    def _samples_at(self, step: float) -> Any:
         return next(part.samples for part in self._parts if part.model.step == step)
 
 
@@ -354,26 +363,28 @@ def _with_memory(array: Any, axis: int) -> Any:
     )
 
 
-def _compute(together: Together, partial: Path, plan: dict[str, Any], progress: bool) -> None:
+def _compute(
+    combined: CombinedCorrections, partial: Path, plan: dict[str, Any], progress: bool
+) -> None:
     """Compute the dates that are not done yet."""
-    arrays = _resume_arrays(partial, plan, together) or _create_arrays(partial, plan, together)
-    todo = [i for i in range(len(together)) if not (partial / _DONE / str(i)).exists()]
+    arrays = _resume_arrays(partial, plan, combined) or _create_arrays(partial, plan, combined)
+    todo = [i for i in range(len(combined)) if not (partial / _DONE / str(i)).exists()]
     for i in track(todo, "apply", len(todo), progress):
-        together.write(i, arrays)
-        sync_files(partial, [str(f.relative_to(partial)) for f in _chunks(partial, together, i)])
+        combined.write(i, arrays)
+        sync_files(partial, [str(f.relative_to(partial)) for f in _chunks(partial, combined, i)])
         (partial / _DONE / str(i)).touch()
 
 
-def _chunks(partial: Path, together: Together, i: int) -> list[Path]:
-    """The files of one date."""
-    folders = (partial / _DATA / name / "c" / str(i) for name in together.tables)
+def _chunks(partial: Path, combined: CombinedCorrections, i: int) -> list[Path]:
+    """Return the chunk files of one date."""
+    folders = (partial / _DATA / name / "c" / str(i) for name in combined.layouts)
     return [file for folder in folders for file in folder.rglob("*") if file.is_file()]
 
 
 def _resume_arrays(
-    partial: Path, plan: dict[str, Any], together: Together
+    partial: Path, plan: dict[str, Any], combined: CombinedCorrections
 ) -> dict[str, Any] | None:
-    """The arrays of an interrupted call; None if there was none, or one of something else."""
+    """Open the arrays of an interrupted call; None if there was none with this plan."""
     try:
         same = json.loads((partial / _PLAN).read_text(encoding="utf-8")) == plan
     except (OSError, ValueError):
@@ -381,18 +392,20 @@ def _resume_arrays(
     if not same:
         return None
     root = zarr.open_group(partial / _DATA, mode="r+", use_consolidated=False)
-    return {name: root[name] for name in together.tables}
+    return {name: root[name] for name in combined.layouts}
 
 
-def _create_arrays(partial: Path, plan: dict[str, Any], together: Together) -> dict[str, Any]:
-    """The arrays of a new store; what an older call left is removed."""
-    tables, coords = together.tables, together.coordinates
+def _create_arrays(
+    partial: Path, plan: dict[str, Any], combined: CombinedCorrections
+) -> dict[str, Any]:
+    """Create the arrays of a new store, in the place of those that an earlier call left."""
+    layouts, coords = combined.layouts, combined.coordinates
     shutil.rmtree(partial, ignore_errors=True)
     (partial / _DONE).mkdir(parents=True)
     root = zarr.open_group(partial / _DATA, mode="w")
-    root.attrs.update({**together.attributes, RECORDED: PREDICTIONS_FORMAT})
+    root.attrs.update({**combined.attributes, FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT})
     arrays: dict[str, Any] = {}
-    for name, (dims, shape, attributes) in tables.items():
+    for name, (dims, shape, attributes) in layouts.items():
         inner = 2 if "step" in dims else 1
         arrays[name] = create_array(
             root, name, shape, dims, chunks=(*[1] * inner, *shape[inner:]), attributes=attributes
@@ -405,10 +418,10 @@ def _create_arrays(partial: Path, plan: dict[str, Any], together: Together) -> d
 def _finish(
     partial: Path, out: Path, file_format: Format, grib: dict[str, Any], progress: bool
 ) -> None:
-    """Give the result its name, now that all dates are done."""
+    """Write the complete store as a file of the format, under its final name."""
     store = partial / _DATA
     if file_format == "zarr":
-        record_files(store, PREDICTED)
+        record_files(store, PREDICTIONS_PLAN)
         replace_folder(store, out)
         return
     dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
@@ -416,18 +429,18 @@ def _finish(
         if file_format == "grib":
             write_corrected(temporary, dataset, **grib, progress=progress)
         else:
-            dataset.attrs.pop(RECORDED)
+            dataset.attrs.pop(FORMAT_ATTRIBUTE)
             with writing_netcdf(out):
                 write_netcdf(temporary, dataset, 0, progress)
 
 
-def _raw(
-    forecast: Path | str | xr.Dataset, together: Together, missing: Missing
+def _open_raw_grib(
+    forecast: Path | str | xr.Dataset, combined: CombinedCorrections, missing: Missing
 ) -> GribFields | None:
-    """The messages that were corrected; None if the forecast is not made of GRIB files."""
+    """Open the GRIB messages of the forecast; None if it does not consist of GRIB files."""
     if isinstance(forecast, xr.Dataset):
         return None
     files = grib_files(forecast)
-    names = [t if t in VARIABLES else split_exactly(t)[0] for t in together.targets]
+    names = [t if t in VARIABLES else split_exactly(t)[0] for t in combined.targets]
     selection = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
     return GribFields(files, missing, selection) if files else None

@@ -1,15 +1,15 @@
-"""What a trained model is made of, read from a run folder or from one file to share: a bundle.
+"""Bundles: one file to share a trained model. Read a model from a run folder or a bundle.
 
 A bundle is a ZIP archive without compression, of these files:
 
 model.json            format, name, training data, channels, precision, provenance, licence
 config.yaml           the model and how its features are made
 weights.safetensors   weights and normalisation statistics
-README.md             a card: what it is for, trained on what, with which scores, licence
+README.md             a card: use, training data, scores, licence
 checksums.json        SHA-256 of each of the others
 
 Nothing in it can run code: weights are plain numbers (https://github.com/huggingface/safetensors),
-and the configuration is checked as that of any run of someone else (`ens10.experiments.trust`).
+and the configuration is checked like that of a run from someone else (`ens10.experiments.trust`).
 """
 
 import json
@@ -35,7 +35,7 @@ from ens10.experiments.checkpoints import BEST, read_checkpoint
 from ens10.experiments.reading import parts_of
 from ens10.experiments.run import CHECKPOINTS, CONFIG
 from ens10.experiments.score import in_words, read_states
-from ens10.experiments.trust import checked_config, checked_text, is_own, record_own
+from ens10.experiments.trust import checked_config, checked_text, is_user_config, record_user_config
 from ens10.loader.datamodule import EnsembleDataModule, TrainingData
 from ens10.untrusted import check_regular, parse_json, readable
 
@@ -43,30 +43,30 @@ FORMAT = 1
 MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.md", "checksums.json"
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
-_OF_MODULE, _OF_DATA = "model.", "statistics."
+_MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
-_BEFORE_ALL = (
+_EARLIEST_TIME = (
     1980,
     1,
     1,
     0,
     0,
     0,
-)  # the earliest time that ZIP knows: the same run, the same bytes
+)  # the earliest time of ZIP; constant, so that equal runs give equal bytes
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a trained model is made of.
+    """The parts of a trained model: configuration, weights, statistics and training metadata.
 
     Attributes:
         path: run folder or bundle.
         name: of the run.
-        config: its configuration, which names nothing that is not trusted.
+        config: its configuration, which names trusted code only.
         weights: parameters and buffers by name.
         statistics: "channels", "mean" and "scale" of the normalisation.
-        known: what the training data were, see `ens10.loader.datamodule.TrainingData`; of runs of
-            earlier versions some of it.
+        training_metadata: description of the training data, see
+            `ens10.loader.datamodule.TrainingData`; runs of earlier versions lack some of it.
         checksum: SHA-256 of the checkpoint or bundle.
     """
 
@@ -75,29 +75,31 @@ class Parts:
     config: dict[str, Any]
     weights: dict[str, Tensor]
     statistics: dict[str, Any]
-    known: dict[str, Any]
+    training_metadata: dict[str, Any]
     checksum: str
 
     @property
-    def trained(self) -> list[dict[str, Any]]:
-        """What the training data of each target and lead time were."""
-        parts: list[dict[str, Any]] = self.known.get("parts") or [self.known]
+    def training_parts(self) -> list[dict[str, Any]]:
+        """Return the description of the training data of each target and lead time."""
+        parts: list[dict[str, Any]] = self.training_metadata.get("parts") or [
+            self.training_metadata
+        ]
         return parts
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
-    """The parts of a run that was trained, or of a bundle.
+    """Read the parts of a trained run or of a bundle.
 
     Args:
         path: folder of the run, or the bundle.
         trust: modules besides this package whose classes it may use.
 
     Raises:
-        FileError: neither is there, it is damaged or was changed, or it names code that is not
-            trusted.
+        FileError: there is no such run or bundle, it is damaged or was changed, or it names code
+            that is not trusted.
     """
     path = Path(path)
-    return _of_bundle(path, trust) if path.is_file() else _of_run(path, trust)
+    return _read_bundle(path, trust) if path.is_file() else _read_run(path, trust)
 
 
 def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool = False) -> Path:
@@ -128,11 +130,11 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
     files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
     with whole_file(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _BEFORE_ALL), data)
+            archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), data)
     return out
 
 
-def _of_run(run: Path, trust: Sequence[str]) -> Parts:
+def _read_run(run: Path, trust: Sequence[str]) -> Parts:
     if not run.exists():
         raise FileError(run, "no such run or bundle", "Check the path")
     if not (run / CONFIG).is_file():
@@ -144,14 +146,14 @@ def _of_run(run: Path, trust: Sequence[str]) -> Parts:
     state = checkpoint.get(EnsembleDataModule.__name__) or {}
     if "mean" not in state:
         raise FileError(file, "it holds no normalisation statistics", "Train again")
-    training = state.get("trained") or _of_older_run(run)
+    training = state.get("trained") or _older_training_metadata(run)
     checksum = sha256(file.read_bytes()).hexdigest()
     weights = checkpoint["state_dict"]
     return Parts(run, run.resolve().name, config, weights, state, training, checksum)
 
 
-def _of_older_run(run: Path) -> dict[str, Any]:
-    """What is known of the training data of a run whose checkpoint does not hold it."""
+def _older_training_metadata(run: Path) -> dict[str, Any]:
+    """Describe the training data of a run whose checkpoint does not, from its provenance."""
     facts = provenance.read_provenance(run)
     missing = [name for name in ("target", "step") if name not in facts]
     if missing:
@@ -161,8 +163,8 @@ def _of_older_run(run: Path) -> dict[str, Any]:
     return {"step_units": "h", "units": str(facts.get("target_units") or ""), **training}
 
 
-def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
-    files = _files_of(path)
+def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
+    files = _read_files(path)
     with readable(path, "damaged", _REMEDY):
         description = parse_json(files[MODEL])
         version = description["format"]
@@ -172,15 +174,15 @@ def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
     config = yaml.safe_load(checked_text(files[CONFIG], path, trust))
     with readable(path, "damaged", _REMEDY):
         tensors = load_tensors(files[WEIGHTS])
-        statistics = {name: tensors[_OF_DATA + name] for name in _STATISTICS}
+        statistics = {name: tensors[_STATISTICS_PREFIX + name] for name in _STATISTICS}
         return Parts(
             path,
             str(description["name"]),
             config,
             {
-                name.removeprefix(_OF_MODULE): value
+                name.removeprefix(_MODEL_PREFIX): value
                 for name, value in tensors.items()
-                if name.startswith(_OF_MODULE)
+                if name.startswith(_MODEL_PREFIX)
             },
             {**statistics, "channels": [str(channel) for channel in description["channels"]]},
             dict(description["trained"]),
@@ -188,8 +190,8 @@ def _of_bundle(path: Path, trust: Sequence[str]) -> Parts:
         )
 
 
-def _files_of(path: Path) -> dict[str, bytes]:
-    """The files of a bundle, each compared with its checksum.
+def _read_files(path: Path) -> dict[str, bytes]:
+    """Read the files of a bundle, and compare each with its checksum.
 
     Raises:
         FileError: it is not a bundle, is damaged, or was changed.
@@ -217,18 +219,18 @@ def _files_of(path: Path) -> dict[str, bytes]:
 
 
 def _tensors(parts: Parts) -> dict[str, Tensor]:
-    """Weights and statistics by their names in a bundle, none sharing memory with another.
+    """Return weights and statistics by their names in a bundle; no two share memory.
 
     Raises:
-        FileError: a checkpoint with values that are not tensors.
+        FileError: a weight is not a tensor.
     """
     non_tensors = [name for name, value in parts.weights.items() if not isinstance(value, Tensor)]
     if non_tensors:
         raise FileError(
             parts.path, f"{non_tensors[0]} is not a tensor", "Share the run folder instead"
         )
-    tensors = {f"{_OF_MODULE}{name}": value for name, value in parts.weights.items()}
-    tensors |= {f"{_OF_DATA}{name}": parts.statistics[name] for name in _STATISTICS}
+    tensors = {f"{_MODEL_PREFIX}{name}": value for name, value in parts.weights.items()}
+    tensors |= {f"{_STATISTICS_PREFIX}{name}": parts.statistics[name] for name in _STATISTICS}
     return {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in tensors.items()
@@ -242,8 +244,8 @@ def _shared_config(run: Path, parts: Parts) -> bytes:
     trainer = {} if precision is None else {"trainer": {"precision": precision}}
     shared = {"model": parts.config["model"], "data": data, **trainer}
     text = yaml.safe_dump(shared, sort_keys=False).encode()
-    if is_own((run / CONFIG).read_bytes()):
-        record_own(text)
+    if is_user_config((run / CONFIG).read_bytes()):
+        record_user_config(text)
     return text
 
 
@@ -253,7 +255,7 @@ def _describe(parts: Parts, licence: str) -> dict[str, Any]:
         "name": parts.name,
         "licence": licence,
         "ens10": __version__,
-        "trained": parts.known,
+        "trained": parts.training_metadata,
         "channels": list(parts.statistics["channels"]),
         "provenance": _provenance(parts.path),
     }
@@ -265,7 +267,7 @@ def _provenance(run: Path) -> dict[str, Any]:
 
 def _card(parts: Parts, licence: str) -> str:
     """The model card, in Markdown."""
-    training, facts = parts.trained[0], _provenance(parts.path)
+    training, facts = parts.training_parts[0], _provenance(parts.path)
     grid = [_axis(training[name], name) for name in ("latitude", "longitude") if training.get(name)]
     dates = [datetime.fromtimestamp(s, UTC) for s in training.get("dates", [])]
     span = f"{len(dates)} dates, {min(dates):%Y-%m-%d} to {max(dates):%Y-%m-%d}" if dates else ""
@@ -273,7 +275,7 @@ def _card(parts: Parts, licence: str) -> str:
     rows: Mapping[str, Any] = {
         "corrects": "; ".join(
             f"{part['target']} ({part['units']}) at lead {part['step']:g} {part['step_units']}"
-            for part in parts.trained
+            for part in parts.training_parts
         ),
         "model": str(parts.config["model"].get("class_path", "")),
         "grid": "; ".join(grid),

@@ -1,4 +1,4 @@
-"""What each process of a split run read, for the run's provenance."""
+"""A callback that records how many bytes each process of a split run read."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ from ens10.loader.datamodule import EnsembleDataModule
 
 
 class BytesRead(pl.Callback):
-    """Notes the bytes that each process read for its batches, as `bytes_read` in provenance.json.
+    """Write the bytes that each process read for its batches to `bytes_read` in provenance.json.
 
-    Of runs whose samples are split between processes; since the latest start of the run.
+    Only for runs whose samples are split between processes; counted since the latest start.
 
     Args:
         run: folder of the run.
-        data: what is read.
+        data: the data module whose reading is counted.
     """
 
     def __init__(self, run: Path, data: EnsembleDataModule) -> None:
@@ -24,7 +24,7 @@ class BytesRead(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
         """Write the bytes that each process read, by rank: the last hook that can communicate."""
-        if self._data.share.whole:
+        if self._data.share.is_full_grid:
             return
         byte_counts = torch.zeros(
             trainer.world_size, dtype=torch.int64, device=trainer.strategy.root_device

@@ -1,4 +1,4 @@
-"""A case study: one event in one region as the raw ensemble, the models and the truth have it.
+"""A case study: raw ensemble, corrected forecasts and truth of one event in one region.
 
     ens10 case --date 2006-01-03 --region europe runs/raw runs/emos_local runs/unet
 
@@ -20,7 +20,7 @@ import xarray as xr
 from ens10.channels import step_number
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
-from ens10.experiments.case_inputs import Source, open_sources, part_of_grid, place_of
+from ens10.experiments.case_inputs import Source, date_index, open_sources, part_of_grid
 from ens10.experiments.reading import reading
 from ens10.grid import area_weights
 from ens10.metrics import efi
@@ -35,7 +35,7 @@ _GRID = ("latitude", "longitude")
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class ForecastMaps:
     """One forecast of the event, each map over latitude and longitude of the region.
 
     Attributes:
@@ -58,14 +58,14 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """What happened, and how it was forecast.
+    """One event in one region: truth, departure from the climate, EFI and forecasts.
 
     Attributes:
         target: the variable.
         units: of it.
         start: date of the forecasts.
         valid: date of the event.
-        region: as it was given.
+        region: name, or "S,W,N,E" in degrees, as in the call of `read_event`.
         truth: over latitude and longitude of the region.
         departure: truth less the median of the raw model's climate, or None without a climate.
         efi: of the raw ensemble, or None.
@@ -84,7 +84,7 @@ class Event:
     efi: xr.DataArray | None
     climate: str
     weights: xr.DataArray
-    forecasts: tuple[Shown, ...]
+    forecasts: tuple[ForecastMaps, ...]
 
 
 def read_event(
@@ -96,7 +96,7 @@ def read_event(
     climate: Path | str | None = None,
     step: float | None = None,
 ) -> Event:
-    """The event of one date and region from the predictions of runs.
+    """Read the event of one date and region from the predictions of runs.
 
     Args:
         runs: run folders or predictions stores of one target, step and grid.
@@ -115,13 +115,17 @@ def read_event(
     others, basis = open_sources(runs, raw, step)
     rows, columns = part_of_grid(region, basis.forecast["latitude"], basis.forecast["longitude"])
     part = {"latitude": rows, "longitude": columns}
-    places = {source.name: place_of(source, date) for source in (basis, *others)}
-    truth = _truth([basis, *others], places, part)
-    forecasts = [_read(source, places[source.name], part, truth) for source in (basis, *others)]
+    places = {source.name: date_index(source, date) for source in (basis, *others)}
+    truth = _read_truth([basis, *others], places, part)
+    forecasts = [
+        _read_maps(source, places[source.name], part, truth) for source in (basis, *others)
+    ]
     with_gains = [forecasts[0], *(_add_gain(forecast, forecasts[0]) for forecast in forecasts[1:])]
-    departure, index, origin = _extreme(basis, places[basis.name], part, truth, climate, others)
+    departure, index, origin = _departure_and_efi(
+        basis, places[basis.name], part, truth, climate, others
+    )
     area = area_weights(basis.forecast["latitude"].to_numpy())[rows]
-    facts = others[0].known
+    facts = others[0].provenance
     return Event(
         target=str(facts.get("target") or truth.name or "truth"),
         units=str(truth.attrs.get("units", "")),
@@ -137,10 +141,10 @@ def read_event(
     )
 
 
-def _truth(
+def _read_truth(
     sources: Sequence[Source], places: Mapping[str, int], part: Mapping[str, Any]
 ) -> xr.DataArray:
-    """The truth, which all runs have to agree on."""
+    """Return the truth of the event; raise ArgumentError if the runs have different ones."""
     truths: list[tuple[str, xr.DataArray]] = []
     for source in sources:
         if source.truth is not None:
@@ -157,7 +161,9 @@ def _truth(
     return truth
 
 
-def _read(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray) -> Shown:
+def _read_maps(
+    source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArray
+) -> ForecastMaps:
     with reading(source.path):
         field = source.forecast.isel(time=place, **part).load()
     arrays = {str(name): values.to_numpy() for name, values in field.data_vars.items()}
@@ -178,11 +184,11 @@ def _read(source: Source, place: int, part: Mapping[str, Any], truth: xr.DataArr
         "crps": Pair(forecast, truth.to_numpy()).field("crps"),
     }
     fields = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
-    return Shown(source.name, error=fields["centre"] - truth, gain=None, **fields)
+    return ForecastMaps(source.name, error=fields["centre"] - truth, gain=None, **fields)
 
 
-def _add_gain(forecast: Shown, raw: Shown) -> Shown:
-    return Shown(
+def _add_gain(forecast: ForecastMaps, raw: ForecastMaps) -> ForecastMaps:
+    return ForecastMaps(
         forecast.name,
         forecast.centre,
         forecast.spread,
@@ -192,7 +198,7 @@ def _add_gain(forecast: Shown, raw: Shown) -> Shown:
     )
 
 
-def _extreme(
+def _departure_and_efi(
     basis: Source,
     place: int,
     part: Mapping[str, Any],
@@ -200,15 +206,15 @@ def _extreme(
     climate: Path | str | None,
     others: Sequence[Source],
 ) -> tuple[xr.DataArray | None, xr.DataArray | None, str]:
-    """Departure from the climate, EFI, and in words how they were made."""
+    """Return the departure from the climate's median, the EFI, and the climate's origin."""
     store = climate if climate is not None else basis.store
-    channel = basis.known.get("target") or others[0].known.get("target")
+    channel = basis.provenance.get("target") or others[0].provenance.get("target")
     if store is None or channel is None:
         return None, None, "none: the runs do not say from which store; give it with --climate"
-    protocol_source = basis if basis.known.get("protocol") else others[0]
+    protocol_source = basis if basis.provenance.get("protocol") else others[0]
     forecast = basis.forecast.isel(time=[place])
     try:
-        rules = provenance.rules_of(protocol_source.known)
+        rules = provenance.rules_of(protocol_source.provenance)
         quantiles, text = _climate(store, str(channel), forecast, rules)
         region_quantiles = quantiles.isel(time=0, **part).load().reset_coords(drop=True)
     except Ens10Error as error:
@@ -232,7 +238,7 @@ def _extreme(
 def _climate(
     store: Path | str, channel: str, forecast: xr.Dataset, rules: Protocol
 ) -> tuple[xr.DataArray, str]:
-    """That which the store keeps, or one of the protocol's climate years."""
+    """Return the store's climate, or one of the protocol's climate years, and its origin."""
     from ens10.experiments.raw_ensemble import open_climate
     from ens10.quantiles import model_climate
 

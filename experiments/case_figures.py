@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure
 
-from ens10.experiments.case import Event, Shown
+from ens10.experiments.case import Event, ForecastMaps
 from ens10.experiments.writers import csv_of
 from ens10.metrics.figures.maps import cell_edges, nice_limit, set_ticks, unwrap_columns
 from ens10.metrics.figures.style import STYLE, WIDTH, in_units, new_figure
@@ -68,11 +68,11 @@ def area_mean(field: xr.DataArray, weights: xr.DataArray) -> float:
 
 
 def numbers_of(event: Event) -> list[Numbers]:
-    """The numbers of each forecast, the raw ensemble first."""
+    """Return the means of each forecast over the region, the raw ensemble first."""
     return [_numbers(event, forecast) for forecast in event.forecasts]
 
 
-def _numbers(event: Event, forecast: Shown) -> Numbers:
+def _numbers(event: Event, forecast: ForecastMaps) -> Numbers:
     def mean(field: xr.DataArray) -> float:
         return area_mean(field, event.weights)
 
@@ -99,7 +99,7 @@ def _numbers(event: Event, forecast: Shown) -> Numbers:
 
 
 def event_facts(event: Event) -> dict[str, float]:
-    """Numbers of the event itself: truth, departure and EFI over the region."""
+    """Return statistics of truth, departure and EFI over the region, by name."""
     truth = event.truth
     facts = {
         "points": float(truth.notnull().sum()),
@@ -119,7 +119,7 @@ def event_facts(event: Event) -> dict[str, float]:
 
 
 def to_csv(rows: Sequence[Numbers]) -> str:
-    """All numbers with nine digits; empty where undefined."""
+    """Return the rows as CSV, with nine digits; empty where undefined."""
     return csv_of([field.name for field in fields(Numbers)], map(astuple, rows), ".9g")
 
 
@@ -133,7 +133,7 @@ _GREY = "0.75"  # points without a value
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Where the points of the region lie on a map.
+    """Edges and order of the columns and rows of a region on a map.
 
     Attributes:
         order: of the columns from west to east.
@@ -160,11 +160,11 @@ class _Row:
     label: str
     colours: ScalarMappable
     extend: str
-    field: Callable[[Shown], xr.DataArray | None]
+    field: Callable[[ForecastMaps], xr.DataArray | None]
 
 
 def grid_of(field: xr.DataArray) -> Grid:
-    """The grid of a map; a region is drawn in one piece wherever its longitudes begin."""
+    """Return the grid of a map, with columns in order from west to east across any meridian."""
     order, east = unwrap_columns(field["longitude"])
     x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
     middle = np.cos(np.deg2rad((y[0] + y[-1]) / 2))
@@ -172,7 +172,7 @@ def grid_of(field: xr.DataArray) -> Grid:
 
 
 def case_figure(event: Event) -> Figure:
-    """Truth, its departure from the climate and the EFI; below, what each forecast made of it.
+    """Draw maps of truth, departure from the climate and EFI; below them those of each forecast.
 
     A column is a forecast, a row a quantity on one scale: mean, spread, error of the mean, CRPS,
     and the gain over the raw ensemble (blue is better than raw, red worse). Small numbers are
@@ -197,7 +197,7 @@ def case_figure(event: Event) -> Figure:
 
 def _rows(event: Event, units: str) -> list[_Row]:
     def scaled(
-        label: str, cmap: str, signed: bool, field: Callable[[Shown], xr.DataArray | None]
+        label: str, cmap: str, signed: bool, field: Callable[[ForecastMaps], xr.DataArray | None]
     ) -> _Row:
         maps = [panel for forecast in event.forecasts if (panel := field(forecast)) is not None]
         values = _finite(maps)
@@ -222,7 +222,7 @@ def _rows(event: Event, units: str) -> list[_Row]:
     return rows
 
 
-def _centre(forecast: Shown) -> xr.DataArray:
+def _centre(forecast: ForecastMaps) -> xr.DataArray:
     return forecast.centre
 
 

@@ -1,4 +1,4 @@
-"""Inputs of a case study: its region, forecasts and truth, and the most extreme dates to choose."""
+"""Inputs of a case study: its region, forecasts and truth; and a search for extreme dates."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ REGIONS: dict[str, Box] = {
     "antarctic": (-90.0, -60.0, -180.0, 180.0),
 }
 _CIRCLE = 360.0
-_FORM = "Give a name, or SOUTH,WEST,NORTH,EAST in degrees, such as 35,-12.5,75,42.5"
+_REGION_HINT = "Give a name, or SOUTH,WEST,NORTH,EAST in degrees, such as 35,-12.5,75,42.5"
 
 
 def region_box(region: str) -> Box:
-    """South, north, west and east edge of a region.
+    """Return the south, north, west and east edge of a region, degrees.
 
     Args:
         region: a name of `REGIONS`; or "S,W,N,E" in degrees. A box whose east lies west of its
@@ -49,7 +49,7 @@ def region_box(region: str) -> Box:
 
     Raises:
         UnknownNameError: another name.
-        ArgumentError: not four numbers, no latitudes, or south not below north.
+        ArgumentError: not four numbers, no latitudes or longitudes, or south not below north.
     """
     name = region.strip().lower()
     if name in REGIONS:
@@ -60,12 +60,12 @@ def region_box(region: str) -> Box:
     try:
         south, west, north, east = (float(part) for part in parts)
     except ValueError:
-        raise ArgumentError("region", f"{region!r} is not four numbers", _FORM) from None
+        raise ArgumentError("region", f"{region!r} is not four numbers", _REGION_HINT) from None
     if not -90.0 <= south < north <= 90.0:
         reason = f"south {south:g} and north {north:g} are no latitudes that rise"
-        raise ArgumentError("region", reason, _FORM)
+        raise ArgumentError("region", reason, _REGION_HINT)
     if not -360.0 <= west <= 360.0 or not -360.0 <= east <= 360.0:
-        raise ArgumentError("region", f"{west:g} or {east:g} is no longitude", _FORM)
+        raise ArgumentError("region", f"{west:g} or {east:g} is no longitude", _REGION_HINT)
     if east - west >= _CIRCLE:  # 0 to 360 is not the meridian that 0 to 0 is
         west, east = -180.0, 180.0
     return south, north, west, east
@@ -74,7 +74,7 @@ def region_box(region: str) -> Box:
 def part_of_grid(
     region: str, latitude: xr.DataArray, longitude: xr.DataArray
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows and columns of the grid points in a region.
+    """Return the rows and columns of the grid points in a region.
 
     Args:
         region: as for `region_box`.
@@ -96,7 +96,7 @@ def part_of_grid(
 
 
 def in_words(region: str) -> str:
-    """A region with its edges."""
+    """Return a region's name, if it has one, and its edges, for titles."""
     south, north, west, east = region_box(region)
     edges = f"{_lat(south)} to {_lat(north)}, {_lon(west)} to {_lon(east)}"
     name = region.strip().lower()
@@ -104,7 +104,7 @@ def in_words(region: str) -> str:
 
 
 def file_name(region: str) -> str:
-    """A region as a part of the name of a folder."""
+    """Return a region as a part of a folder's name."""
     name = region.strip().lower()
     if name in REGIONS:
         return name
@@ -135,15 +135,15 @@ class Source:
         name: of the run.
         forecast: over time, [number or quantile,] latitude, longitude.
         truth: over time, latitude, longitude; None of a prepared store.
-        known: its provenance; empty without one.
-        store: the prepared store that it was made from, if its configuration tells one.
+        provenance: of the run; empty without one.
+        store: the prepared store in its configuration; None without one, or if it is not there.
         path: of the run or store, for errors.
     """
 
     name: str
     forecast: xr.Dataset
     truth: xr.DataArray | None
-    known: Mapping[str, Any]
+    provenance: Mapping[str, Any]
     store: Path | None
     path: Path
 
@@ -156,14 +156,14 @@ class Source:
 
     @property
     def step(self) -> float | None:
-        """Hours, or what units the step is in."""
+        """Lead time in hours, or in the units of the coordinate `step`; None without one."""
         return float(self.forecast["step"]) if "step" in self.forecast.coords else None
 
 
 def open_sources(
     runs: Sequence[Path | str], raw: Path | str | None = None, step: float | None = None
 ) -> tuple[list[Source], Source]:
-    """The runs, and the raw ensemble among or beside them.
+    """Open the predictions of runs, and the raw ensemble.
 
     Args:
         runs: run folders or predictions stores, which hold their truth.
@@ -187,7 +187,7 @@ def open_sources(
         raise ArgumentError("runs", f"two are called {duplicates[0]!r}", "Give each its own name")
     if raw is not None:
         first = sources[0].forecast if sources else None
-        basis = _raw_beside(Path(raw), step, first, sources[0].known if sources else {})
+        basis = _open_raw_ensemble(Path(raw), step, first, sources[0].provenance if sources else {})
         others = [source for source in sources if source.name != basis.name]
     else:
         raw_runs = [source for source in sources if source.name == RAW]
@@ -200,12 +200,12 @@ def open_sources(
     if not others:
         raise ArgumentError("runs", "there is none beside the raw ensemble", "Give one or more")
     for source in others:
-        _check_alike(basis, source)
+        _check_compatible(basis, source)
     return others, basis
 
 
 def open_run(path: Path | str, step: float | None = None) -> Source:
-    """The predictions of one run, with their truth.
+    """Open the predictions of one run, with their truth.
 
     Args:
         path: a run folder or a predictions store.
@@ -213,7 +213,7 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
 
     Raises:
         FileError: no predictions, or no truth beside them.
-        ArgumentError: several steps or levels.
+        ArgumentError: stations instead of a grid; several steps or levels.
     """
     path = Path(path)
     forecast, truth = open_forecast(path, dask=True)
@@ -225,27 +225,31 @@ def open_run(path: Path | str, step: float | None = None) -> Source:
     if has_stations(forecast):
         reason = f"{path} has stations, and a case is a map of a grid"
         raise ArgumentError("runs", reason, "Show the stations with `ens10 report`")
-    predictions = checked_forecast(_single(forecast, step, path), name).assign_attrs(forecast.attrs)
-    observed = _single(truth, step, path).transpose("time", "latitude", "longitude")
+    predictions = checked_forecast(_select_single(forecast, step, path), name).assign_attrs(
+        forecast.attrs
+    )
+    observed = _select_single(truth, step, path).transpose("time", "latitude", "longitude")
     return Source(name, predictions, observed, facts, _store_of(folder), path)
 
 
-def _raw_beside(
+def _open_raw_ensemble(
     path: Path, step: float | None, like: xr.Dataset | None, facts: Mapping[str, Any]
 ) -> Source:
-    """The raw ensemble that is given apart: a run, or a prepared store."""
+    """Open the raw ensemble of the option `raw`: a run, or a forecast store or prepared store."""
     try:
         return open_run(path, step)
     except FileError:
         if like is None:
             raise
     members = open_raw(path, facts.get("target"), like)
-    ensemble = checked_forecast(_single(members, step, path), RAW).assign_attrs(members.attrs)
+    ensemble = checked_forecast(_select_single(members, step, path), RAW).assign_attrs(
+        members.attrs
+    )
     return Source(RAW, ensemble, None, {}, path, path)
 
 
-def _single(data: Any, step: float | None, path: Path) -> Any:
-    """Without dimensions of steps and levels."""
+def _select_single(data: Any, step: float | None, path: Path) -> Any:
+    """Select one step and one level; raise ArgumentError if there are several to choose from."""
     if "step" in data.dims:
         steps = [float(value) for value in np.atleast_1d(data["step"].to_numpy())]
         if step is None and len(steps) > 1:
@@ -265,7 +269,7 @@ def _single(data: Any, step: float | None, path: Path) -> Any:
 
 
 def _store_of(folder: Path) -> Path | None:
-    """The store that a run was made from, if it is where it was."""
+    """Return the store of a run's configuration, or None if it is not there."""
     try:
         store = Path(read_mapping(folder / _CONFIG)["data"]["store"])
     except (FileError, KeyError, TypeError):
@@ -273,10 +277,10 @@ def _store_of(folder: Path) -> Path | None:
     return store if store.exists() else None
 
 
-def _check_alike(basis: Source, other: Source) -> None:
-    """Refuses runs of different targets, units, steps or grids."""
+def _check_compatible(basis: Source, other: Source) -> None:
+    """Refuse runs of different targets, units, steps or grids."""
     pairs: dict[str, tuple[Any, Any]] = {
-        "targets": (basis.known.get("target"), other.known.get("target")),
+        "targets": (basis.provenance.get("target"), other.provenance.get("target")),
         "units": (_units(basis), _units(other)),
         "steps": (basis.step, other.step),
     }
@@ -295,18 +299,18 @@ def _units(source: Source) -> str | None:
     return field.attrs.get("units")
 
 
-def place_of(source: Source, date: str) -> int:
-    """The place of a valid date.
+def date_index(source: Source, date: str) -> int:
+    """Return the index of a valid date among the dates of a source.
 
     Args:
-        source: of the dates.
+        source: forecasts of a run.
         date: such as 2006-01-03, or 2006-01-03T12 where a day has several.
 
     Raises:
         ArgumentError: not a date; a date that the run lacks, with the nearest that it has; a day
             with several dates.
     """
-    moment = moment_of(date)
+    moment = parse_date(date)
     valid = source.valid
     whole_day = len(date.strip()) <= _DAY
     same = valid.astype("M8[D]") == moment.astype("M8[D]") if whole_day else valid == moment
@@ -325,11 +329,11 @@ def place_of(source: Source, date: str) -> int:
     raise ArgumentError("date", text, f"It has {len(valid)} from {_span(valid)}")
 
 
-def moment_of(date: str) -> np.datetime64:
-    """A date as a moment.
+def parse_date(date: str) -> np.datetime64:
+    """Parse a date such as 2006-01-03 or 2006-01-03T12.
 
     Raises:
-        ArgumentError: it is none.
+        ArgumentError: not a date.
     """
     try:
         if _DATE.match(date.strip()):
@@ -350,36 +354,36 @@ def _span(valid: npt.NDArray[np.datetime64]) -> str:
 
 Floats = npt.NDArray[np.float64]
 _YEAR = 365.2425  # days
-_FITTED = 12  # dates from which an annual cycle is fitted
+_MIN_CYCLE_DATES = 12  # dates from which an annual cycle is fitted
 _HALF_A_YEAR = 183  # days
 
 
 @dataclass(frozen=True)
 class Extreme:
-    """One date in one region.
+    """How far the truth of one date departs from the usual in one region.
 
     Attributes:
         valid: date.
         region: name, or "S,W,N,E".
-        size: mean |departure| over the region, in standard deviations.
+        magnitude: mean |departure| over the region, in standard deviations.
         departure: mean departure, which tells warm from cold, in standard deviations.
-        most: the largest |departure| of a point, with its sign.
+        largest: the largest |departure| of a point, with its sign.
     """
 
     valid: np.datetime64
     region: str
-    size: float
+    magnitude: float
     departure: float
-    most: float
+    largest: float
 
 
 def most_extreme(
     run: Path | str, number: int, region: str | None = None, step: float | None = None
 ) -> list[Extreme]:
-    """The dates whose truth departs most from the usual, the most extreme one first.
+    """Return the dates whose truth departs most from the usual, the most extreme one first.
 
     The departure of a point is that from the mean and the annual cycle (one harmonic, fitted to
-    the run's own dates), in standard deviations of what is left. Below 12 dates, or half a year,
+    the run's own dates), in standard deviations of the residual. Below 12 dates, or half a year,
     it is that from the mean alone.
 
     Args:
@@ -400,12 +404,12 @@ def most_extreme(
     with reading(source.path):
         truth = source.truth.to_numpy().astype(np.float64)
     size = standardise_truth(truth, source.valid)
-    extremes = [e for name in _regions(source, region) for e in _of_region(source, size, name)]
-    return sorted(extremes, key=lambda extreme: -extreme.size)[:number]
+    extremes = [e for name in _regions(source, region) for e in _extremes_in(source, size, name)]
+    return sorted(extremes, key=lambda extreme: -extreme.magnitude)[:number]
 
 
 def standardise_truth(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Floats:
-    """Departures from the mean and annual cycle of each point, in standard deviations.
+    """Return departures from the mean and annual cycle of each point, in standard deviations.
 
     Args:
         truth: (time, ...); points with a gap have no departure.
@@ -416,7 +420,7 @@ def standardise_truth(truth: Floats, valid: npt.NDArray[np.datetime64]) -> Float
     """
     days = (valid - valid.min()) / np.timedelta64(1, "D")
     terms = [np.ones_like(days)]
-    if len(days) >= _FITTED and days.max() >= _HALF_A_YEAR:
+    if len(days) >= _MIN_CYCLE_DATES and days.max() >= _HALF_A_YEAR:
         angle = 2 * np.pi * days / _YEAR
         terms += [np.cos(angle), np.sin(angle)]
     basis = np.stack(terms, axis=1)
@@ -442,7 +446,7 @@ def _regions(source: Source, region: str | None) -> list[str]:
     return [name for name in names if name != "global"] or names
 
 
-def _of_region(source: Source, size: Floats, region: str) -> list[Extreme]:
+def _extremes_in(source: Source, size: Floats, region: str) -> list[Extreme]:
     rows, columns = part_of_grid(region, source.forecast["latitude"], source.forecast["longitude"])
     area = area_weights(source.forecast["latitude"].to_numpy())[rows][:, None]
     extremes = []
@@ -458,13 +462,13 @@ def _of_region(source: Source, size: Floats, region: str) -> list[Extreme]:
     return extremes
 
 
-def listing(found: Sequence[Extreme]) -> str:
-    """The list for a terminal, with how to draw one of them."""
+def format_extremes(extremes: Sequence[Extreme]) -> str:
+    """Return the dates as lines for a terminal, with an explanation of z."""
     lines = [f"{'valid':<17}{'region':<16}{'mean |z|':>9}{'mean z':>8}{'most z':>8}"]
-    for one in found:
-        day = str(one.valid.astype("M8[m]"))
+    for extreme in extremes:
+        day = str(extreme.valid.astype("M8[m]"))
         day = day[:10] if day.endswith("T00:00") else day
-        numbers = f"{one.size:>9.2f}{one.departure:>+8.2f}{one.most:>+8.2f}"
-        lines.append(f"{day:<17}{one.region:<16}{numbers}")
+        numbers = f"{extreme.magnitude:>9.2f}{extreme.departure:>+8.2f}{extreme.largest:>+8.2f}"
+        lines.append(f"{day:<17}{extreme.region:<16}{numbers}")
     lines.append("z: truth less its mean and annual cycle on these dates, by its deviation")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.case import Event, read_event
 from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of, to_csv
-from ens10.experiments.case_inputs import file_name, in_words, listing, most_extreme
+from ens10.experiments.case_inputs import file_name, format_extremes, in_words, most_extreme
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page
@@ -29,7 +29,7 @@ def write_case(
     climate: Path | str | None = None,
     step: float | None = None,
 ) -> tuple[Event, Path]:
-    """Writes `index.html`, `case.png` and `numbers.csv` of one event.
+    """Write `index.html`, `case.png` and `numbers.csv` of one event.
 
     Args:
         runs: as for `read_event`.
@@ -84,7 +84,7 @@ def run_case(
         Ens10Error: as `write_case` and `most_extreme`.
     """
     if worst is not None:
-        return listing(most_extreme(runs[0], worst, region, step))
+        return format_extremes(most_extreme(runs[0], worst, region, step))
     if date is None or region is None:
         argument = "date" if date is None else "region"
         raise ArgumentError(f"--{argument}", "not given", "List events to choose from: --worst 10")
@@ -93,13 +93,13 @@ def run_case(
 
 
 def when(moment: np.datetime64) -> str:
-    """A moment as a date, with its hour unless that is midnight."""
+    """Return a time as a date, with hour and minute unless it is midnight."""
     text = str(moment.astype("M8[m]"))
     return text[:10] if text.endswith("T00:00") else text.replace(":", "")
 
 
 def in_lines(event: Event) -> str:
-    """The event and the scores of each forecast, for a terminal."""
+    """Return the event and the scores of each forecast as lines for a terminal."""
     units = f" {event.units}" if event.units not in ("", "1") else ""
     lines = [_title(event)]
     for row in numbers_of(event):
@@ -109,7 +109,7 @@ def in_lines(event: Event) -> str:
 
 
 def columns(numbers: Sequence[Numbers], units: str) -> list[Column]:
-    """The table; columns without any number are left out."""
+    """Return the columns of the table, without those that have no number."""
     u = f" ({units})" if units not in ("", "1") else ""
 
     def make_column(

@@ -1,4 +1,4 @@
-"""Checkpoints as files: read without running anything, and held against the model they are for."""
+"""Read checkpoints without running code from them, and compare them with a model."""
 
 import io
 import pickle
@@ -18,23 +18,23 @@ from ens10.untrusted import readable
 
 BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
 Shapes = dict[str, tuple[int, ...]]
-_MOST_NAMED = 3
+_MAX_NAMES = 3
 _REMEDY = "Use the configuration that it was trained with (config.yaml in its run folder)"
 
 
 def checkpoint_shapes(path: Path) -> Shapes:
-    """The shape of each parameter and buffer in a checkpoint, by name; see `read_checkpoint`."""
+    """Read the shape of each parameter and buffer in a checkpoint; see `read_checkpoint`."""
     return shapes(read_checkpoint(path)["state_dict"])
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint.
+    """Read the content of a checkpoint.
 
     Nothing but tensors and plain values is ever unpickled, whatever the options and the
     environment say: a file that holds other objects could run any code.
 
     Args:
-        path: what `ens10 fit` wrote.
+        path: a checkpoint that `ens10 fit` wrote.
 
     Raises:
         FileError: no such file, one that holds other objects, is damaged, or is no checkpoint.
@@ -75,20 +75,20 @@ def _is_zip(path: Path) -> bool:
     return True
 
 
-def resumable(folder: Path, *, repair: bool = False) -> Path | None:
-    """The checkpoint to resume a training from; None if it has saved none.
+def resumable_checkpoint(folder: Path, *, repair: bool = False) -> Path | None:
+    """Return the checkpoint to resume a training from; None if it has saved none.
 
     Args:
         folder: RUN/checkpoints.
-        repair: whether to put the one before, or the best one, in the place of a damaged
-            `last.ckpt`, and to report it on stderr. Only the process that writes may.
+        repair: whether to replace a damaged or missing `last.ckpt` by the one before, or by the
+            best one, and to report damage on stderr. Only the process that writes may.
 
     Raises:
         FileError: all checkpoints are damaged.
     """
     last = folder / LAST
     checkpoints = [path for path in (last, folder / PREVIOUS, folder / BEST) if path.is_file()]
-    intact = next((path for path in checkpoints if is_whole(path)), None)
+    intact = next((path for path in checkpoints if is_intact(path)), None)
     if intact is None and checkpoints:
         raise FileError(last, "damaged, and there is no other checkpoint", "Train again")
     if intact is None or intact == last or not repair:
@@ -101,8 +101,8 @@ def resumable(folder: Path, *, repair: bool = False) -> Path | None:
     return last
 
 
-def is_whole(path: Path) -> bool:
-    """Return True if all parts of a checkpoint are there and have their checksums."""
+def is_intact(path: Path) -> bool:
+    """Return True if a checkpoint is a complete ZIP archive whose parts match their checksums."""
     try:
         with zipfile.ZipFile(path) as file:
             return file.testzip() is None
@@ -113,42 +113,42 @@ def is_whole(path: Path) -> bool:
 
 
 def shapes(state: Mapping[str, Any]) -> Shapes:
-    """The shape of each tensor of a state, by name; a state may hold other values too."""
+    """Return the shape of each tensor of a state by name; other values of it are ignored."""
     return {n: tuple(value.shape) for n, value in state.items() if isinstance(value, Tensor)}
 
 
-def differences(held: Shapes, wanted: Shapes) -> list[str]:
-    """What keeps a checkpoint from being loaded, in words; nothing if it can be.
+def differences(saved: Shapes, model: Shapes) -> list[str]:
+    """Describe how the shapes in a checkpoint differ from a model's; empty if they agree.
 
     Args:
-        held: shapes in the checkpoint.
-        wanted: shapes in the model.
+        saved: shapes in the checkpoint.
+        model: shapes in the model.
     """
-    missing = [name for name in wanted if name not in held]
-    unexpected = [name for name in held if name not in wanted]
+    missing = [name for name in model if name not in saved]
+    unexpected = [name for name in saved if name not in model]
     other_shapes = [
-        f"{name} {held[name]}, in the model {shape}"
-        for name, shape in wanted.items()
-        if name in held and held[name] != shape
+        f"{name} {saved[name]}, in the model {shape}"
+        for name, shape in model.items()
+        if name in saved and saved[name] != shape
     ]
     groups = [
         ("it lacks", missing),
         ("the model lacks", unexpected),
         ("other shapes:", other_shapes),
     ]
-    return [f"{label} {_some(names)}" for label, names in groups if names]
+    return [f"{label} {_shorten(names)}" for label, names in groups if names]
 
 
 def other_architecture(path: Path, differing: list[str]) -> FileError:
-    """The error of a checkpoint that another model than this one wrote.
+    """Return the error about a checkpoint of another model.
 
     Args:
         path: the checkpoint.
-        differing: from `differences`.
+        differing: descriptions from `differences`.
     """
     return FileError(path, f"of another model: {'; '.join(differing)}", _REMEDY)
 
 
-def _some(names: list[str]) -> str:
-    remaining = len(names) - _MOST_NAMED
-    return listing(names[:_MOST_NAMED]) + (f" and {remaining} more" if remaining > 0 else "")
+def _shorten(names: list[str]) -> str:
+    remaining = len(names) - _MAX_NAMES
+    return listing(names[:_MAX_NAMES]) + (f" and {remaining} more" if remaining > 0 else "")

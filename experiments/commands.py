@@ -1,4 +1,4 @@
-"""What the commands on cells share: their options, and the refusal of a file as a folder."""
+"""Options and checks that the commands of studies share."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,10 @@ from ens10.usage import Parser, count
 
 
 def refuse_file(folder: Path | str) -> None:
-    """Refuses a file in the place of a folder for results, before anything is done.
+    """Refuse a file in the place of a folder for results.
 
     Raises:
-        FileError: there is one.
+        FileError: the path exists and is not a folder.
     """
     path = Path(folder)
     if path.exists() and not path.is_dir():
@@ -45,7 +45,7 @@ def add_world_options(parser: Parser) -> None:
     world.add_argument("--dates", type=count, metavar="N", help="of each year, usually 40")
 
 
-def given_world_options(options: Any, instead: Sequence[str] = ("store",)) -> dict[str, Any]:
+def world_options_of(options: Any, instead: Sequence[str] = ("store",)) -> dict[str, Any]:
     """Return the options of synthetic worlds (and `world`, their kind) that the user gave.
 
     Args:
@@ -53,7 +53,7 @@ def given_world_options(options: Any, instead: Sequence[str] = ("store",)) -> di
         instead: names of options that replace the worlds.
 
     Raises:
-        ArgumentError: both were given.
+        ArgumentError: the user gave both.
     """
     names = ("grid", "years", "dates", "world")
     values = {name: getattr(options, name, None) for name in names}

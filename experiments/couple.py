@@ -1,8 +1,8 @@
 """`ens10 couple`: members with patterns in space, from the distributions of any run.
 
-A distribution at each point says nothing of how points go together. Coupled members have at each
-point the quantiles of the run's distribution, in the order of the raw members (ECC) or of the truth
-on dates of the past (the Schaake shuffle), and are scored as any ensemble is.
+Distributions at single points do not describe dependence between points. Coupled members have at
+each point the quantiles of the run's distribution, in the order of the raw members (ECC) or of the
+truth on dates of the past (the Schaake shuffle), and are scored as any ensemble is.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from ens10.experiments.reading import parts_of
 from ens10.signals import stoppable
 from ens10.store import consolidate, open_store
 from ens10.store.manifest import record_files
-from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
+from ens10.store.opening import FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT, PREDICTIONS_PLAN
 
 Method = Literal["ecc", "schaake"]
 
@@ -79,7 +79,7 @@ def couple_run(
 
 
 def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
-    """Write the members of one model."""
+    """Write the coupled members of one model, with the truth, to a Zarr store."""
     corrections = model.corrections(Path(model.history), Products(members=method, seed=seed))
     corrections.samples.require_truth()
     index = corrections.batches.index
@@ -89,7 +89,7 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
     members = forecast[model.target].assign_attrs(long_name="members", coupled_by=method)
     coupled = xr.Dataset(
         {"members": members, "truth": (truth.dims, truth.data, {**truth.attrs})},
-        attrs={"forecast_kind": "ensemble", RECORDED: PREDICTIONS_FORMAT},
+        attrs={"forecast_kind": "ensemble", FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT},
     )
     partial = path.with_name(f"{path.name}.partial")
     with hold_lock(path.with_name(f"{path.name}.lock"), "ens10 couple"), stoppable():
@@ -97,5 +97,5 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
         with dask.config.set(scheduler="synchronous"):
             coupled.chunk(time=1).to_zarr(partial, mode="w", consolidated=False)
         consolidate(partial)
-        record_files(partial, PREDICTED)
+        record_files(partial, PREDICTIONS_PLAN)
         replace_folder(partial, path)

@@ -1,4 +1,4 @@
-"""All of it on a synthetic world: GRIB files, store, five models, scores, one page."""
+"""The demonstration on a synthetic world: GRIB files, store, five models, scores, one page."""
 
 import shutil
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def run_demo(
     models: Sequence[str] = MODELS,
     quiet: bool = False,
 ) -> Path:
-    """Runs the demonstration; what a folder holds already is not done again.
+    """Run the demonstration; skip steps whose results are in the folder already.
 
     Args:
         out: folder for everything.
@@ -67,7 +67,7 @@ def run_demo(
 
 
 def config_path(name: str) -> Path:
-    """The path of a configuration that comes with the package."""
+    """Return the path of a configuration that comes with the package."""
     return Path(str(files("ens10.experiments"))) / "configs" / f"{name}.yaml"
 
 
@@ -98,13 +98,13 @@ def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
 def make_run(
     run: Path, store: Path, seed: int = 0, *, options: Sequence[str] = (), quiet: bool = False
 ) -> None:
-    """Fit, predict and score one model; resume an interrupted call.
+    """Fit, predict and score one model, unless it has scores; resume an interrupted call.
 
     Args:
         run: folder of the run, called like a configuration in `experiments/configs`.
         store: to fit on.
         seed: of the training.
-        options: further ones of `ens10 fit`.
+        options: further options of `ens10 fit`.
         quiet: no progress bars.
     """
     if (run / STATES).exists():

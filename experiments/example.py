@@ -29,13 +29,13 @@ _WINDOW = 3  # start dates of a climate: two months of the 18 dates of a year
 
 
 def command(*words: object) -> None:
-    """Runs `ens10 WORDS...` in this process, for code that must not go on when it fails.
+    """Run `ens10 WORDS...` in this process, and raise an error if it fails.
 
     Args:
         words: of the command line, such as "score", a path and "--by", "season".
 
     Raises:
-        ArgumentError: the command failed; what it says stands above.
+        ArgumentError: the command failed; it has printed its message.
     """
     from ens10.cli import main
 
@@ -49,29 +49,32 @@ def command(*words: object) -> None:
 
 
 def example_world(work: Path | str = WORK) -> World:
-    """The world of the example, written as GRIB files: 24 x 48 points, 144 dates, 10 members.
+    """Return the world of the example, after writing its GRIB files once.
+
+    It has 24 x 48 points, 144 dates and 10 members.
 
     Args:
         work: folder for everything.
     """
-    folder = _example(work) / "world"
+    folder = _example_folder(work) / "world"
 
     def make(partial: Path) -> None:
         World(_GRID, _YEARS, _DATES, seed=0).write(partial)
 
-    _once(folder, make, "world")
+    _make_once(folder, make, "world")
     return World.load(folder)
 
 
 def example_store(work: Path | str = WORK) -> Path:
-    """The store in `ENS10_STORE`, or else one of the synthetic world (half a minute, once).
+    """Return the store in `ENS10_STORE`, or else one of the synthetic world, made once.
 
     Args:
         work: folder for everything.
 
     Returns:
-        Its path. That of the example has all surface variables at 0, 24 and 48 h, 10 members, the
-        truth of t2m at 48 h and the climate of t2m for the extreme forecast index.
+        Its path. That of the example takes half a minute to make, and has all surface variables at
+        0, 24 and 48 h, 10 members, the truth of t2m at 48 h and the climate of t2m for the extreme
+        forecast index.
 
     Raises:
         FileError: `ENS10_STORE` is no folder.
@@ -81,21 +84,21 @@ def example_store(work: Path | str = WORK) -> Path:
         if not store.is_dir():
             raise FileError(store, "no such folder", f"Give {STORE} the path of a store")
         return store
-    store = _example(work) / "store.zarr"
+    store = _example_folder(work) / "store.zarr"
     if not store.exists():
         example_world(work)
-        source = _example(work) / "world"
+        source = _example_folder(work) / "world"
         climate = parse_climate(["t2m@48"], window=_WINDOW)
 
         def make(partial: Path) -> None:
             prepare(source, partial, truth=source / "truth", climate=climate)
 
-        _once(store, make, "store")
+        _make_once(store, make, "store")
     return store
 
 
 def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
-    """Finished runs on the store of `example_store`: fitted, predicted and scored, each once.
+    """Return runs on the store of `example_store`; fit, predict and score those that are missing.
 
     Args:
         models: names of configurations in `experiments/configs`, and "optimum", the best possible
@@ -104,27 +107,27 @@ def example_runs(*models: str, work: Path | str = WORK) -> dict[str, Path]:
         work: folder for everything.
 
     Returns:
-        The run folders by name, in the order asked for.
+        The run folders by name, in the order of `models`.
 
     Raises:
         UnknownNameError: no such configuration.
         Ens10Error: a model that does not fit the store.
     """
     has_user_store = bool(os.environ.get(STORE))
-    _check_known(models)
+    _check_names(models)
     store = example_store(work)
-    folder = _runs(work, store, has_user_store)
+    folder = _runs_folder(work, store, has_user_store)
     names = [name for name in models or MODELS if not (has_user_store and name == OPTIMUM)]
     for name in names:
         if not (folder / name / STATES).exists():
             start = time.perf_counter()
-            _finish(name, folder, store, work, has_user_store)
+            _complete_run(name, folder, store, work, has_user_store)
             print(f"{folder / name} in {time.perf_counter() - start:.0f} s")
     return {name: folder / name for name in names}
 
 
 def figure_style() -> None:
-    """Quiet axes, and colours for any colour vision, for the figures that a notebook draws."""
+    """Set colours for any colour vision, and plain axes, for the figures of a notebook."""
     import matplotlib.pyplot as plt
     from matplotlib.rcsetup import cycler
 
@@ -136,18 +139,18 @@ def figure_style() -> None:
     plt.rcParams.update({"figure.dpi": 110, "figure.facecolor": "white"})
 
 
-def _example(work: Path | str) -> Path:
+def _example_folder(work: Path | str) -> Path:
     return Path(work) / "example"
 
 
-def _runs(work: Path | str, store: Path, has_user_store: bool) -> Path:
-    """A folder for each store, so that another one never gives the runs of the first."""
+def _runs_folder(work: Path | str, store: Path, has_user_store: bool) -> Path:
+    """Return the folder of the runs on a store; each store has a folder of its own."""
     if not has_user_store:
-        return _example(work) / "runs"
+        return _example_folder(work) / "runs"
     return Path(work) / f"runs-{store.stem}-{provenance.checksum(store)}"
 
 
-def _check_known(models: Sequence[str]) -> None:
+def _check_names(models: Sequence[str]) -> None:
     configs = Path(str(files("ens10.experiments"))) / "configs"
     names = sorted([*(path.stem for path in configs.glob("*.yaml")), OPTIMUM])
     for name in models:
@@ -155,7 +158,9 @@ def _check_known(models: Sequence[str]) -> None:
             raise UnknownNameError("models", name, names)
 
 
-def _finish(name: str, folder: Path, store: Path, work: Path | str, has_user_store: bool) -> None:
+def _complete_run(
+    name: str, folder: Path, store: Path, work: Path | str, has_user_store: bool
+) -> None:
     from ens10.experiments.demo import make_run
     from ens10.experiments.optimum import score_optimum
 
@@ -173,8 +178,8 @@ def _finish(name: str, folder: Path, store: Path, work: Path | str, has_user_sto
         raise
 
 
-def _once(path: Path, make: Callable[[Path], None], label: str) -> None:
-    """Makes a folder under another name first: one that is there is whole."""
+def _make_once(path: Path, make: Callable[[Path], None], label: str) -> None:
+    """Make a folder unless it exists; it gets its name when it is complete."""
     if path.exists():
         return
     start = time.perf_counter()

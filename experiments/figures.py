@@ -29,7 +29,7 @@ from ens10.metrics.figures.style import (
 
 
 def skill_maps(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | None:
-    """CRPSS against the reference at each grid point, one panel a run, one colour bar.
+    """Draw the CRPSS against the reference at each grid point, one panel a run.
 
     Blue is better than the reference and red worse; points without truth are grey.
 
@@ -54,14 +54,14 @@ def skill_maps(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | 
 
 
 def skill_map(states: xr.Dataset, reference: xr.Dataset) -> xr.DataArray:
-    """1 - CRPS / CRPS of the reference at each grid point; NaN where the latter is 0 or missing."""
+    """Return 1 - CRPS / reference CRPS at each point; NaN where the latter is 0 or missing."""
     reference_crps = finish_mean(reference, "crps_map")
     crps = finish_mean(states, "crps_map").assign_coords(reference_crps.coords)
     return 1.0 - crps / reference_crps.where(reference_crps > 0)
 
 
 def crps_chart(rows: Sequence[Row]) -> Figure:
-    """CRPS of each run with its interval, the optimum as a line.
+    """Draw the CRPS of each run with its interval, and the optimum as a line.
 
     Args:
         rows: of `score_table`.
@@ -102,7 +102,7 @@ def _dot(axes: Axes, place: int, row: Row, colour: str) -> None:
 
 
 def calibration(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | None:
-    """Rank histogram and PIT of the reference, then the PIT of each other run.
+    """Draw the rank histogram and PIT of the reference, then the PIT of each other run.
 
     Heights are frequencies relative to a calibrated forecast's, which is the line at 1. No band
     is drawn around it: neighbouring points err together, so that counts of points say nothing
@@ -133,7 +133,7 @@ def histograms_of(
 
 
 def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
-    """Training and validation loss by epoch, a colour a model; the best epoch is marked.
+    """Draw training and validation loss by epoch, a colour a model; mark the best epoch.
 
     Returns:
         The figure, or None if no run has a log of two epochs or more.

@@ -20,8 +20,8 @@ class FitCost(pl.Callback):
         self._start_time, self._start_cpu_time = time.perf_counter(), time.process_time()
         self._previous: dict[str, float] = {}
 
-    def spent(self) -> dict[str, float]:
-        """Return `seconds`, `cpu_seconds` (processor time) and `memory_mb`, the most so far."""
+    def totals(self) -> dict[str, float]:
+        """Return `seconds`, `cpu_seconds` (processor time) and `memory_mb` (the peak) so far."""
         seconds = time.perf_counter() - self._start_time
         cpu_seconds = time.process_time() - self._start_cpu_time
         return {
@@ -32,7 +32,7 @@ class FitCost(pl.Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the cost so far, for the checkpoint."""
-        return self.spent()
+        return self.totals()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Read the cost of the previous processes from the checkpoint."""

@@ -39,12 +39,12 @@ from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
 _NEAR_DEGREES = 1e-3
-_OF_LEAD = ["step", "valid_time"]
+_STEP_COORDINATES = ["step", "valid_time"]
 _SEASON_DAYS = 31.0  # from the nearest training date in the calendar
 _SCHAAKE_DAYS = 30.0
 _DAY = 86400
 _YEAR = 365.2425
-_ONE_AT_A_TIME = threading.RLock()  # dates come from several threads, the network uses them all
+_NETWORK_LOCK = threading.RLock()  # dates come from several threads, the network uses them all
 _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
@@ -63,9 +63,9 @@ def load_model(
     history: Path | str | None = None,
     draws: int | None = None,
 ) -> "TrainedModel | TrainedModels":
-    """A trained model, as a function from forecasts to corrected forecasts.
+    """Load a trained model as a function from forecasts to corrected forecasts.
 
-    Of several targets or lead times it corrects all in one call.
+    A model of several targets or lead times corrects all of them in one call.
 
     Args:
         path: folder of a run that was trained, or a bundle of one.
@@ -79,8 +79,8 @@ def load_model(
     For example, `model = ens10.load_model("runs/unet")` and `corrected = model(forecast)`.
 
     Raises:
-        FileError: neither is there, a part of it is damaged, was changed or is of another model,
-            or it names code that is not trusted.
+        FileError: there is no such run or bundle, a part of it is damaged, was changed or is of
+            another model, or it names code that is not trusted.
         ArgumentError: a number of draws below 2, or of a model that draws no members.
     """
     models = load_models(path, device=device, trust=trust, history=history, draws=draws)
@@ -95,20 +95,20 @@ def load_models(
     history: Path | str | None = None,
     draws: int | None = None,
 ) -> "list[TrainedModel]":
-    """The model of each target and lead time of a run or bundle; see `load_model`."""
+    """Load the model of each target and lead time of a run or bundle; see `load_model`."""
     parts = read_parts(path, trust)
     module, data = _build(parts.path, parts.config)
-    _fill(module, parts.path, parts.weights)
+    _load_weights(module, parts.path, parts.weights)
     if draws is not None:
         _set_draws(module, parts.name, draws)
     precision = str((parts.config.get("trainer") or {}).get("precision", ""))
     past = parts.config["data"].get("store", "") if history is None else history
     return [
         TrainedModel(
-            parts.name, module, data, parts.statistics, parts.trained, precision, past,
+            parts.name, module, data, parts.statistics, parts.training_parts, precision, past,
             parts.checksum, part,
         ).to(device)
-        for part in range(len(parts.trained))
+        for part in range(len(parts.training_parts))
     ]  # fmt: skip
 
 
@@ -132,13 +132,13 @@ class TrainedModel:
         module: the trained module.
         data: how features are made: inputs, extras, protocol, members.
         state: of the data module in the checkpoint: normalisation statistics.
-        trained: what the training data of each target and lead time were, see
+        training_parts: description of the training data of each target and lead time, see
             `ens10.loader.datamodule.TrainingData`; runs of earlier versions lack some of it, which
             is then not compared.
         precision: of the trainer.
         history: store with the truth of past dates.
         checksum: SHA-256 of the file that it was loaded from.
-        part: which of the targets and lead times it corrects, by its place in `trained`.
+        part: which of the targets and lead times it corrects, by its place in `training_parts`.
 
     Attributes:
         target: channel that is corrected.
@@ -156,27 +156,33 @@ class TrainedModel:
         module: pl.LightningModule,
         data: EnsembleDataModule,
         state: dict[str, Any],
-        trained: Sequence[dict[str, Any]],
+        training_parts: Sequence[dict[str, Any]],
         precision: str = "",
         history: Path | str = "",
         checksum: str = "",
         part: int = 0,
     ) -> None:
-        training = trained[part]
+        training = training_parts[part]
         self.name, self.history, self.checksum = name, history, checksum
         self.target, self.step = str(training["target"]), step_number(training["step"])
         self.step_units, self.units = str(training["step_units"]), str(training["units"])
         self.members: int | None = data.ensemble or training.get("members")
-        self._module, self._data, self._known = module.eval().requires_grad_(False), data, training
-        self.targets = [str(one["target"]) for one in trained if one["step"] == training["step"]]
+        self._module, self._data, self._training = (
+            module.eval().requires_grad_(False),
+            data,
+            training,
+        )
+        self.targets = [
+            str(one["target"]) for one in training_parts if one["step"] == training["step"]
+        ]
         self.place = self.targets.index(self.target)
-        self._steps = list(dict.fromkeys(one["step"] for one in trained))
+        self._steps = list(dict.fromkeys(one["step"] for one in training_parts))
         self._normaliser = normaliser_of(state).at(self._steps.index(training["step"]))
         self._precision = _PRECISIONS.get(precision)
         self._device = torch.device("cpu")
 
     def to(self, device: str) -> "TrainedModel":
-        """The same model on another device."""
+        """Move the model to a device, and return it."""
         self._module, self._device = self._module.to(device), torch.device(device)
         return self
 
@@ -212,7 +218,7 @@ class TrainedModel:
         products = Products(tuple(quantiles), tuple(probabilities), members, seed)
         corrections = self.corrections(forecast, products)
         lazy = not isinstance(forecast, xr.Dataset) or bool(forecast.chunks)
-        return corrections.lazy() if lazy else corrections.computed()
+        return corrections.lazy() if lazy else corrections.compute()
 
     def corrections(
         self, forecast: xr.Dataset | Path | str, products: Products | None = None
@@ -224,7 +230,7 @@ class TrainedModel:
                 fewer members than the model takes.
         """
         try:
-            return Corrections(self, self._opened(forecast), products or Products())
+            return Corrections(self, self._open_samples(forecast), products or Products())
         except UnknownNameError as error:
             if error.argument not in ("target", "inputs"):
                 raise
@@ -242,23 +248,23 @@ class TrainedModel:
         return self._module is other._module and self.step == other.step
 
     def distribution(self, batch: Batch) -> Distribution:
-        """The corrected forecast for a batch of this model's features, on its device."""
+        """Return the corrected forecast for a batch of this model's features, on its device."""
         return self.distributions(batch)[self.place]
 
     def distributions(self, batch: Batch) -> tuple[Distribution, ...]:
-        """The corrected forecasts of all targets of the run; see `distribution`."""
+        """Return the corrected forecasts of all targets of the run; see `distribution`."""
         autocast = torch.autocast(
             self._device.type, self._precision, enabled=self._precision is not None
         )
         if len(self._steps) > 1:
             steps = torch.full_like(batch["dates"], self.step, dtype=torch.float32)
             batch = cast("Batch", {**batch, "steps": steps})
-        with _ONE_AT_A_TIME, torch.inference_mode(), autocast:
+        with _NETWORK_LOCK, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
         return forecast if isinstance(forecast, tuple) else (forecast,)
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
-        """The features of forecasts, as the training had them.
+        """Return the features of forecasts, computed as in the training.
 
         Args:
             samples: of the forecast.
@@ -278,12 +284,12 @@ class TrainedModel:
         )
 
     def on_device(self, batch: Any) -> Batch:
-        """A numpy batch as tensors on this model's device."""
+        """Return a numpy batch as tensors on this model's device."""
         tensors: Any = as_tensors(batch)
         return cast("Batch", {key: value.to(self._device) for key, value in tensors.items()})
 
     def past_truth(self, date: int, count: int, seed: int) -> Tensor:
-        """The truth of training dates near a date in the season, (1, count, H, W).
+        """Return the truth of training dates near a date in the season, (1, count, H, W).
 
         Args:
             date: valid date in seconds.
@@ -291,7 +297,7 @@ class TrainedModel:
             seed: of their choice.
 
         Raises:
-            ArgumentError: `history` has too few of the training dates.
+            ArgumentError: there is no `history`, or it has too few of the training dates.
         """
         if not self.history:
             remedy = "Name the store with `history` (--history)"
@@ -306,20 +312,20 @@ class TrainedModel:
 
     @cached_property
     def _history(self) -> tuple[Samples, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The past: samples, the places of the training dates in them, and these dates."""
+        """Samples of `history`, the positions of the training dates in them, and these dates."""
         samples = open_samples(self.history, f"{self.target}@{self.step}")
         samples.require_truth()
         self._check_grid(samples)
-        places = np.flatnonzero(np.isin(_seconds(samples), self._known.get("dates", [])))
+        places = np.flatnonzero(np.isin(_seconds(samples), self._training.get("dates", [])))
         places = np.setdiff1d(places, samples.without_truth())
         return samples, places, _seconds(samples)[places]
 
     def _inputs(self) -> list[str]:
-        """The channels of the training, which were those that its data had."""
+        """Return the input channels of the training, by the statistics of their means."""
         names = [name.partition(":") for name in self._normaliser.channels]
         return [channel for channel, _, moment in names if moment == "mean"]
 
-    def _opened(self, forecast: xr.Dataset | Path | str) -> Samples:
+    def _open_samples(self, forecast: xr.Dataset | Path | str) -> Samples:
         if isinstance(forecast, xr.Dataset) and "step" not in forecast.variables:
             remedy = f"Assign the coordinate: forecast.assign_coords(step={self.step})"
             raise ArgumentError("step", "the forecast has no lead time", remedy)
@@ -348,7 +354,7 @@ class TrainedModel:
         """Reject a target in other units than those of the training.
 
         Raises:
-            ArgumentError: naming both.
+            ArgumentError: the units differ; the error names both.
         """
         units = str(samples.targets[self.place].attributes.get("units", ""))
         if units != self.units:
@@ -356,7 +362,7 @@ class TrainedModel:
             raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
 
     def _check_grid(self, samples: Samples) -> None:
-        training_names = self._known.get("stations", [])
+        training_names = self._training.get("stations", [])
         forecast_names = samples.station_names
         if training_names != forecast_names:
             points = [listing(names) or "a grid" for names in (forecast_names, training_names)]
@@ -364,7 +370,7 @@ class TrainedModel:
             remedy = "Select the stations of the training, in their order"
             raise ArgumentError("stations", reason, remedy)
         for name in ("latitude", "longitude"):
-            expected, actual = np.asarray(self._known.get(name, [])), getattr(samples, name)
+            expected, actual = np.asarray(self._training.get(name, [])), getattr(samples, name)
             same = expected.size == actual.size and np.abs(expected - actual).max() < _NEAR_DEGREES
             if expected.size and not same:
                 raise ArgumentError(
@@ -375,7 +381,7 @@ class TrainedModel:
                 )
 
     def _warn_of_windows(self, samples: Samples) -> None:
-        """State which window the coefficients of a sliding window come from.
+        """Warn which window the coefficients of a sliding window come from.
 
         Raises:
             ArgumentError: a forecast starts before the end of that window.
@@ -403,7 +409,7 @@ class TrainedModel:
             )
 
     def _warn_of_seasons(self, samples: Samples) -> None:
-        training_dates = np.asarray(self._known.get("dates", []), np.float64)
+        training_dates = np.asarray(self._training.get("dates", []), np.float64)
         if not training_dates.size:
             return
         years = (_seconds(samples)[:, None] - training_dates[None, :]) / (_YEAR * _DAY)
@@ -447,7 +453,8 @@ class TrainedModels:
         if not several:
             return xr.Dataset({name: parts[0] for name, parts in fields.items()})
         variables = {
-            name: xr.concat(parts, "step", coords=_OF_LEAD) for name, parts in fields.items()
+            name: xr.concat(parts, "step", coords=_STEP_COORDINATES)
+            for name, parts in fields.items()
         }
         return xr.Dataset(variables).transpose("time", "step", ...)
 
@@ -481,7 +488,7 @@ class Corrections:
     Args:
         model: the model.
         samples: the forecasts.
-        products: what is made beside the parameters of the distributions.
+        products: variables besides the parameters of the distributions.
 
     Attributes:
         samples: the forecasts.
@@ -492,11 +499,11 @@ class Corrections:
         self.model, self.samples, self._products = model, samples, products
         self.batches = model.batches(samples, members=products.members == "ecc")
         self.batches.channels  # noqa: B018  # refuses features of another training
-        self._kept: dict[int, Fields] = {}
-        self._last: dict[int, Forecasts] | None = None
+        self._cached_fields: dict[int, Fields] = {}
+        self._last_forecasts: dict[int, Forecasts] | None = None
 
     def of_target(self, model: TrainedModel) -> "Corrections":
-        """The corrections of another target of the same run and lead time.
+        """Return the corrections of another target of the same run and lead time.
 
         Both share the features and forecasts of the date that was computed last, so that the
         network runs once for all targets.
@@ -506,30 +513,32 @@ class Corrections:
         """
         model.check_units(self.samples)
         other = copy(self)
-        other.model, other._kept = model, {}
-        self._last = other._last = {} if self._last is None else self._last
+        other.model, other._cached_fields = model, {}
+        self._last_forecasts = other._last_forecasts = (
+            {} if self._last_forecasts is None else self._last_forecasts
+        )
         return other
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def distribution(self, i: int) -> Distribution:
-        """The corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
+        """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
         return self._forecasts(i)[1][self.model.place]
 
     def fields(self, i: int) -> Fields:
-        """The variables of date `i`: parameters of the distribution, and the products."""
-        if i in self._kept:
-            return self._kept.pop(i)
-        return self._computed(*self._forecasts(i))[0]
+        """Return the variables of date `i`: parameters of the distribution, and the products."""
+        if i in self._cached_fields:
+            return self._cached_fields.pop(i)
+        return self._compute_batch(*self._forecasts(i))[0]
 
     def begin(self, i: int = 0) -> None:
-        """Compute date `i`, which `fields` then returns, to know what the variables look like.
+        """Compute date `i`, set `form` from it, and cache its variables for `fields`.
 
-        Without it `form` takes a run of the network on zeros.
+        Otherwise `form` runs the network on zeros.
         """
-        self.form = self._computed(*self._forecasts(i))
-        self._kept = {i: self.form[0]}
+        self.form = self._compute_batch(*self._forecasts(i))
+        self._cached_fields = {i: self.form[0]}
 
     @cached_property
     def form(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
@@ -541,28 +550,28 @@ class Corrections:
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
         zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
         batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
-        return self._computed(batch, self.model.distributions(batch), past=False)
+        return self._compute_batch(batch, self.model.distributions(batch), past=False)
 
     def _forecasts(self, i: int) -> Forecasts:
-        """The features of date `i`, and the forecast of each target of the run."""
-        forecasts = (self._last or {}).get(i)
+        """Return the features of date `i`, and the forecast of each target of the run."""
+        forecasts = (self._last_forecasts or {}).get(i)
         if forecasts is None:
             batch = self.batch(i)
             forecasts = (batch, self.model.distributions(batch))
-            if self._last is not None:
-                self._last.clear()
-                self._last[i] = forecasts
+            if self._last_forecasts is not None:
+                self._last_forecasts.clear()
+                self._last_forecasts[i] = forecasts
         return forecasts
 
-    def _computed(
+    def _compute_batch(
         self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
     ) -> tuple[Fields, dict[str, Any], dict[str, str]]:
-        """Variables, coordinates and attributes of the forecast for a batch of one date.
+        """Compute variables, coordinates and attributes of the forecast for a batch of one date.
 
         Args:
             batch: its features.
             forecasts: of each target of the run.
-            past: whether past truth may be read, for members that take its order.
+            past: whether past truth may be read, for members in its order.
         """
         forecast = forecasts[self.model.place]
         core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
@@ -581,14 +590,14 @@ class Corrections:
         fields = self._fields(forecast, template, batch["dates"])
         return fields, core, forecast.attributes()
 
-    def computed(self) -> xr.Dataset:
-        """All dates in memory."""
+    def compute(self) -> xr.Dataset:
+        """Return the corrected forecasts of all dates, in memory."""
         self.begin()
         parts = [self.fields(i) for i in range(len(self))]
         return self._dataset({name: [part[name][1] for part in parts] for name in self.form[0]})
 
     def lazy(self) -> xr.Dataset:
-        """All dates as dask arrays, one chunk a date."""
+        """Return the corrected forecasts of all dates as dask arrays, one chunk a date."""
         import dask
         import dask.array as da
 
@@ -603,7 +612,7 @@ class Corrections:
         )
 
     def _dataset(self, parts: dict[str, list[Any]]) -> xr.Dataset:
-        """The Dataset of the arrays of each date, by variable."""
+        """Return the Dataset of all dates from lists of the arrays of each date, by variable."""
         import dask.array as da
 
         form, core, attributes = self.form
@@ -614,7 +623,7 @@ class Corrections:
         return xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
 
     def batch(self, i: int) -> Batch:
-        """The features of date `i`, on the model's device."""
+        """Return the features of date `i`, on the model's device."""
         return self.model.on_device(self.batches.batch(np.array([i])))
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
@@ -637,7 +646,7 @@ class Corrections:
         }
 
     def _template(self, batch: Batch, past: bool) -> Tensor:
-        """The fields whose order the members take, (1, M, H, W)."""
+        """Return the fields whose order at each point the members take, (1, M, H, W)."""
         count, coupling = self.samples.members, self._products.members
         batch = by_target(batch)[self.model.place]
         if coupling == "schaake" and past:
@@ -655,12 +664,12 @@ def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[A
 
 
 def _seconds(samples: Samples) -> npt.NDArray[np.int64]:
-    """Valid dates in seconds since 1970."""
+    """Return valid dates in seconds since 1970."""
     return samples.valid_time.astype("datetime64[s]").astype(np.int64)
 
 
 def coordinates(samples: Samples) -> dict[str, Any]:
-    """Coordinates of forecasts, as `xarray.Dataset` takes them."""
+    """Return the coordinates of forecasts, as `xarray.Dataset` takes them."""
     return {
         "time": samples.time,
         "valid_time": ("time", samples.valid_time),
@@ -674,7 +683,7 @@ def _axis(name: str, values: npt.NDArray[Any]) -> str:
 
 
 def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
-    """The module of a configuration, untrained, and its data module, which opens nothing yet.
+    """Build the untrained module of a configuration, and its data module, which opens no store.
 
     Raises:
         FileError: the configuration cannot be used.
@@ -689,11 +698,11 @@ def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     return instances.model, instances.data
 
 
-def _fill(module: pl.LightningModule, path: Path, state: dict[str, Any]) -> None:
-    """Load trained weights.
+def _load_weights(module: pl.LightningModule, path: Path, state: dict[str, Any]) -> None:
+    """Load trained weights into a module.
 
     Raises:
-        FileError: they are of another model.
+        FileError: they are of another model, which is told from their shapes.
     """
     try:
         module.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Locks of run folders: one process writes, and a message names it.
+"""Locks of run folders: one process writes; others get an error that names it.
 
 The kernel releases a lock when its process ends, however it ends, also on NFS, where locks hold
 between machines. The lock file names its owner and is removed when the lock is released; one that
@@ -17,12 +17,12 @@ from pathlib import Path
 from ens10.errors import FileError
 from ens10.experiments.runner.claims import claim
 
-_LOOK = 0.2  # seconds between attempts, without locks
+_RETRY_SECONDS = 0.2  # seconds between attempts, without locks
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
-def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
+def hold_lock(path: Path, purpose: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock; its folder must exist.
 
     Where the file system has no locks, the file alone stands for one, with a sign of life every
@@ -30,7 +30,7 @@ def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
     Args:
         path: the lock file.
-        what: the work that needs the lock, such as "ens10 fit", for messages.
+        purpose: the work that needs the lock, such as "ens10 fit", for messages.
         wait: whether to wait for another process instead of refusing.
 
     Raises:
@@ -51,12 +51,12 @@ def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         return
     if not _is_at(file, path):  # its owner removed it between the opening and the lock
         os.close(file)
-        with hold_lock(path, what, wait=wait):
+        with hold_lock(path, purpose, wait=wait):
             yield
         return
     try:
         os.ftruncate(file, 0)
-        owner = f"{what}, process {os.getpid()} on {socket.gethostname()}\n"
+        owner = f"{purpose}, process {os.getpid()} on {socket.gethostname()}\n"
         os.pwrite(file, owner.encode(), 0)
         yield
     finally:
@@ -66,7 +66,7 @@ def hold_lock(path: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def owner(path: Path) -> str:
-    """Who holds a lock, for messages."""
+    """Return a description of the process that holds a lock, for messages."""
     with suppress(OSError):
         return path.read_text(encoding="utf-8").strip() or "another process"
     return "another process"
@@ -85,7 +85,7 @@ def _hold_claim(path: Path, *, wait: bool) -> Iterator[None]:
                 return
         if not wait:
             raise _in_use_error(mark)
-        time.sleep(_LOOK)
+        time.sleep(_RETRY_SECONDS)
 
 
 def _open(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a report shows of forecasts by members: spread, error, and scores at several sizes.
+"""A report's table of ensemble forecasts: spread/error, and scores at several ensemble sizes.
 
 The fair CRPS supposes that members are drawn independently. A model whose members look at each
 other (attention across members, scaling about the mean) breaks that, and can look better by it
@@ -17,23 +17,23 @@ _DIGITS = 4
 
 
 def expected_crps(plain: float, fair: float, members: int, size: float) -> float:
-    """Mean plain CRPS of `size` of the members, all choices of them being as likely.
+    """Return the expected plain CRPS of a random subset of `size` of the members.
 
     With A the mean absolute error of a member and D the mean absolute difference of two, the plain
     CRPS of m members is A - (1 - 1/m) D / 2 and the fair one A - D / 2 (Ferro 2014,
     doi:10.1002/qj.2270), so that it is fair + (plain - fair) members / size.
 
     Args:
-        plain: CRPS of all members as the forecast that they are.
+        plain: plain CRPS of all members.
         fair: their fair CRPS.
         members: how many there are.
-        size: how many are taken; infinity gives `fair`.
+        size: of the subset; infinity gives `fair`.
     """
     return fair + (plain - fair) * members / size
 
 
 def columns_of_members(runs: Sequence[FinishedRun], rows: Sequence[Row]) -> list[Column]:
-    """The table of the forecasts by members; empty if there is none."""
+    """Return the columns of the table of ensemble forecasts; empty if there are none."""
     pairs = [(r, row) for r, row in zip(runs, rows, strict=True) if row.members and row.crps_fair]
     if not pairs:
         return []
@@ -54,7 +54,7 @@ def columns_of_members(runs: Sequence[FinishedRun], rows: Sequence[Row]) -> list
 
 
 def in_words(runs: Sequence[FinishedRun]) -> list[str]:
-    """How to read the table."""
+    """Return sentences that explain the table."""
     sentences = [
         "“M of its members” is the mean CRPS of M members drawn from the forecast, and Fair that "
         "of infinitely many, if members were independent. A model whose members look at each other "

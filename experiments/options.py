@@ -1,4 +1,4 @@
-"""The parser of training, and options that Lightning does not understand as they are meant."""
+"""The parser of training, and corrections of options that Lightning would misread."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +17,10 @@ class StageParser(LightningArgumentParser, Parser):
 
 
 def with_strategy(arguments: Sequence[str]) -> list[str]:
-    """`ddp_spatial` by its class, so that options such as `--trainer.strategy.lat` go with it."""
+    """Replace `ddp_spatial` by the path of its class if it has options.
+
+    With the path, Lightning's parser accepts options such as `--trainer.strategy.lat`.
+    """
     words, flag = [str(argument) for argument in arguments], "--trainer.strategy"
     if not any(argument.startswith(f"{flag}.") for argument in words):
         return words  # Lightning resolves the name

@@ -38,7 +38,7 @@ from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
 from ens10.experiments.studies.reproduce.command import Request
 from ens10.grid import grid_shape
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import of_members
+from ens10.loader.batch_layouts import uses_members
 from ens10.loader.content import EXTRA_NAMES
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import (
@@ -52,12 +52,12 @@ from ens10.models.parallel.cost import (
     Precision,
     footprints,
     gigabytes,
+    meta_device,
     milliseconds,
     plan,
     step_time,
-    without_values,
 )
-from ens10.packed16.layout import packed_bytes
+from ens10.packed16.layout import packed_chunk_bytes
 from ens10.progress import track
 from ens10.protocol import Protocol
 from ens10.quantiles.options import Climatology
@@ -70,11 +70,11 @@ _STATISTICAL = "StatisticalPostProcessor"
 
 
 class Subject(NamedTuple):
-    """What is to be trained.
+    """The network of a configuration with the sizes that its training depends on.
 
     Attributes:
-        network: on the meta device.
-        copies: how many of it are trained side by side.
+        network: on the meta device, without memory for its values.
+        copies: how many networks are trained side by side, as in a deep ensemble.
         grid: rows and columns.
         channels: of the features after the samples: (C,), or (M, C) with members.
         batch: samples of a step in the configuration.
@@ -87,11 +87,11 @@ class Subject(NamedTuple):
     batch: int
 
     def footprints(self, precision: Precision) -> FootprintOf:
-        """Return the cost of a step; see `ens10.models.parallel.cost.footprints`."""
+        """Return the cost of a step by split; see `ens10.models.parallel.cost.footprints`."""
         return footprints(self.network, self.channels, self.grid, precision, self.copies)
 
 
-class Planned(NamedTuple):
+class TrainingPlan(NamedTuple):
     """The splits of a subject over devices, with the precision of its fields."""
 
     plan: Plan
@@ -110,7 +110,7 @@ def plan_config(
     machine: str = "a100",
     precision: str = "32",
     progress: bool = False,
-) -> Planned:
+) -> TrainingPlan:
     """Plan the training of a configuration.
 
     Args:
@@ -137,7 +137,7 @@ def plan_config(
     field_precision, preset = precisions[precision], MACHINES[machine]
     cost = subject.footprints(field_precision)
     best = plan(cost, devices, 1e9 * memory_gb, batch, preset, field_precision, progress=progress)
-    return Planned(best, subject, preset, field_precision)
+    return TrainingPlan(best, subject, preset, field_precision)
 
 
 def subject_of(
@@ -146,7 +146,7 @@ def subject_of(
     in_channels: int | None = None,
     members: int | None = None,
 ) -> Subject:
-    """Return what a configuration trains, without memory for it.
+    """Return the network of a configuration and its sizes, without memory for its values.
 
     Args:
         config: YAML with a `model`.
@@ -172,7 +172,7 @@ def subject_of(
     specification = on_grid(specification, points)
     if in_channels is not None:
         specification["init_args"]["in_channels"] = in_channels
-    with configuration_errors(path), without_values():
+    with configuration_errors(path), meta_device():
         network: Network = _build(Network, specification)
     copies = int(arguments.get("size", 5)) if class_path.endswith("DeepEnsemble") else 1
     count = members or int(data.get("ensemble") or len(catalog.MEMBERS))
@@ -209,9 +209,9 @@ def on_grid(specification: Any, grid: Grid) -> Any:
     }
 
 
-def print_plan(planned: Planned) -> None:
-    """Print the table of splits, what is recommended, and where the figures come from."""
-    console, (best, subject, machine, precision) = _console(), planned
+def print_plan(training_plan: TrainingPlan) -> None:
+    """Print the table of splits, the recommended one, and the source of the rates."""
+    console, (best, subject, machine, precision) = _console(), training_plan
     shape = " x ".join(map(str, (best.batch, *subject.channels, *subject.grid)))
     name = type(subject.network).__name__
     title = f"{name}, {shape}, precision {precision}, {machine.name}: {MODELLED}"
@@ -255,11 +255,11 @@ def _flags(best: Plan) -> str:
 class Rates:
     """Measured rates on one grid, for target t2m of 10 members under protocol clean.
 
-    Seconds are those of one core (processor time), or of an accelerator where a model says so.
+    Seconds are processor time of one core, or time of an accelerator if a model's `device` is one.
 
     Attributes:
         grid: rows and columns.
-        machine: in words.
+        machine: description of the machine.
         prepare: seconds for a GRIB message.
         score: seconds for a date, of prediction and scores besides the model.
         climate: seconds for the model climate of a date, for each of its members.
@@ -280,7 +280,7 @@ def read_rates(path: Path | None = None) -> Rates:
     """Read measured rates; None for the file that comes with the package.
 
     Raises:
-        FileError: no such file, or one of something else.
+        FileError: no such file, or one without rates.
     """
     path = path or Path(str(files("ens10.experiments"))) / "results/full_size/throughput.json"
     remedy = "Give a file like experiments/results/full_size/throughput.json"
@@ -301,7 +301,7 @@ def measure_rates(rates: Rates, models: Sequence[str], progress: bool = True) ->
         FileError: a model cannot be run.
     """
     tracked_models = track(models, "models", len(models), progress)
-    new_rates = {model: measure_apart(model, rates.grid) for model in tracked_models}
+    new_rates = {model: measure_in_process(model, rates.grid) for model in tracked_models}
     devices = ", ".join(sorted({str(rate["device"]) for rate in new_rates.values()}))
     machine = f"{rates.machine}; models on this machine ({devices})"
     return replace(rates, machine=machine, models={**rates.models, **new_rates})
@@ -313,7 +313,7 @@ _MEASURE = (
 )
 
 
-def measure_apart(model: str, grid: Grid) -> dict[str, Any]:
+def measure_in_process(model: str, grid: Grid) -> dict[str, Any]:
     """Run `measure` in a process of its own, on one thread, so that its memory is the model's."""
     command = [sys.executable, "-c", _MEASURE, model, *map(str, grid)]
     thread_limits = dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -329,7 +329,7 @@ def measure_apart(model: str, grid: Grid) -> dict[str, Any]:
 
 
 class _Clock(pl.Callback):
-    """Times of the start of training, and of the start and end of each step."""
+    """Callback that records the times of the start of training, and of start and end of steps."""
 
     def __init__(self, on_processor: bool) -> None:
         self._now = time.process_time if on_processor else time.perf_counter
@@ -347,10 +347,10 @@ class _Clock(pl.Callback):
 
 
 def measure(model: str, grid: Grid) -> dict[str, Any]:
-    """Time a few steps of a model with random fields; reading of data is not part of it.
+    """Time a few steps of a model with random fields, without reading of data.
 
-    On a processor its time counts, which is the time of a core of one's own; on an accelerator the
-    time of the clock. The first step of a network does not count.
+    The times are processor time on a CPU, and elapsed time on an accelerator. The first step of a
+    network does not count.
 
     Args:
         model: name of a configuration, for t2m and 10 members.
@@ -358,7 +358,7 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
 
     Returns:
         `train_seconds` and `predict_seconds` of one date; `before_seconds` of one date, for a
-        method that is solved before the first epoch; `memory_gb`, the most that was held;
+        method that is solved before the first epoch; `memory_gb`, the peak;
         `batch`; `device`.
     """
     config = read_mapping(config_path(model))
@@ -403,14 +403,14 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
 
 
 def _batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int) -> Batch:
-    """Make fields without any pattern in space, with a bias and spread that can be learnt."""
+    """Make a batch of fields without spatial pattern, with a bias and spread that can be learnt."""
     rng = torch.Generator().manual_seed(seed)
 
     def noise(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, *grid, generator=rng)
 
     mean, std = 280 + 5 * noise(size), 0.5 + noise(size).abs()
-    inner = (MEMBERS, channels) if of_members(data) else (channels,)
+    inner = (MEMBERS, channels) if uses_members(data) else (channels,)
     batch: Batch = {
         "features": noise(size, *inner),
         "raw_mean": mean,
@@ -429,12 +429,12 @@ def _loader(batches: list[Batch]) -> DataLoader[Any]:
 
 
 _STEP = 48  # hours: the target's
-_GAPS = "sst"  # the one variable of ENS-10 with missing values
+_MASKED_VARIABLE = "sst"  # the one variable of ENS-10 with missing values
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """What a store holds, or would hold.
+    """Dates, grid and variables of a store that exists or is planned.
 
     Attributes:
         time: start dates, shape (n,).
@@ -462,7 +462,7 @@ class Data:
 
     @property
     def levels(self) -> list[int]:
-        """Of the channels, hPa."""
+        """Return the levels of the channels, hPa, in ascending order."""
         return sorted({level for name in self.channels if (level := split(name)[1]) is not None})
 
     @property
@@ -476,7 +476,7 @@ class Data:
 
 
 def ens10(targets: Sequence[str], inputs: Iterable[tuple[str, int]] | None = None) -> Data:
-    """Return ENS-10 itself, from the catalogue.
+    """Return dates, grid and variables of ENS-10 itself, from the catalogue.
 
     Args:
         targets: channels with truth.
@@ -500,15 +500,15 @@ def _channels(levels: Iterable[int], surface: bool = True) -> list[str]:
     return [*(catalog.names_of_kind("sfc") if surface else ()), *upper]
 
 
-def with_needs(data: Data, ensembles: Sequence[int], climate: Sequence[str]) -> Data:
-    """Add the statistics and climates that spare every cell a pass over the members."""
+def with_statistics(data: Data, ensembles: Sequence[int], climate: Sequence[str]) -> Data:
+    """Add the statistics of smaller ensembles and the climates that spare cells a pass."""
     smaller = tuple(sorted({size for size in ensembles if size < data.members}))
     climates = tuple(resolve(name, list(data.channels)) for name in climate)
     return replace(data, ensembles=smaller, climate=climates)
 
 
-def of_store(path: Path) -> Data:
-    """Return what a store holds.
+def data_of_store(path: Path) -> Data:
+    """Return dates, grid and variables of a store.
 
     Raises:
         Ens10Error: no store, or one that is damaged.
@@ -532,18 +532,18 @@ def of_store(path: Path) -> Data:
 
 
 def sizes_of(data: Data, rules: Protocol) -> dict[str, int]:
-    """Return the bytes of all values in a store by its parts, by the form of a store.
+    """Return the bytes of all values in a store by its parts, computed from its dimensions.
 
-    Fields count as 16-bit ones. One that is the same everywhere (rain at the start) takes next to
-    nothing; metadata and the list of files, some hundred bytes a chunk, come on top.
+    Fields count as 16-bit ones. A constant field (rain at the start) takes next to nothing;
+    metadata and the list of files, some hundred bytes a chunk, come on top.
 
     Args:
-        data: what it holds.
-        rules: of the climate.
+        data: dates, grid and variables of the store.
+        rules: protocol of the climate.
     """
     rows, columns = data.grid
     points, fields = rows * columns, len(data.time) * len(data.steps)
-    chunk, surface = packed_bytes(data.members, rows, columns), len(data.surface)
+    chunk, surface = packed_chunk_bytes(data.members, rows, columns), len(data.surface)
     years, _ = blocks(np.stack([data.valid_at(step) for step in data.steps], axis=1))
     sums = years.shape[0] * len(data.steps) * 2 * 3 * 8  # count, sum, sum of squares; mean and std
     pairs = [split(name) for name in data.truth]
@@ -562,7 +562,7 @@ def sizes_of(data: Data, rules: Protocol) -> dict[str, int]:
 
 
 def _climate_members(data: Data, rules: Protocol) -> list[int]:
-    """Return the members of each climate that a store keeps for a channel."""
+    """Return the number of members of each climate that a store keeps for a channel."""
     climatology = data.climatology(rules)
     return [
         data.members * len(climatology.positions(day, climatology.eligible(year)))
@@ -586,8 +586,8 @@ def inputs_of(config: Mapping[str, Any], target: str, data: Data) -> list[tuple[
 
     Args:
         config: the `data` of its configuration.
-        target: that it is carried over to.
-        data: what there is.
+        target: channel to correct instead of that of the configuration.
+        data: that are available.
 
     Raises:
         UnknownNameError: an input that the data lack.
@@ -605,8 +605,8 @@ def count_channels(
     config: Mapping[str, Any], inputs: Sequence[tuple[str, int]], rules: Protocol
 ) -> int:
     """Count the features of a network: of each member, or mean and deviation; masks; extras."""
-    per_input = 1 if of_members(config) else 2
-    masks = sum(name == _GAPS for name, _ in inputs) if rules.masks else 0
+    per_input = 1 if uses_members(config) else 2
+    masks = sum(name == _MASKED_VARIABLE for name, _ in inputs) if rules.masks else 0
     return (
         per_input * len(inputs)
         + masks
@@ -623,7 +623,7 @@ class Training(NamedTuple):
 
 
 def training_of(model: str, configs: Path, budget: str | None) -> Training:
-    """Return how a model is trained, as configured or as the budget has it.
+    """Return how a model is trained: its configuration, with the options of a budget.
 
     Raises:
         FileError: no such configuration.
@@ -639,20 +639,20 @@ def training_of(model: str, configs: Path, budget: str | None) -> Training:
 def cell_of(
     model: str, task: Task, data: Data, rates: Rates, training: Training, configs: Path
 ) -> dict[str, Any]:
-    """Return what a cell takes: measured seconds of a date, times dates and epochs.
+    """Return the cost of a cell: measured seconds of a date, times dates and epochs.
 
     Args:
         model: name of its configuration.
-        task: to carry it over to.
-        data: to be done on.
-        rates: as measured.
+        task: target, number of members and protocol.
+        data: of the store.
+        rates: measured rates.
         training: see `training_of`.
         configs: folder of the configurations.
 
     Returns:
         `hours` by part ("train", "predict and score", "climate" of the EECRPS), `dates` of each
-        split, `memory_gb`, `device`, and `rate`: "measured" if only the number of dates and epochs
-        is another, else "scaled" by what `ens10 plan` counts of the two networks.
+        split, `memory_gb`, `device`, and `rate`: "measured" if only the numbers of dates and epochs
+        differ, else "scaled" by what `ens10 plan` counts of the two networks.
 
     Raises:
         Ens10Error: the data lack an input or members, are too few for the protocol, or the model
@@ -669,7 +669,7 @@ def cell_of(
     points = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
     factor, extra_memory = points, 0.0
     if not str(training.config["model"]["class_path"]).endswith(_STATISTICAL):
-        members = task.members if of_members(settings) else MEMBERS
+        members = task.members if uses_members(settings) else MEMBERS
         size, path = int(rate["batch"]), config_of(model, configs)
         channels = count_channels(settings, inputs, task.rules)
         cost = _model_cost(path, data.grid, channels, members, size)
@@ -713,15 +713,15 @@ def _model_cost(
 
 
 def plan_table(request: Request, rates: Rates) -> dict[str, Any]:
-    """Count and add up what a reproduction takes.
+    """Return bytes, hours and memory that a reproduction takes, by cell and in total.
 
     Args:
-        request: what is asked for; without a store, ENS-10 itself is meant.
-        rates: as measured.
+        request: models, tasks, seeds and store; without a store, ENS-10 itself is meant.
+        rates: measured rates.
 
     Returns:
         All numbers as JSON holds them: bytes, hours of one seed's cells and of all seeds, GB; in
-        `refused`, by name, why a cell cannot be.
+        `refused`, by name, the reasons why cells cannot be computed.
 
     Raises:
         Ens10Error: no such store; a target that the data lack.
@@ -729,12 +729,12 @@ def plan_table(request: Request, rates: Rates) -> dict[str, Any]:
     trainings = {m: training_of(m, request.configs, request.budget) for m in request.rows}
     rules, targets, prepare, whole_bytes = request.rules, request.targets, None, {}
     if request.store is not None:
-        data, sizes = of_store(request.store), sizes_on_disk(request.store)
+        data, sizes = data_of_store(request.store), sizes_on_disk(request.store)
     else:
         full_data, configs = ens10(targets), [t.config["data"] for t in trainings.values()]
         needs = [n for t in targets for one in configs for n in inputs_of(one, t, full_data)]
         smaller = [task.members for task in request.tasks]
-        data = with_needs(ens10(targets, needs), smaller, targets)
+        data = with_statistics(ens10(targets, needs), smaller, targets)
         sizes = sizes_of(data, rules)
         store = sum(sizes_of(full_data, rules).values())
         whole_bytes = _files(full_data) | {"store of everything": store}
@@ -780,7 +780,7 @@ def _files(data: Data) -> dict[str, int]:
 
 
 def _preparation_hours(data: Data, rates: Rates, rules: Protocol) -> float:
-    """Return hours of one core."""
+    """Return hours of one core to prepare a store."""
     scale = data.grid[0] * data.grid[1] / (rates.grid[0] * rates.grid[1])
     messages = len(data.time) * len(data.steps) * data.members * len(data.channels)
     climates = len(data.climate) * sum(_climate_members(data, rules))
@@ -803,10 +803,10 @@ def _command(data: Data, request: Request) -> str:
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
-    """Write what `plan_table` returned.
+    """Write the result of `plan_table` as JSON.
 
     Raises:
-        FileError: a folder is there.
+        FileError: the path is a folder.
     """
     if path.is_dir():
         raise FileError(path, "is a folder", "Give the name of a file")
@@ -818,8 +818,8 @@ def print_table(content: dict[str, Any], cores: int) -> None:
     """Print tables of data and cells, and sums.
 
     Args:
-        content: what `plan_table` returned.
-        cores: at work together: cells at a time, times threads of each.
+        content: result of `plan_table`.
+        cores: number in use: cells at a time, times threads of each.
     """
     console, exists, sizes = _console(), content["store_exists"], content["store_bytes"]
     table_style: dict[str, Any] = {"title_justify": "left", "box": None}

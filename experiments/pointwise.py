@@ -3,9 +3,9 @@
 python -m ens10.experiments.pointwise WORK --seeds 3
 
 The truth of a synthetic world at a point is a function of the forecast at that point alone (see
-`ens10.synthetic.atmosphere`), so that a regression of the error of the ensemble mean on what enters
-this function bounds what there is to learn from the neighbours. WORK is that of
-`python -m ens10.experiments.studies.matrix`; a world that is not there is made.
+`ens10.synthetic.atmosphere`). The skill that a regression of the error of the ensemble mean on the
+inputs of this function does not attain is the most that neighbouring points can add. WORK is that
+of `python -m ens10.experiments.studies.matrix`; a missing world is made.
 """
 
 import sys
@@ -32,21 +32,21 @@ _SMALLEST = 0.1  # lowest deviation of a forecast, as a share of the raw one
 def normal_of_points(
     design: Floats,
     batch: Mapping[str, Any],
-    test: Floats,
-    dates: Mapping[str, Any],
+    test_design: Floats,
+    test_batch: Mapping[str, Any],
     ridge: float = 0.0,
 ) -> tuple[Any, Any]:
-    """Mean and deviation of the normal forecasts of least squares at each point.
+    """Fit normal forecasts by least squares at each point, and return their mean and deviation.
 
     The error of the raw mean is regressed on the design. The absolute residual, times
-    sqrt(pi / 2), is regressed on 1 and the raw deviation, whose conditional mean is then the
-    deviation of a normal; n / (n - k) corrects the variance for the k coefficients of the mean.
+    sqrt(pi / 2), is regressed on 1 and the raw deviation: its conditional mean is the deviation of
+    a normal. n / (n - k) corrects the variance for the k coefficients of the mean.
 
     Args:
         design: (N, H, W, K), of the training dates.
         batch: the training dates.
-        test: (M, H, W, K), of the test dates.
-        dates: the test dates.
+        test_design: (M, H, W, K), of the test dates.
+        test_batch: the test dates.
         ridge: added to the mean squares of the columns, for columns that depend on each other.
 
     Returns:
@@ -58,15 +58,15 @@ def normal_of_points(
     residual = error - _product(design, mean)
     size = np.abs(residual) * np.sqrt(np.pi / 2 * n / (n - k))
     spread = _solve(_columns(1.0, batch["raw_std"]), size)
-    sigma = _product(_columns(1.0, dates["raw_std"]), spread)
+    sigma = _product(_columns(1.0, test_batch["raw_std"]), spread)
     return (
-        dates["raw_mean"] + _product(test, mean),
-        np.maximum(sigma, _SMALLEST * dates["raw_std"]),
+        test_batch["raw_mean"] + _product(test_design, mean),
+        np.maximum(sigma, _SMALLEST * test_batch["raw_std"]),
     )
 
 
 def attained_skill(world: World, store: Path) -> dict[str, float]:
-    """CRPS of raw and optimum, and the attained skill of each design in percent.
+    """Return the CRPS of raw and optimum, and the attained skill of each design in percent.
 
     Args:
         world: that the store was made from, written.
@@ -89,7 +89,7 @@ def attained_skill(world: World, store: Path) -> dict[str, float]:
 
 
 def _design(batch: Batch, name: str) -> Floats:
-    """(N, H, W, 4): 1, the annual cycle, and the zonal wind or its tanh."""
+    """Return the design (N, H, W, 4): 1, the annual cycle, and the zonal wind or its tanh."""
     wind = batch["features"][:, 0].astype(np.float64)
     wind = np.tanh(wind / WIND_SCALE) if name == "tanh(u10)" else wind
     return _columns(*annual_columns(batch["dates"].astype("datetime64[s]")), wind)
@@ -108,7 +108,7 @@ def _columns(*columns: Any) -> Floats:
 
 
 def _solve(design: Floats, y: Floats, ridge: float = 0.0) -> Floats:
-    """Coefficients (H, W, K) of least squares over the dates."""
+    """Return the coefficients (H, W, K) of least squares over the dates."""
     gram = np.einsum("nhwk,nhwl->hwkl", design, design)
     if ridge:
         gram = gram + ridge * len(design) * np.eye(design.shape[-1])
@@ -125,14 +125,14 @@ def _product(design: Floats, coefficients: Floats) -> Floats:
 def _all_dates(
     store: Path, split: Literal["train", "test"]
 ) -> tuple[Batch, npt.NDArray[np.datetime64]]:
-    """All dates of a split as one batch, and their start times."""
+    """Return all dates of a split as one batch, and their start times."""
     data = Batches(store, "t2m", ["u10"], split, members=True, shuffle=False, normalise=False)
     return data.batch(data.index), data.samples.time[data.index]
 
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     parser = command_parser("python -m ens10.experiments.pointwise")
     parser.add_argument("work", type=Path, help="folder of the worlds, as of the matrix")
     parser.add_argument("--seeds", type=count, default=3)

@@ -23,13 +23,13 @@ from ens10.models.postprocessor import Prediction
 from ens10.stations import STATION, station_dims
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
-from ens10.store.opening import PREDICTED, PREDICTIONS_FORMAT, RECORDED
+from ens10.store.opening import FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT, PREDICTIONS_PLAN
 
 GRID = FIELD[1:]
 
 
 class PredictionWriter(BasePredictionWriter):
-    """Writes each batch's forecast as it comes, so that memory does not grow with the dates.
+    """Write the forecast of each batch at once, so that memory does not grow with the dates.
 
     Where samples are split between processes, each writes its own rows and columns. Each of several
     targets and lead times has a store of its own.
@@ -37,7 +37,7 @@ class PredictionWriter(BasePredictionWriter):
     Args:
         path: the Zarr store to write; replaced if it exists. Several targets or lead times are
             written to `parts/NAME/` in its folder, under its name; see `part_name`.
-        data: what is predicted: coordinates, units and truth come from there.
+        data: data module of the predictions, for coordinates, units and truth.
     """
 
     def __init__(self, path: Path, data: EnsembleDataModule) -> None:
@@ -55,7 +55,7 @@ class PredictionWriter(BasePredictionWriter):
         batch_idx: int,  # noqa: ARG002
         dataloader_idx: int,  # noqa: ARG002
     ) -> None:
-        """Writes one batch: forecast and truth."""
+        """Write forecast and truth of one batch."""
         if not self._stores:
             self._open(trainer, prediction)
         steps = prediction.steps
@@ -65,14 +65,14 @@ class PredictionWriter(BasePredictionWriter):
                 self._stores[step, target].write(second, forecast, n)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        """Gives each store its manifest and then its name, now that it is complete."""
+        """Give each store, now complete, its manifest and then its name."""
         trainer.strategy.barrier("predictions are written")
         if trainer.is_global_zero:
             for store in self._stores.values():
                 store.finish()
 
     def _open(self, trainer: pl.Trainer, prediction: Prediction) -> None:
-        """The stores, which the first process makes; each then writes dates of its own."""
+        """Create the stores in the first process, and open them in the others."""
         batches = self._data.batches(self._data.predict_split)
         parts = [(*lead, n) for lead in batches.by_lead() for n in range(len(lead[0].targets))]
         for lead, index, n in parts:
@@ -108,11 +108,11 @@ class _Store:
         self._partial = path.with_name(path.name + ".partial")
         self._arrays: dict[str, Any] = {}
         seconds = samples.valid_time[index].astype("datetime64[s]").astype(np.int64).tolist()
-        self._place = {second: n for n, second in enumerate(seconds)}
+        self._positions = {second: n for n, second in enumerate(seconds)}
 
     def write(self, second: int, forecast: Distribution, n: int) -> None:
         """Write forecast and truth of one valid date, element `n` of a batch."""
-        place = self._place[second]
+        place = self._positions[second]
         for name, value in forecast.variables().items():
             self._write(name, forecast.dims, place, value[n].detach().cpu().float().numpy())
         if self._samples.has_truth:
@@ -129,7 +129,7 @@ class _Store:
         self._partial.parent.mkdir(parents=True, exist_ok=True)
         root = zarr.open_group(self._partial, mode="w")
         samples = self._samples
-        root.attrs.update({**forecast.attributes(), RECORDED: PREDICTIONS_FORMAT})
+        root.attrs.update({**forecast.attributes(), FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT})
         coords = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
         coordinates = _coordinates(samples, self._index).assign_coords(coords)
         split = dict(zip(GRID, self._share.chunks, strict=True))
@@ -157,11 +157,11 @@ class _Store:
 
     def finish(self) -> None:
         """Give the complete store its manifest and its name."""
-        record_files(self._partial, PREDICTED)
+        record_files(self._partial, PREDICTIONS_PLAN)
         replace_folder(self._partial, self._path)
 
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
-        """This process's part of one date."""
+        """Write this process's rows and columns of one date."""
         share = self._share
         slices = dict(zip(GRID, (share.rows, share.columns), strict=True))
         if share.first or set(GRID) <= set(dims):
@@ -172,7 +172,7 @@ class _Store:
             self._arrays[name][(place, *index.values())] = values
 
     def _truth(self, place: int) -> Field:
-        """The truth of one date at the rows and columns of the share."""
+        """Return the truth of one date at the rows and columns of this process."""
         share = self._share
         buffer = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
         self._samples.read_truth(int(self._index[place]), buffer, share.rows)

@@ -1,4 +1,4 @@
-"""What is made of a forecast distribution for its users: quantiles, probabilities, members."""
+"""Products of a forecast distribution: quantiles, probabilities of thresholds, members."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ Fields = dict[str, tuple[tuple[str, ...], np.ndarray[Any, Any], dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Products:
-    """What is written beside the parameters of the forecast distributions.
+    """The variables to write besides the parameters of the forecast distributions.
 
     Attributes:
         quantiles: levels between 0 and 1.
@@ -55,7 +55,7 @@ class Products:
         self.thresholds()
 
     def thresholds(self) -> dict[str, list[float]]:
-        """Thresholds "above" and "below" which probabilities are computed, each rising."""
+        """Return the thresholds of "above" and "below", each in ascending order."""
         thresholds: dict[str, list[float]] = {}
         for text in self.probabilities:
             match = _THRESHOLD.fullmatch(text)
@@ -68,21 +68,21 @@ class Products:
         return {side: sorted(set(values)) for side, values in sorted(thresholds.items())}
 
     def coordinates(self) -> dict[str, list[float]]:
-        """The values of the dimensions that `fields` adds, but `number`."""
+        """Return the values of the dimensions that `fields` adds, without `number`."""
         coords = {f"threshold_{side}": values for side, values in self.thresholds().items()}
         return ({"quantile_level": sorted(self.quantiles)} if self.quantiles else {}) | coords
 
     def fields(
         self, forecast: Distribution, name: str, units: str, template: Tensor | None, dates: Tensor
     ) -> Fields:
-        """The products of a forecast of N dates.
+        """Return the products of a forecast of N dates.
 
         Args:
             forecast: on tensors.
             name: of the target; members have it too, as in a raw forecast.
             units: of the target.
-            template: (N, M, H, W) fields whose order the members take, or which say how many are
-                drawn; None without members.
+            template: fields (N, M, H, W) whose order the members take; for "sample" only its shape
+                counts. None without members.
             dates: (N,) valid dates in seconds.
         """
         fields: Fields = {}

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, commit, seed, data, processor. No times of day, no paths."""
+"""Provenance of a run: versions, commit, seed, data, processor. No times of day, no paths."""
 
 import hashlib
 import json
@@ -41,7 +41,7 @@ _PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that a result depends on."""
+    """Return the versions of Python and of the packages that a result depends on."""
     package_versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -60,7 +60,7 @@ def processor() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the source tree this package runs from, with "+" if it was changed."""
+    """Return the commit of the source tree, with "+" if files were changed; None if unknown."""
     top = Path(__file__).resolve().parents[1]
     if not (top / ".git").exists():
         return None
@@ -72,9 +72,10 @@ def commit() -> str | None:
 
 
 def checksum(store: Path | str) -> str:
-    """SHA-256 over a store's metadata and the sums of its statistics, which all its fields enter.
+    """Return 16 hexadecimal digits of the SHA-256 of a store's metadata, statistics and truth.
 
-    A changed field changes a sum; reading the whole store again is left to `ens10 verify`.
+    Of the statistics the sums count, so that a changed field changes the checksum without reading
+    all fields, which `ens10 verify` does.
     """
     digest = hashlib.sha256()
     root = Path(store)
@@ -92,7 +93,7 @@ def checksum(store: Path | str) -> str:
 
 
 def peak_memory_mb() -> int:
-    """The most memory that this process has held so far, MB; 0 where the system does not say."""
+    """Return the peak memory of this process so far, MB; 0 where the system does not report it."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -102,23 +103,23 @@ def peak_memory_mb() -> int:
 
 
 def write(run: Path, content: dict[str, Any]) -> None:
-    """Writes, or completes, a run's provenance."""
-    merged = {**(_content(run) if (run / FILE).exists() else {}), **content}
+    """Write a run's provenance, or add to it."""
+    merged = {**(_read_content(run) if (run / FILE).exists() else {}), **content}
     run.mkdir(parents=True, exist_ok=True)
     write_whole(run / FILE, json.dumps(merged, indent=1, sort_keys=True) + "\n")
 
 
 def read_provenance(run: Path) -> dict[str, Any]:
-    """A run's provenance; that of one of its targets and lead times holds the run's as well.
+    """Read a run's provenance; that of one of its targets and lead times includes the run's.
 
     Raises:
         FileError: the folder holds no run, or its provenance cannot be read.
     """
     top = run_of(run)
-    return _content(run) if top == run else _content(top) | _content(run)
+    return _read_content(run) if top == run else _read_content(top) | _read_content(run)
 
 
-def _content(run: Path) -> dict[str, Any]:
+def _read_content(run: Path) -> dict[str, Any]:
     path = run / FILE
     if not path.is_file():
         raise FileError(run, f"no run (it has no {FILE})", "Give a folder that `ens10 fit` wrote")
@@ -136,21 +137,21 @@ def part_name(target: str, step: float, units: str) -> str:
 
 
 def run_of(folder: Path) -> Path:
-    """The run that a folder of one target and lead time belongs to, or the folder itself."""
+    """Return the run that a folder of one target and lead time belongs to, or the folder itself."""
     top = folder.parent.parent
     return top if folder.parent.name == PARTS and (top / FILE).is_file() else folder
 
 
-def rules_of(known: Mapping[str, Any]) -> Protocol:
-    """The protocol of a run: as it was when the run was made, or by its name in older runs.
+def rules_of(content: Mapping[str, Any]) -> Protocol:
+    """Return the protocol of a run: as recorded when it was trained, or by its name in older runs.
 
     Args:
-        known: its provenance.
+        content: provenance of the run.
 
     Raises:
-        UnknownNameError: the name of a protocol of one's own, without its content.
+        UnknownNameError: the name of a user's protocol, without its content.
     """
-    return protocol_of(known.get("rules") or str(known.get("protocol") or "clean"))
+    return protocol_of(content.get("rules") or str(content.get("protocol") or "clean"))
 
 
 def _git(top: Path, *arguments: str) -> str:

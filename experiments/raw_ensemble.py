@@ -1,4 +1,4 @@
-"""The raw ensemble and its model climate from stores, to score extremes with."""
+"""Open the raw ensemble and its model climate from stores, for scores of extremes."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ _RAW = "raw"  # the name of what a prepared store holds
 
 
 def with_name(forecast: xr.Dataset, path: Path | str) -> xr.Dataset:
-    """The forecast, with a name by which it is known to be the raw ensemble or another.
+    """Return a forecast with the attribute `NAME`, by which raw ensembles are told from others.
 
-    That is the one of its run, and otherwise where it lies.
+    The name is that of its run, else the one that it has, else its path.
     """
     path = Path(path)
     for folder in (path, path.parent):
@@ -30,7 +30,7 @@ def with_name(forecast: xr.Dataset, path: Path | str) -> xr.Dataset:
 
 
 def open_raw(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.Dataset:
-    """The raw ensemble at the steps of a forecast, lazily.
+    """Open the raw ensemble at the steps of a forecast, lazily.
 
     Args:
         path: a prepared store; or a run folder or forecast store of an ensemble.
@@ -38,9 +38,9 @@ def open_raw(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.
         forecast: that is scored.
 
     Raises:
-        FileError: neither is there; a prepared store without members.
+        FileError: no such store or forecast; a prepared store without members.
         UnknownNameError: no such channel.
-        ArgumentError: no channel or step is known; the store has not these steps.
+        ArgumentError: the channel or the forecast's step is unknown; the store lacks its steps.
     """
     from ens10.store import forecasts
 
@@ -66,7 +66,7 @@ def open_raw(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.
 
 
 def open_climate(path: Path | str, channel: str | None, forecast: xr.Dataset) -> xr.DataArray:
-    """The quantiles of the model climate of each date of a forecast, lazily.
+    """Open the quantiles of the model climate of each date of a forecast, lazily.
 
     Args:
         path: a store that was prepared with its climate.
@@ -113,7 +113,7 @@ def _channel(channel: str | None) -> str:
 
 
 def _steps(forecast: xr.Dataset) -> list[float]:
-    """Lead times in hours, or in the units of the forecast's step; integers where whole."""
+    """Return lead times in hours, or in the units of the forecast's step; integers if whole."""
     if "level" in forecast.dims:
         raise ArgumentError("raw", "the forecast has several levels", "Score one level at a time")
     if "step" not in forecast.coords:

@@ -1,7 +1,7 @@
-"""Read forecasts and truth back, which needs no torch.
+"""Read forecasts and truth from files, without torch.
 
-What `ens10 predict` wrote has a manifest, and is read through it: no file may be missing, damaged
-or there besides. Stores of others, and those of earlier versions, have none.
+Predictions of `ens10 predict` have a manifest, with which missing, damaged and additional files are
+detected. Other stores, and those of earlier versions, have none.
 """
 
 import sys
@@ -26,21 +26,21 @@ _REMEDY = "Predict again with `ens10 predict --run RUN`"
 
 
 def parts_of(run: Path | str) -> list[Path]:
-    """The folders of the targets and lead times of a run; the run alone if it has one of each.
+    """Return the folders of a run's targets and lead times; the run itself if it has one of each.
 
-    Each holds what a run of that target and lead time does: provenance, predictions and scores.
+    Each has the files of a run of that target and lead time: provenance, predictions and scores.
     """
     files = Path(run).glob(f"{provenance.PARTS}/*/{provenance.FILE}")
     return sorted(file.parent for file in files) or [Path(run)]
 
 
 def same_part(run: Path | str, part: Path) -> Path:
-    """The part of another run with the target and lead time of a part, or that run itself."""
+    """Return the part of a run with the name of another run's part, or the run if it has none."""
     return next((other for other in parts_of(run) if other.name == part.name), Path(run))
 
 
 def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
-    """Forecast and truth of a run folder or of a predictions store.
+    """Open forecast and truth of a run folder or of a predictions store.
 
     Raises:
         FileError: there are no complete predictions.
@@ -48,19 +48,19 @@ def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
     """
     forecast, truth = open_forecast(path, dask=True)
     if truth is None:
-        raise _no_predictions(store_of(Path(path)))
+        raise _no_predictions_error(store_of(Path(path)))
     return forecast, truth
 
 
 def open_forecast(
     path: Path | str, *, dask: bool = False
 ) -> tuple[xr.Dataset, xr.DataArray | None]:
-    """A forecast of any kind, and the truth if that lies beside it.
+    """Open a forecast of any kind, and the truth if the same store has it.
 
     Args:
         path: a run folder, or a Zarr store or netCDF file whose attribute `forecast_kind` says
             what its variables are; see `ens10.metrics.score_states`.
-        dask: as dask arrays; False for xarray's own lazy ones, which are read with less ado.
+        dask: True for dask arrays; False for xarray's lazy arrays, which have less overhead.
 
     Raises:
         FileError: there is no complete forecast; one of its files is damaged. When values are
@@ -70,23 +70,23 @@ def open_forecast(
     store = store_of(Path(path))
     dataset = _open_dataset(store, dask)
     if "forecast_kind" not in dataset.attrs:
-        raise _no_predictions(store)
+        raise _no_predictions_error(store)
     _check_coordinates(dataset, store)
     return dataset.drop_vars("truth", errors="ignore"), dataset.get("truth")
 
 
 def open_truth(path: Path | str, variable: str | None = None) -> xr.DataArray:
-    """The truth in a store of `ens10 prepare`, another Zarr store or a netCDF file.
+    """Open the truth in a store of `ens10 prepare`, another Zarr store or a netCDF file.
 
     Args:
         path: of the store or file.
         variable: its name there; None for the only one, or the one called "truth".
 
     Raises:
-        FileError: nothing there, or several variables and none is named.
+        FileError: no such store or file, or several variables and none is named.
         UnknownNameError: no variable of that name.
     """
-    dataset = _of_prepared(Path(path))
+    dataset = _open_prepared_truth(Path(path))
     if dataset is None:
         dataset = _open_dataset(Path(path), dask=False)
     names = [str(name) for name in dataset.data_vars]
@@ -100,7 +100,7 @@ def open_truth(path: Path | str, variable: str | None = None) -> xr.DataArray:
     return dataset[truth_name]
 
 
-def _of_prepared(path: Path) -> xr.Dataset | None:
+def _open_prepared_truth(path: Path) -> xr.Dataset | None:
     from ens10.store import open_store, store_kinds
 
     try:
@@ -111,19 +111,19 @@ def _of_prepared(path: Path) -> xr.Dataset | None:
 
 
 def store_of(path: Path) -> Path:
-    """The forecast store or file of a run folder, or the path itself."""
+    """Return the forecast store of a run folder, or the path itself."""
     return path / PREDICTIONS if (path / PREDICTIONS).exists() else path
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Raise what Zarr cannot read or decode within the block as this package's error.
+    """Turn errors of Zarr while it reads or decodes chunks in the block into `FileError`.
 
     Args:
         path: of the forecast, for the error.
 
     Raises:
-        FileError: a chunk of a store without a manifest is damaged.
+        FileError: a chunk cannot be read or decoded.
     """
     try:
         yield
@@ -162,7 +162,7 @@ def _open_dataset(path: Path, dask: bool) -> xr.Dataset:
             "Make them with `ens10 predict --run RUN`",
         )
     if "ens10_format" in root_attributes(path):  # a prepared store, of half a million files perhaps
-        raise _no_predictions(path)
+        raise _no_predictions_error(path)
     dataset = open_store(path, dask=dask)
     if _is_of_run(path) and not has_manifest(path):
         message = "written by an earlier version, without checksums: its files are not checked"
@@ -175,7 +175,7 @@ def _is_of_run(store: Path) -> bool:
 
 
 def _check_coordinates(dataset: xr.Dataset, store: Path) -> None:
-    """Refuse a forecast that lost a coordinate, which would be weighted and paired otherwise.
+    """Refuse a forecast that lost a coordinate, and would be weighted or paired incorrectly.
 
     Raises:
         MissingDataError: a coordinate that every forecast needs, or that the store names, is
@@ -205,5 +205,5 @@ def _is_unit(units: object) -> bool:
     return array.ndim == 0 and array.dtype.kind in "Uifu"
 
 
-def _no_predictions(store: Path) -> FileError:
+def _no_predictions_error(store: Path) -> FileError:
     return FileError(store, "a store, but not predictions", "Give what `ens10 predict` wrote")

@@ -1,4 +1,4 @@
-"""Finished runs to one page that explains itself, with its tables and figures as files."""
+"""Write a report of scored runs: one HTML page, and its tables and figures as files."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ def write_report(
     reference: str = "raw",
     progress: bool = False,
 ) -> Path:
-    """Writes `index.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png`.
+    """Write `index.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png`.
 
     The page is one file that loads nothing. Runs of several targets or lead times are compared
     within each, and tables and figures lie in a folder for each of them. Maps of bias and spread
@@ -78,19 +78,19 @@ def _diagnoses(groups: Sequence[Group], progress: bool) -> list[dict[str, Diagno
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as PNG; the same figure gives the same bytes."""
+    """Return a figure as PNG; the same figure gives the same bytes."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
     return file.getvalue()
 
 
 def _write_figures(group: Group, folder: Path, progress: bool) -> None:
-    """Figures for a text: PNG, a column wide."""
+    """Write the figures as PNG, a text column wide; remove those of an earlier report."""
     folder.mkdir(parents=True, exist_ok=True)
     runs, rows, reference = group.runs, group.rows, group.reference
     draws: dict[str, Callable[[], Figure | None]] = {
         "crps": lambda: crps_chart(rows),
-        "crpss-maps": lambda: skill_maps(runs, reference) if group.against else None,
+        "crpss-maps": lambda: skill_maps(runs, reference) if group.reference_run else None,
         "calibration": lambda: calibration(runs, reference),
         "learning-curves": lambda: learning_curves(runs),
     }

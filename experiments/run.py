@@ -1,4 +1,4 @@
-"""One YAML in, one run folder out: Lightning's command line, with a folder that explains itself.
+"""Training and prediction by Lightning's command line: a YAML file in, a run folder out.
 
 RUN/config.yaml             the resolved configuration
 RUN/provenance.json         seed, versions, commit, data, dates, parameters
@@ -36,7 +36,7 @@ from ens10.experiments.checkpoints import (
     checkpoint_shapes,
     differences,
     other_architecture,
-    resumable,
+    resumable_checkpoint,
     shapes,
 )
 from ens10.experiments.fit_cost import FitCost
@@ -62,24 +62,24 @@ from ens10.usage import command_parser, ens10_cause
 Stage = Literal["fit", "validate", "test", "predict"]
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
-_FIRST = (CONFIG, provenance.FILE)  # what a fit writes before it trains
-_KEPT = ("seed_everything", "trainer", "model", "data")
+_FILES_BEFORE_TRAINING = (CONFIG, provenance.FILE)  # what a fit writes before it trains
+_CONFIG_KEYS = ("seed_everything", "trainer", "model", "data")
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
 def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
-    """Runs one stage as the command line does.
+    """Run one stage as the command line does.
 
     Args:
         stage: "fit", "validate", "test" or "predict".
-        arguments: what follows the stage on the command line; all but `fit` take the
+        arguments: of the command line after the stage; all stages but `fit` take the
             configuration from the run folder, as far as `ens10.experiments.trust` lets them.
 
     Raises:
-        ArgumentError: no run folder is given.
+        ArgumentError: no run folder is named, or several.
         FileError: the folder holds a run already, or none, or no checkpoint; or another process
             is writing the same files; or the run folder names code that is not trusted.
-        SystemExit: an option or key that is not known (2), or help was printed (0).
+        SystemExit: an unknown option or key (2), or help was printed (0).
         Terminated: SIGTERM ended it; `fit --resume` resumes.
         KeyboardInterrupt: the user ended it; `fit --resume` resumes.
     """
@@ -95,7 +95,7 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         command_parser("ens10 fit").error("--model is required; add --config FILE")
     with suppress_lightning_warnings(), stoppable() as stop, ExitStack() as contexts:
         if _is_first():
-            contexts.enter_context(_new_run(run) if begins else _old_run(run, stage))
+            contexts.enter_context(_hold_new_run(run) if begins else _hold_existing_run(run, stage))
         run_options = []
         if not begins:
             run_options = ["--config", checked_config(run / CONFIG, trusted, fit=stage == "fit")]
@@ -104,16 +104,16 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         try:
             return RunCLI([stage, *run_options, *arguments], run, stop)
         except (Terminated, KeyboardInterrupt) as error:
-            raise _as_reported(error, stage, run) from None
+            raise _ending_exception(error, stage, run) from None
         except SystemExit as exit_error:
             if isinstance(exit_error.__context__, KeyboardInterrupt):
                 # Lightning makes a silent exit of it
-                raise _as_reported(exit_error.__context__, stage, run) from None
+                raise _ending_exception(exit_error.__context__, stage, run) from None
             raise
 
 
-def _as_reported(error: BaseException, stage: Stage, run: Path) -> Terminated | Interrupted:
-    """The exception that ends a stage, with the command to resume by; only one process reports."""
+def _ending_exception(error: BaseException, stage: Stage, run: Path) -> Terminated | Interrupted:
+    """Return the exception that ends a stage; that of the first process names how to resume."""
     remedy = f"ens10 {stage} --run {run}" + (" --resume" if stage == "fit" else "")
     remedy = f"resume with `{remedy}`"
     if (stage == "fit" and not (run / CONFIG).is_file()) or not _is_first():
@@ -126,26 +126,26 @@ def _as_reported(error: BaseException, stage: Stage, run: Path) -> Terminated | 
 
 
 @contextmanager
-def _new_run(run: Path) -> Iterator[None]:
-    """Hold an empty folder for a run; what an error leaves in it before training is removed.
+def _hold_new_run(run: Path) -> Iterator[None]:
+    """Lock an empty folder for a new run; after an error before training, remove its files.
 
     Raises:
         FileError: the folder holds files already, or another process is using it.
     """
     is_new = not run.exists()
     run.mkdir(parents=True, exist_ok=True)
-    allowed_files = {run / LOCK, *leftovers(run, *_FIRST)}
+    allowed_files = {run / LOCK, *leftovers(run, *_FILES_BEFORE_TRAINING)}
     if set(run.iterdir()) - allowed_files:
         remedy = "Choose another --run, or resume it with --resume"
         raise FileError(run, "holds files already", remedy)
     try:
         with hold_lock(run / LOCK, "ens10 fit"):
-            clear_leftovers(run, *_FIRST)
+            clear_leftovers(run, *_FILES_BEFORE_TRAINING)
             try:
                 yield
             except (Ens10Error, OSError, SystemExit) as error:
                 if not isinstance(error, Terminated):
-                    _remove_unbegun(run)
+                    _remove_untrained(run)
                 raise
     except BaseException:
         with suppress(OSError):
@@ -154,8 +154,8 @@ def _new_run(run: Path) -> Iterator[None]:
         raise
 
 
-def _remove_unbegun(run: Path) -> None:
-    """Remove what a fit wrote before its first checkpoint, so that it can be tried again."""
+def _remove_untrained(run: Path) -> None:
+    """Remove the files of a fit that has no checkpoint yet, so that it can be repeated."""
     if any((run / CHECKPOINTS).glob("*.ckpt")):
         return
     for path in (run / CONFIG, run / provenance.FILE, run / LOG_FOLDER / LOG_FILE):
@@ -167,8 +167,8 @@ def _remove_unbegun(run: Path) -> None:
 
 
 @contextmanager
-def _old_run(run: Path, stage: Stage) -> Iterator[None]:
-    """Hold a run that is to be resumed or predicted; remove what killed processes left.
+def _hold_existing_run(run: Path, stage: Stage) -> Iterator[None]:
+    """Lock a run to resume or predict it, and remove temporary files of killed processes.
 
     Raises:
         FileError: there is no run, or another process is using it.
@@ -177,7 +177,7 @@ def _old_run(run: Path, stage: Stage) -> Iterator[None]:
         raise FileError(run, f"no run (it has no {CONFIG})", "Make one with `ens10 fit`")
     if stage == "fit":
         with hold_lock(run / LOCK, "ens10 fit"):
-            clear_leftovers(run, *_FIRST)  # `ens10 score` may be writing its own
+            clear_leftovers(run, *_FILES_BEFORE_TRAINING)  # `ens10 score` may be writing its own
             for folder in (run / LOG_FOLDER, run / CHECKPOINTS):
                 clear_leftovers(folder)
             yield
@@ -228,7 +228,7 @@ class RunCLI(LightningCLI):
         return {self._stage: LightningCLI.subcommands()[self._stage]}
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parses, names the protocol, and looks at the checkpoint before anyone else loads it."""
+        """Parse the options, check the protocol, and read the shapes in the checkpoint."""
         super().parse_arguments(parser, args)
         check_protocol(self.config[self.config.subcommand].get("data.protocol"))
         if self._run != Path(str(self._options.run)):
@@ -250,7 +250,7 @@ class RunCLI(LightningCLI):
             raise other_architecture(path, differing) from error
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the run folder, and one seed for everything."""
+        """Add the options of a run, such as `--run`; link the seed of the data to that of all."""
         parser.add_argument("--run", type=str, required=True, help="folder of the run")
         parser.add_argument("--resume", action="store_true", help="resume from the last checkpoint")
         parser.add_argument(
@@ -276,7 +276,7 @@ class RunCLI(LightningCLI):
         return self.config[self.config.subcommand]
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
-        """A trainer that keeps everything in the run folder."""
+        """Return a trainer that writes log, checkpoints and predictions to the run folder."""
         user_callbacks = self._get(self.config_init, "trainer.callbacks") or []
         callbacks: list[pl.Callback] = (
             [user_callbacks] if isinstance(user_callbacks, pl.Callback) else list(user_callbacks)
@@ -286,7 +286,7 @@ class RunCLI(LightningCLI):
         if self.subcommand == "fit":
             logger = RunLog(self.run_folder)
             bytes_read = BytesRead(self.run_folder, self.datamodule)
-            callbacks += [self._checkpoints(logger), bytes_read, self.cost]
+            callbacks += [self._checkpoint_callback(logger), bytes_read, self.cost]
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
@@ -307,14 +307,14 @@ class RunCLI(LightningCLI):
         return trainer
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Runs a stage; a lost process ends it with one line wherever the others wait for it."""
+        """Run a stage; if a process is lost, the others end with one line, not a traceback."""
         several = self.trainer.world_size > 1
         rank = self.trainer.global_rank
         with one_error_for_lost_processes(rank) if several else nullcontext():
             super()._run_subcommand(subcommand)
 
     def before_fit(self) -> None:
-        """Writes the configuration and what is known of the run before anything is trained."""
+        """Write the configuration and the provenance of the run before the training."""
         if not _is_first():
             return
         target = self.datamodule.target
@@ -324,34 +324,34 @@ class RunCLI(LightningCLI):
         self.run_folder.mkdir(parents=True, exist_ok=True)
         parser = self._parser("fit")
         text = parser.dump(self._options, skip_unset=False)  # a null may replace a default
-        config = {key: value for key, value in yaml.safe_load(text).items() if key in _KEPT}
+        config = {key: value for key, value in yaml.safe_load(text).items() if key in _CONFIG_KEYS}
         config["data"].pop("seed", None)  # it is the seed of everything
         # a file of the user's may change or move: its content is kept, not its path
         config["data"]["protocol"] = reference_of(self.datamodule.protocol)
         write_config(self.run_folder / CONFIG, config)
-        self._note()
+        self._write_provenance()
 
     def after_fit(self) -> None:
-        """Adds what it cost (seconds, memory) and the number of fitted parameters."""
+        """Add the cost (seconds, memory) and the number of fitted parameters to the provenance."""
         if not _is_first():
             return
         weights = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         coefficients = sum(method.fitted_parameters for method, _ in outermost_methods(self.model))
-        facts = {name: round(value, 1) for name, value in self.cost.spent().items()}
+        facts = {name: round(value, 1) for name, value in self.cost.totals().items()}
         facts["memory_mb"] = int(facts["memory_mb"])
         provenance.write(self.run_folder, {**facts, "parameters": weights + coefficients})
 
     def predict(self, **kwargs: Any) -> None:
-        """Predicts into the run folder, keeping nothing in memory."""
+        """Predict into the run folder, without predictions in memory."""
         kwargs["return_predictions"] = False
         self.trainer.predict(**kwargs)
 
-    def _checkpoints(self, log: RunLog) -> RunCheckpoints:
+    def _checkpoint_callback(self, log: RunLog) -> RunCheckpoints:
         monitor = "val_loss" if len(self.datamodule.batches("val")) else None
         minutes = float(self._options.checkpoint_minutes)
         return RunCheckpoints(self.run_folder / CHECKPOINTS, log, monitor, self._stop, minutes)
 
-    def _note(self) -> None:
+    def _write_provenance(self) -> None:
         batches = self.datamodule.batches("train")
         splits, samples = batches.splits, batches.samples
         parts = self.datamodule.parts
@@ -393,7 +393,7 @@ def _describe(samples: Samples) -> dict[str, Any]:
 
 
 def _is_first() -> bool:
-    """Whether this is the one process that writes, if several train together."""
+    """Return True if this is the one process that writes, if several train together."""
     return not getattr(rank_zero_only, "rank", 0)
 
 
@@ -422,13 +422,13 @@ def _run_folder(arguments: Sequence[str]) -> Path:
 
 
 def _checkpoint_option(run: Path, stage: Stage) -> list[str]:
-    """The checkpoint of a run; none if a fit is to resume that has not saved its first.
+    """Return the option of a run's checkpoint; empty if a fit to resume has not saved any.
 
     Raises:
         FileError: the run was not trained, or its checkpoints are damaged.
     """
     if stage == "fit":
-        path = resumable(run / CHECKPOINTS, repair=_is_first())
+        path = resumable_checkpoint(run / CHECKPOINTS, repair=_is_first())
         return [] if path is None else ["--ckpt_path", str(path)]
     path = run / CHECKPOINTS / BEST
     if not path.is_file():

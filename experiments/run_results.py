@@ -25,7 +25,7 @@ _MARK = b"\nens10 crc32c "
 _LENGTH = len(_MARK) + 9  # eight hexadecimal digits and the end of the line
 _TAIL = 3 * _LENGTH  # bytes at the end in which there is no mark but that one
 _PIECE = 1 << 22
-_CANNOT = "cannot be read as netCDF"
+_READ_ERROR = "cannot be read as netCDF"
 
 
 def save_states(
@@ -50,25 +50,25 @@ def save_states(
 
 
 def load_states(file: Path, remedy: str = "Score again") -> xr.Dataset:
-    """The states in a file, whole.
+    """Read score states from a file into memory.
 
     Args:
         file: netCDF, of either form.
-        remedy: what to do about a file that cannot be read.
+        remedy: of the error about a file that cannot be read.
 
     Raises:
         FileError: it cannot be read, was cut off, or does not match its checksum.
     """
-    with readable(file, _CANNOT, remedy):
+    with readable(file, _READ_ERROR, remedy):
         check_regular(file)
-        classic = _check(file, remedy)
+        classic = _verify_checksum(file, remedy)
         # netCDF's own library reads zeros where a file of the classic form was cut off
         engine: Literal["scipy", "netcdf4"] = "scipy" if classic else "netcdf4"
         # step is a plain number with units: as a time difference it would lose the months
         return xr.load_dataset(file, engine=engine, decode_timedelta=False)
 
 
-def _check(path: Path, remedy: str) -> bool:
+def _verify_checksum(path: Path, remedy: str) -> bool:
     """Refuse a file that does not match its checksum; return True if it is of the classic form."""
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -81,7 +81,7 @@ def _check(path: Path, remedy: str) -> bool:
 
 
 def _checksum(path: Path, size: int) -> int:
-    """The crc32c of a file's first bytes."""
+    """Return the crc32c of the first `size` bytes of a file."""
     checksum = 0
     with path.open("rb") as file:
         while size > 0 and (piece := file.read(min(size, _PIECE))):
@@ -114,10 +114,10 @@ class FinishedRun:
         kind: "model", "reference" (such as the raw ensemble) or "optimum" (the known best).
         states: of its test dates, as `ens10.metrics.score_states` made them.
         provenance: the content of `provenance.json`; any key may be absent.
-        log: its epochs, in order; empty for what was not trained by epochs.
-        sizes: plain CRPS by the number of members that it was given, if that was measured.
+        log: its epochs, in order; empty if it was not trained by epochs.
+        sizes: plain CRPS by the number of members that the model received, if that was measured.
         log_of_targets: True if the log has means over several targets, each in units of its spread.
-        extremes: states of its EECRPS, if that was scored by itself.
+        extremes: states of its EECRPS, if they are in a file of their own.
     """
 
     name: str
@@ -141,7 +141,7 @@ class FinishedRun:
 
     @property
     def still_improving(self) -> bool:
-        """Whether a longer training would probably have been better.
+        """Whether a longer training would probably have given a lower loss.
 
         True if the best validation loss of the last tenth of the epochs (at least the last one) is
         more than 0.1 % below the best of those before.
@@ -155,7 +155,7 @@ class FinishedRun:
 
     @property
     def loss_name(self) -> str:
-        """What the losses of its log are, with units."""
+        """Name of the losses in its log, with units."""
         if self.log_of_targets:
             return "loss of all targets, in units of the raw spread"
         if any(epoch.val_loss != epoch.val_crps for epoch in self.log):
@@ -164,7 +164,7 @@ class FinishedRun:
 
 
 def read_run(folder: Path | str) -> FinishedRun:
-    """The finished run in a folder.
+    """Read the scored run in a folder.
 
     Raises:
         FileError: no such folder, not scored yet, or a file that cannot be read.
@@ -174,21 +174,21 @@ def read_run(folder: Path | str) -> FinishedRun:
     path = Path(folder)
     if not path.is_dir():
         raise FileError(path, "no such folder", "Give the folder of a run")
-    states = _states(path)
+    states = _read_states(path)
     facts = provenance.read_provenance(path) if (path / PROVENANCE).exists() else {}
     kind: Any = facts.get("kind") or "model"
     if kind not in get_args(Kind):
         raise UnknownNameError(f"kind in {path / PROVENANCE}", kind, get_args(Kind))
     name = str(facts.get("name") or path.resolve().name)
-    sizes = _sizes(path / SIZES)
+    sizes = _read_sizes(path / SIZES)
     top = provenance.run_of(path)
     log = read_log(top / LOG)
     extremes = load_states(path / EXTREMES) if (path / EXTREMES).exists() else None
-    return FinishedRun(name, kind, states, facts, log, sizes, len(_targets(top)) > 1, extremes)
+    return FinishedRun(name, kind, states, facts, log, sizes, len(_read_targets(top)) > 1, extremes)
 
 
 def read_runs(folders: Sequence[Path | str]) -> list[FinishedRun]:
-    """The finished runs in folders, which can be compared with each other.
+    """Read the scored runs in folders, and check that they can be compared.
 
     Raises:
         FileError: as for `read_run`.
@@ -221,7 +221,7 @@ def check_names(runs: Sequence[FinishedRun], folders: Sequence[Path | str]) -> N
 
 
 def check_comparable(runs: Sequence[FinishedRun]) -> None:
-    """Refuses runs of different targets, units, steps, weights or dates.
+    """Refuse runs of different targets, units, steps, weights or dates.
 
     Raises:
         ArgumentError: a difference other than the dates.
@@ -255,11 +255,11 @@ def _settings(run: FinishedRun) -> tuple[Any, ...]:
 
 
 def mean_score(states: xr.Dataset, score: str) -> float:
-    """The mean of a score over all dates and points."""
+    """Return the weighted mean of a score over all dates and points."""
     return float(states[f"{score}_sum"].sum() / states[f"{score}_weight"].sum())
 
 
-def _states(path: Path) -> xr.Dataset:
+def _read_states(path: Path) -> xr.Dataset:
     file = path / SCORES
     if not file.is_file():
         raise FileError(path, f"not scored yet (it has no {SCORES})", f"Run `ens10 score {path}`")
@@ -269,13 +269,13 @@ def _states(path: Path) -> xr.Dataset:
     return states
 
 
-def _targets(run: Path) -> set[str]:
-    """The targets of a run of several targets or lead times."""
+def _read_targets(run: Path) -> set[str]:
+    """Return the targets of a run of several targets or lead times; empty for other runs."""
     parts = run.glob(f"{provenance.PARTS}/*/{PROVENANCE}")
     return {str(provenance.read_provenance(file.parent).get("target")) for file in parts}
 
 
-def _sizes(path: Path) -> dict[int, float]:
+def _read_sizes(path: Path) -> dict[int, float]:
     if not path.is_file():
         return {}
     try:

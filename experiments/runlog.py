@@ -1,4 +1,4 @@
-"""The log of a run: RUN/log/metrics.csv, which follows from the checkpoint."""
+"""The log of a run, RUN/log/metrics.csv, whose rows are saved in checkpoints too."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ class RunLog(Logger):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the log file."""
         return self._run / FOLDER / FILE
 
     @property
@@ -45,7 +45,7 @@ class RunLog(Logger):
 
     @property
     def version(self) -> str:
-        """The folder of the log in that of the run."""
+        """Name of the log's folder in the run folder."""
         return FOLDER
 
     @property
@@ -84,7 +84,7 @@ class RunLog(Logger):
         write_whole(self.path, self.to_csv())
 
     def to_csv(self) -> str:
-        """All rows as CSV, columns in alphabetical order."""
+        """Return all rows as CSV, columns in alphabetical order."""
         text = io.StringIO()
         names = sorted({name for row in self.rows for name in row})
         writer = csv.DictWriter(text, names, lineterminator="\n")
@@ -92,18 +92,18 @@ class RunLog(Logger):
         writer.writerows(self.rows)
         return text.getvalue()
 
-    def take_csv(self, text: str) -> None:
-        """Replace the rows by those of `to_csv`."""
+    def load_csv(self, text: str) -> None:
+        """Replace the rows by those of a text that `to_csv` returned."""
         rows = csv.DictReader(io.StringIO(text))
         self.rows = [{name: value for name, value in row.items() if value} for row in rows]
 
-    def take_file(self, last_epoch: int) -> None:
+    def load_file(self, last_epoch: int) -> None:
         """Read the rows from the log file, for older checkpoints that hold no rows.
 
         Args:
             last_epoch: rows of later epochs are left out.
         """
-        self.take_csv(self.path.read_text(encoding="utf-8") if self.path.is_file() else "")
+        self.load_csv(self.path.read_text(encoding="utf-8") if self.path.is_file() else "")
         beyond = str(last_epoch + 1)
         self.rows = [row for row in self.rows if float(row.get("epoch", beyond)) <= last_epoch]
 

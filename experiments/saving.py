@@ -34,7 +34,7 @@ _EPOCH_LOOP = "epoch_loop.val_loop.batch_progress"
 
 
 class WholeCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its target, syncs and renames it.
+    """Write checkpoints under a temporary name in their folder, sync and rename them.
 
     Lightning's own writes to TMPDIR and moves it, which on another file system is a copy over the
     old checkpoint: a kill there leaves neither.
@@ -58,18 +58,18 @@ class WholeCheckpointIO(TorchCheckpointIO):
 
 
 class RunCheckpoints(Checkpoint):
-    """Saves the checkpoints of a run, and ends the training after a batch if a signal asks for it.
+    """Save the checkpoints of a run, and end the training after a batch if a signal has arrived.
 
-    A checkpoint holds what a resumed training needs to equal an uninterrupted one: besides what
-    Lightning saves the rows of the log, the sums of the training loss so far, (of a single process)
-    the state of torch's random numbers, and at the end of an epoch the values by which schedules
+    A resumed training equals an uninterrupted one. For that a checkpoint has, besides the content
+    of Lightning's: the rows of the log; the sums of the training loss so far; the state of torch's
+    random numbers (of a single process); and at the end of an epoch the values by which schedules
     still have to step. Methods that collect all batches before they solve, and trainings whose
     schedule follows a value from step to step, are saved after an epoch only.
 
     Args:
         folder: RUN/checkpoints.
         log: of the run.
-        monitor: the value whose minimum is the best; None if there is no validation.
+        monitor: name of the value to minimise; None if there is no validation.
         stop: whether a signal has arrived.
         minutes: between checkpoints within an epoch.
     """
@@ -80,14 +80,14 @@ class RunCheckpoints(Checkpoint):
         self._folder, self._log, self._monitor = folder, log, monitor
         self._stop, self._seconds = stop, 60 * minutes
         self._best: float | None = None
-        self._saved = time.monotonic()
+        self._save_time = time.monotonic()
         self._step = 0
         self._in_validation = False
-        self._loaded: Mapping[str, Any] = {}
+        self._loaded_state: Mapping[str, Any] = {}
 
     @property
     def state_key(self) -> str:
-        """That of Lightning's ModelCheckpoint, which older runs were saved by.
+        """Key of Lightning's ModelCheckpoint, under which older runs saved this state.
 
         Without validation it has a name of its own: the default ModelCheckpoint, which Lightning
         adds to predictions, has the same key then, and cannot read this state.
@@ -100,7 +100,7 @@ class RunCheckpoints(Checkpoint):
 
     @property
     def best_model_path(self) -> str:
-        """The best checkpoint so far, as Lightning's `ckpt_path="best"` looks for it."""
+        """Path of the best checkpoint so far, for Lightning's `ckpt_path="best"`; "" if none."""
         path = self._folder / BEST
         return str(path) if path.is_file() else ""
 
@@ -110,7 +110,7 @@ class RunCheckpoints(Checkpoint):
         return {"best_model_score": best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take up the state of a checkpoint, also of one that ModelCheckpoint wrote."""
+        """Restore the best validation loss, also from a checkpoint that ModelCheckpoint wrote."""
         best = state_dict.get("best_model_score")
         self._best = None
         if best is not None and (self._folder / BEST).is_file():
@@ -119,7 +119,7 @@ class RunCheckpoints(Checkpoint):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add what Lightning leaves out to a checkpoint."""
+        """Add log, sums and random state, which Lightning does not save, to a checkpoint."""
         epochs: Any = trainer.fit_loop.epoch_progress.current
         at_epoch_end = epochs.processed > epochs.completed  # in the hooks at the end of an epoch
         sums = {} if at_epoch_end else _training_sums(trainer, pl_module)
@@ -140,28 +140,28 @@ class RunCheckpoints(Checkpoint):
         pl_module: pl.LightningModule,  # noqa: ARG002
         checkpoint: dict[str, Any],
     ) -> None:
-        """Keep what is to be restored when the training begins.
+        """Keep the state to restore when the training begins, and restore the log.
 
         Raises:
             FileError: a newer version of this package wrote the checkpoint.
         """
         if trainer.state.fn == "fit":
-            self._loaded = checkpoint.get("ens10", {})
-            version = self._loaded.get("format", _FORMAT)
+            self._loaded_state = checkpoint.get("ens10", {})
+            version = self._loaded_state.get("format", _FORMAT)
             if version > _FORMAT:
                 reason = f"a checkpoint of format {version}, newer than {_FORMAT}"
                 raise FileError(self._folder / LAST, reason, "Update ens10 to resume it")
-            if self._loaded:
-                self._log.take_csv(self._loaded["log"])
+            if self._loaded_state:
+                self._log.load_csv(self._loaded_state["log"])
             else:
-                self._log.take_file(int(checkpoint["epoch"]))
+                self._log.load_file(int(checkpoint["epoch"]))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """From here on signals wait for the end of a batch; restore what Lightning does not."""
+        """Defer signals to the end of a batch; restore the state that Lightning does not."""
         self._stop.deferred = True
-        self._saved, self._step = time.monotonic(), trainer.global_step
-        _restore(self._loaded, trainer, pl_module)
-        _step_plateau(trainer, pl_module, self._loaded.get("plateau", []))
+        self._save_time, self._step = time.monotonic(), trainer.global_step
+        _restore(self._loaded_state, trainer, pl_module)
+        _step_plateau(trainer, pl_module, self._loaded_state.get("plateau", []))
         self._log.write()
 
     def on_train_batch_end(
@@ -172,9 +172,9 @@ class RunCheckpoints(Checkpoint):
         batch: Any,  # noqa: ARG002
         batch_idx: int,
     ) -> None:
-        """Save within an epoch if it is time to, or if a signal asks to end."""
+        """Save within an epoch if a checkpoint is due or a signal has arrived; end on a signal."""
         has_stepped, self._step = trainer.global_step != self._step, trainer.global_step
-        number, due = self._agreed(trainer)
+        number, due = self._shared_flags(trainer)
         if not _resumes_within_epochs(trainer, pl_module):
             self._end(number)  # nothing of its epoch can be saved
             return
@@ -198,10 +198,10 @@ class RunCheckpoints(Checkpoint):
         batch_idx: int,  # noqa: ARG002
         dataloader_idx: int = 0,  # noqa: ARG002
     ) -> None:
-        """End if a signal asks for it: the resumed fit repeats the validation."""
+        """End if a signal has arrived: the resumed fit repeats the validation."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        number, _ = self._agreed(trainer)
+        number, _ = self._shared_flags(trainer)
         if number and _resumes_within_epochs(trainer, pl_module):
             self._save_last(trainer)
         self._end(number)
@@ -217,7 +217,7 @@ class RunCheckpoints(Checkpoint):
         self._log_epoch(trainer, pl_module)
         self._save_best(trainer)
         self._save_last(trainer)
-        number, _ = self._agreed(trainer)
+        number, _ = self._shared_flags(trainer)
         self._end(number)
         if trainer.fit_loop.restarting:  # Lightning leaves it out in an epoch that was resumed
             _step_plateau(trainer, pl_module, _plateau_values(trainer))
@@ -235,9 +235,9 @@ class RunCheckpoints(Checkpoint):
         """Signals need not wait any more."""
         self._stop.deferred = False
 
-    def _agreed(self, trainer: pl.Trainer) -> tuple[int, bool]:
-        """The signal, and whether a checkpoint is due: the same on all processes."""
-        due = time.monotonic() - self._saved >= self._seconds
+    def _shared_flags(self, trainer: pl.Trainer) -> tuple[int, bool]:
+        """Return the signal, and whether a checkpoint is due: the same on all processes."""
+        due = time.monotonic() - self._save_time >= self._seconds
         if trainer.world_size == 1:
             return self._stop.signal, due
         flags = torch.tensor([self._stop.signal, int(due)], device=trainer.strategy.root_device)
@@ -249,7 +249,7 @@ class RunCheckpoints(Checkpoint):
             raise ending(number)
 
     def _save_best(self, trainer: pl.Trainer) -> None:
-        """Save the best checkpoint if this is it: of the least value, or the latest without one."""
+        """Save `best.ckpt` if the monitored value is the least so far, or if there is none."""
         value = trainer.callback_metrics.get(self._monitor or "")
         score = None if value is None else float(value)
         if score is not None and math.isnan(score):
@@ -262,17 +262,17 @@ class RunCheckpoints(Checkpoint):
     def _save_last(self, trainer: pl.Trainer) -> None:
         last = self._folder / LAST
         if trainer.is_global_zero:
-            _keep(last, self._folder / PREVIOUS)
+            _link_previous(last, self._folder / PREVIOUS)
         trainer.save_checkpoint(last)
         self._log.write()
-        self._saved = time.monotonic()
+        self._save_time = time.monotonic()
 
     def _log_epoch(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Log the values of the epoch, which Lightning does after checkpoints are saved."""
-        for name in self._loaded.get("sums", {}):
+        for name in self._loaded_state.get("sums", {}):
             if name not in trainer.callback_metrics:  # resumed after the last batch of the epoch
                 pl_module.log(name, pl_module.get_submodule(f"means.{name}"))  # type: ignore[arg-type]
-        self._loaded = {}
+        self._loaded_state = {}
         values = trainer._logger_connector.metrics["log"]
         if values:
             step = trainer.fit_loop.epoch_loop._batches_that_stepped - 1
@@ -280,12 +280,12 @@ class RunCheckpoints(Checkpoint):
 
 
 class SignalHandlers(pl.Callback):
-    """Replaces Lightning's handler of SIGTERM, with which a run of several processes hangs.
+    """Replace Lightning's handler of SIGTERM, with which a run of several processes hangs.
 
     Lightning installs it before every stage; it starts a broadcast wherever the signal arrives.
 
     Args:
-        stop: what handles signals instead.
+        stop: handles signals instead.
     """
 
     def __init__(self, stop: Stop) -> None:
@@ -309,7 +309,7 @@ class SignalHandlers(pl.Callback):
             launcher.kill(signal.SIGTERM)
 
 
-def _keep(last: Path, previous: Path) -> None:
+def _link_previous(last: Path, previous: Path) -> None:
     """Give the last checkpoint a second name, so that it outlives the next one's writing."""
     if not last.is_file():
         return
@@ -326,7 +326,7 @@ def _keep(last: Path, previous: Path) -> None:
 
 
 def _means(module: pl.LightningModule) -> dict[str, WeightedMean]:
-    """The means over an epoch of training that a module logs, by the names of its log."""
+    """Return the means over a training epoch that a module logs, by their names in the log."""
     means = dict(getattr(module, "means", torch.nn.ModuleDict()).items())
     return {
         name: mean
@@ -336,7 +336,7 @@ def _means(module: pl.LightningModule) -> dict[str, WeightedMean]:
 
 
 def _training_sums(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, list[float]]:
-    """The sums behind the means over the epoch so far, of all processes together."""
+    """Return the sums behind the means over the epoch so far, over all processes."""
     sums_by_name = {}
     for name, mean in _means(module).items():
         sums = torch.stack([mean.total, mean.weight]).double()
@@ -361,7 +361,7 @@ def _resumes_within_epochs(trainer: pl.Trainer, module: pl.LightningModule) -> b
 
 
 def _plateau_values(trainer: pl.Trainer) -> list[Tensor | None]:
-    """What each schedule is given at the end of this epoch, if it follows a value: else None.
+    """Return the value by which each schedule steps at the end of this epoch; None if by none.
 
     Lightning steps such a schedule after all callbacks of the epoch, so that a checkpoint of the
     epoch's end does not hold that step.

@@ -22,15 +22,15 @@ from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
 from ens10.metrics.distributions import kind_of
-from ens10.metrics.scores.registry import METRICS, metric_of, why_undefined, without_unit
+from ens10.metrics.scores.registry import METRICS, convert_threshold, metric_of, why_undefined
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
-from ens10.metrics.verification.alignment import Join, moments
+from ens10.metrics.verification.alignment import Join, valid_times
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
-SHOWN = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
+MAIN_SCORES = ("crps", "crps_fair", "rmse", "spread_error", "eecrps", "eecrps_weighted")
 SKILLS = ("crpss", "eecrpss")
 EVENTS = ("brier_", "twcrps_")  # shown where they are computed
 # Heavy precipitation in 24 h and strong wind: the units of the thresholds, and scores.
@@ -42,33 +42,33 @@ BOUNDS = ("", "_lower", "_upper")
 
 
 @dataclass(frozen=True)
-class Scored:
-    """What scoring gave.
+class ScoringResult:
+    """Result of scoring a forecast.
 
     Attributes:
         folder: that the files are in.
         states: as in `scores.nc`.
         reference: the states of the reference, or None.
         by: the groups in `groups.csv`.
-        checked: what came of the cross-check, or None.
+        cross_check: result of the cross-check, or None.
     """
 
     folder: Path
     states: xr.Dataset
     reference: xr.Dataset | None
     by: tuple[str, ...]
-    checked: CrossCheck | None
+    cross_check: CrossCheck | None
 
     def in_words(self) -> str:
-        """The scores with their confidence intervals in one line."""
+        """Return the scores with their confidence intervals in one line."""
         return in_words(self.states, self.reference)
 
     def table(self) -> str:
-        """The groups' CRPS (or their first score) in lines."""
+        """Return the main scores of each group (or the first four) as lines of text."""
         scores = summarise(self.states, self.reference, by=self.by, maps=False)
-        names = [n for n in (*SHOWN, *SKILLS) if n in scores] or _names(scores)[:4]
+        names = [n for n in (*MAIN_SCORES, *SKILLS) if n in scores] or _score_names(scores)[:4]
         rows = [[*self.by, *names, "dates"]]
-        for label, part in _cells(scores, self.by):
+        for label, part in _groups(scores, self.by):
             values = [f"{float(part[name]):.4g}" for name in names]
             rows.append([*label, *values, str(int(part["dates"]))])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -78,7 +78,7 @@ class Scored:
 def score_run(
     path: Path | str, weights: Weighting | None = None, *, join: Join = "exact"
 ) -> xr.Dataset:
-    """Scores a run folder or a predictions store, and writes the result beside it.
+    """Score a run folder or a predictions store, and write the result beside it.
 
     Args:
         path: a run folder, or a predictions store (its folder then gets the files).
@@ -106,15 +106,16 @@ def score_forecast(
     channel: str | None = None,
     options: ScoringOptions | None = None,
     **settings: Any,
-) -> Scored:
-    """Scores a forecast and writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`.
+) -> ScoringResult:
+    """Score a forecast and write `scores.nc`, `scores.csv` and, with groups, `groups.csv`.
 
     The files are replaced when all of them are complete: a call that fails leaves the old ones.
 
     Args:
         path: a run folder, or a forecast store of any kind.
         truth: store or file of the truth; None for the one beside the forecast.
-        variable: its name there; the run's target if None and it is there.
+        variable: its name there; None for the run's target, or without a run for the only one, or
+            the one called "truth".
         scores: as for `score_states`, thresholds also with a unit, as in "brier_5mm"; if None,
             the usual ones, without the fair CRPS where the run's protocol does without it, and for
             a run of precipitation or wind speed those at thresholds (`EVENTS_OF_TARGETS`).
@@ -147,7 +148,7 @@ def score_forecast(
         names = usual_scores(forecast, observed, target)
         scores = [name for name in names if name != "crps_fair" or _reports_fair_crps(facts)]
     else:
-        scores = [without_unit(name, str(observed.attrs.get("units", ""))) for name in scores]
+        scores = [convert_threshold(name, str(observed.attrs.get("units", ""))) for name in scores]
     options = options or ScoringOptions(weights=facts.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
@@ -160,16 +161,16 @@ def score_forecast(
             scores,
             reference=open_forecast(reference)[0] if reference is not None else None,
             options=_open_paths(
-                options, forecast, channel or target or variable or _own_name(observed), target
+                options, forecast, channel or target or variable or _truth_name(observed), target
             ),
         )
-    _check_same(path, old_stat)
+    _check_unchanged(path, old_stat)
     for dataset in (states, other):
         if dataset is not None and "efi_source" in dataset.attrs:  # no machine's paths in a result
             dataset.attrs["efi_source"] = Path(dataset.attrs["efi_source"]).name
     out_folder = folder if out is None else Path(out)
     states = write_states(states, out_folder, other, options.by)
-    return Scored(out_folder, states, other, tuple(options.by), check)
+    return ScoringResult(out_folder, states, other, tuple(options.by), check)
 
 
 def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) -> list[str]:
@@ -189,14 +190,14 @@ def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) 
 def _open_paths(
     options: ScoringOptions, forecast: xr.Dataset, channel: str | None, target: str | None
 ) -> ScoringOptions:
-    """The options with what they name by paths opened."""
+    """Open the files and stores that the options name by path."""
     land, climatology, efi = options.land, options.climatology, options.efi
     if isinstance(land, Path | str):
         land = open_truth(land)
     if isinstance(climatology, Path | str):
         climatology = open_truth(climatology, target)
         if "time" in climatology.dims:
-            years = np.unique(moments(forecast).astype("datetime64[Y]").astype(int) + 1970)
+            years = np.unique(valid_times(forecast).astype("datetime64[Y]").astype(int) + 1970)
             climatology = monthly_climatology(climatology, without_years=years.tolist())
     if isinstance(efi.raw, Path | str):
         efi = replace(efi, raw=open_raw(efi.raw, channel, forecast))
@@ -205,11 +206,11 @@ def _open_paths(
     return replace(options, land=land, climatology=climatology, efi=efi)
 
 
-def _check_same(path: Path, old_stat: os.stat_result | None) -> None:
+def _check_unchanged(path: Path, old_stat: os.stat_result | None) -> None:
     """Refuse a store that was replaced while it was read.
 
     Raises:
-        FileError: it was.
+        FileError: the store was replaced.
     """
     # without a manifest, a Zarr store reads NaN where the chunks of an older one have gone
     if old_stat is not None and not os.path.samestat(old_stat, store_of(path).stat()):
@@ -224,17 +225,19 @@ def _reports_fair_crps(facts: Mapping[str, Any]) -> bool:
         return True
 
 
-def _own_name(truth: xr.DataArray) -> str | None:
+def _truth_name(truth: xr.DataArray) -> str | None:
     return None if truth.name in (None, "truth") else str(truth.name)
 
 
 def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
-    """The scores with their confidence intervals in one line."""
+    """Return the scores with their confidence intervals in one line."""
     scores = summarise(states, reference, maps=False)
     parts = []
-    names = [n for n in (*SHOWN, *SKILLS) if n in scores]
-    names += [n for n in _names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")]
-    names = names or _names(scores)
+    names = [n for n in (*MAIN_SCORES, *SKILLS) if n in scores]
+    names += [
+        n for n in _score_names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")
+    ]
+    names = names or _score_names(scores)
     for name in names:
         value, low, high = (float(scores[name + part]) for part in BOUNDS)
         units = str(scores[name].attrs.get("units", ""))
@@ -252,7 +255,7 @@ def write_states(
     reference: xr.Dataset | None = None,
     by: Sequence[str] = (),
 ) -> xr.Dataset:
-    """Writes `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none.
+    """Write `scores.nc`, `scores.csv` and, with groups, `groups.csv`; all of them or none.
 
     Returns:
         The states as written: the sums have the block lengths of the intervals as attributes.
@@ -277,9 +280,9 @@ def write_states(
 
 
 def _with_block_lengths(states: xr.Dataset, scores: xr.Dataset) -> xr.Dataset:
-    """The states with the block length of each score's interval on the sum it is made of."""
+    """Return the states with the block length of each score's interval as attribute of its sum."""
     states = states.copy()
-    for name in _names(scores):
+    for name in _score_names(scores):
         base = next(
             (b for b in (name.removesuffix("_difference"), name[:-1]) if b in METRICS), name
         )
@@ -296,14 +299,14 @@ def _block_length(score: xr.DataArray, group: int = 0) -> str:
     return "" if np.isnan(lengths[group]) else f"{lengths[group]:.4g}"
 
 
-def _names(scores: xr.Dataset) -> list[str]:
-    """The scores that have bounds, in their order."""
+def _score_names(scores: xr.Dataset) -> list[str]:
+    """Return the names of the scores that have bounds, in their order."""
     return [str(n) for n in scores.data_vars if f"{n}_lower" in scores]
 
 
 def _total_table(scores: xr.Dataset) -> str:
     rows: list[list[Any]] = []
-    for name in _names(scores):
+    for name in _score_names(scores):
         row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
         units = scores[name].attrs.get("units", "")
         rows.append([name, *row, units, _block_length(scores[name])])
@@ -315,8 +318,8 @@ def _total_table(scores: xr.Dataset) -> str:
 
 def _group_table(scores: xr.Dataset, by: Sequence[str]) -> str:
     rows = []
-    for place, (label, part) in enumerate(_cells(scores, by)):
-        for name in _names(scores):
+    for place, (label, part) in enumerate(_groups(scores, by)):
+        for name in _score_names(scores):
             row = [f"{float(part[name + bound]):.9g}" for bound in BOUNDS]
             numbers = [int(part["dates"]), int(part["count"])]
             units = part[name].attrs.get("units", "")
@@ -326,14 +329,14 @@ def _group_table(scores: xr.Dataset, by: Sequence[str]) -> str:
     return csv_of([*by, *heads], rows)
 
 
-def _cells(scores: xr.Dataset, by: Sequence[str]) -> Iterator[tuple[list[str], xr.Dataset]]:
+def _groups(scores: xr.Dataset, by: Sequence[str]) -> Iterator[tuple[list[str], xr.Dataset]]:
     for place in np.ndindex(*(scores.sizes[name] for name in by)):
         part = scores.isel(dict(zip(by, place, strict=True)))
         yield [str(part[name].item()) for name in by], part
 
 
 def read_states(run: Path | str) -> xr.Dataset:
-    """The states of a scored run.
+    """Read the states of a scored run.
 
     Raises:
         FileError: the run was not scored, or the file is damaged.

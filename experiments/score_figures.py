@@ -1,9 +1,9 @@
-"""All figures of scores of some runs, each a PNG.
+"""Draw all figures of the scores of runs, each as a PNG.
 
     python -m ens10.experiments.score_figures runs/raw runs/unet --out figures
 
-The event of the reliability and ROC diagrams is a truth above the given quantile of all truth at
-its grid point.
+The event of the reliability and ROC diagrams is a truth above a quantile (`--quantile`) of all
+truth at its grid point.
 """
 
 import sys
@@ -39,7 +39,7 @@ _KINDS = ("normal", "ensemble")
 def score_figures(
     runs: Sequence[Path | str], out: Path | str, *, reference: str = "raw", quantile: float = 0.9
 ) -> list[Path]:
-    """Draws maps of skill and bias, histograms, diagrams, scores by latitude and a score card.
+    """Draw maps of skill and bias, histograms, diagrams, scores by latitude and a score card.
 
     Args:
         runs: run folders with predictions of normals or ensembles, of the same dates and grid.
@@ -51,7 +51,7 @@ def score_figures(
         The files written.
 
     Raises:
-        ArgumentError: the reference is none of the runs, or a run is of another kind.
+        ArgumentError: the reference is none of the runs, or a run is neither normal nor ensemble.
         FileError: a run has no predictions.
     """
     paths = {Path(run).resolve().name: Path(run) for run in runs}
@@ -129,7 +129,7 @@ def _histograms(states: Mapping[str, xr.Dataset]) -> dict[str, xr.DataArray]:
 
 
 def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Dataset:
-    """Sums of the event's probabilities, area-weighted, by tenths or by members."""
+    """Return area-weighted sums of the event, in ten bins of its probability or by members."""
     threshold = truth.load().quantile(quantile, "time").drop_vars("quantile")
     threshold = threshold.astype(truth.dtype).assign_attrs(truth.attrs)
     event = exceedance_event(truth, threshold)

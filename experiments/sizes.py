@@ -1,4 +1,4 @@
-"""How a model of members scores when it is given fewer of them.
+"""Score a model of members with fewer members than it was trained with.
 
     python -m ens10.experiments.sizes RUN --sizes 2 5 10
 
@@ -22,7 +22,7 @@ from ens10.experiments.runner.tasks import members_of
 from ens10.experiments.score import score_run
 from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of
-from ens10.loader.batch_layouts import of_members
+from ens10.loader.batch_layouts import uses_members
 from ens10.metrics import summarise
 from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, reports_errors
@@ -31,7 +31,7 @@ _COLUMNS = ("members", "crps", "crps_fair", "spread_error")
 
 
 def score_sizes(run: Path | str, sizes: Sequence[int] | None = None) -> Path:
-    """Score a trained model given the first members alone, for several numbers of them.
+    """Score a trained model on the first members of the ensemble, for several numbers of them.
 
     Args:
         run: folder of a run that was trained, with `data.kind: members`.
@@ -58,8 +58,8 @@ def score_sizes(run: Path | str, sizes: Sequence[int] | None = None) -> Path:
 
 
 def takes_members(run: Path) -> bool:
-    """Whether a run's model gets the features of each member."""
-    return of_members(_config(run)["data"])
+    """Return True if a run's model takes the features of each member."""
+    return uses_members(_config(run)["data"])
 
 
 def _config(run: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _config(run: Path) -> dict[str, Any]:
 
 
 def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
-    """Predicts and scores in a folder of its own, which is removed."""
+    """Predict and score with `size` members in a temporary folder."""
     part = run / "sizes" / str(size)
     shutil.rmtree(part, ignore_errors=True)
     (part / "checkpoints").mkdir(parents=True)
@@ -93,10 +93,11 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit status 1 with one line on bad input."""
+    """Run the command; exit status 1 with one line on bad input."""
     parser = command_parser("python -m ens10.experiments.sizes")
     parser.add_argument("run", type=Path)
-    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="M")
+    text = f"default: {', '.join(map(str, SIZES))}, as far as the data have them"
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="M", help=text)
     options = parser.parse_args(arguments)
     print(score_sizes(options.run, options.sizes).read_text(), end="")
     return 0

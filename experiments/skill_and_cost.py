@@ -1,4 +1,4 @@
-"""One figure of tables of models: the skill of each model against the processor time of its fit.
+"""Draw the skill of each model of some tables against the processor time of its fit.
 
 python -m ens10.experiments.skill_and_cost "Title=TABLE.csv" ... --out FIGURE.png
 """
@@ -27,26 +27,26 @@ from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, reports_errors
 
 _COLOURS = {"statistical method": GREY, "network": BLUE, "network of members": ORANGE}
-_LEFT_OUT = ("raw", "optimum")  # skill is measured between these
+_REFERENCES = ("raw", "optimum")  # skill is measured between these
 _NEGLIGIBLE = 1e-6  # square pixels
 _INCHES = 0.23  # of height for each label
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of a table, which is a dot of the figure.
+    """A model of a table: one dot of the figure.
 
     Attributes:
         name: of its configuration.
         seconds: processor time of the fit, mean over the seeds.
         skills: of each seed, percent.
-        improving: whether a training was still improving when it ended.
+        still_improving: whether a training was still improving when it ended.
     """
 
     name: str
     seconds: float
     skills: tuple[float, ...]
-    improving: bool
+    still_improving: bool
 
     @property
     def skill(self) -> float:
@@ -56,54 +56,59 @@ class Model:
 
 @dataclass(frozen=True)
 class Table:
-    """The models of one table, and what their skill is.
+    """The models of one table, and the kind of their skill.
 
     Attributes:
         models: without the raw ensemble, the optimum, and models that are worse than the former.
-        attained: whether the skill is the share of the way to the optimum, not of the raw CRPS.
+        has_optimum: whether the optimum is known: skill is then the share of the way to it, else
+            that of the raw CRPS.
     """
 
     models: tuple[Model, ...]
-    attained: bool
+    has_optimum: bool
 
 
 def read_table(path: Path) -> Table:
     """Read a table that `ens10.experiments.studies.matrix` wrote as CSV.
 
     Raises:
-        FileError: it cannot be read, or is no such table.
+        FileError: it cannot be read, is no such table, or holds no model with skill.
     """
     try:
         rows = list(csv.DictReader(path.read_text().splitlines()))
         raw = {row["seed"]: float(row["crps"]) for row in rows if row["model"] == "raw"}
-        attained = any(row["model"] == "optimum" for row in rows)
+        has_optimum = any(row["model"] == "optimum" for row in rows)
         rows_by_model: dict[str, list[dict[str, str]]] = {}
         for row in rows:
-            if row["model"] not in _LEFT_OUT:
+            if row["model"] not in _REFERENCES:
                 rows_by_model.setdefault(row["model"], []).append(row)
         all_models = [
-            _model(name, seed_rows, raw, attained) for name, seed_rows in rows_by_model.items()
+            _model(name, seed_rows, raw, has_optimum) for name, seed_rows in rows_by_model.items()
         ]
     except (OSError, UnicodeDecodeError, KeyError, ValueError, StopIteration) as error:
         raise FileError(path, f"no table of models ({error!r})", "Pass a table.csv") from error
     models = tuple(model for model in all_models if model.skill > 0)
     if not models:
         raise FileError(path, "holds no model with skill", "Pass another table")
-    return Table(models, attained)
+    return Table(models, has_optimum)
 
 
 def _model(
-    name: str, rows: Sequence[Mapping[str, str]], raw: Mapping[str, float], attained: bool
+    name: str, rows: Sequence[Mapping[str, str]], raw: Mapping[str, float], has_optimum: bool
 ) -> Model:
     first = next(iter(raw.values()))  # of all seeds, if they share their data
     skills = tuple(
         100
-        * (float(r["attained"]) if attained else 1 - float(r["crps"]) / raw.get(r["seed"], first))
+        * (
+            float(r["attained"])
+            if has_optimum
+            else 1 - float(r["crps"]) / raw.get(r["seed"], first)
+        )
         for r in rows
     )
     seconds = float(np.mean([float(row["cpu_seconds"]) for row in rows]))
-    improving = any(row["still_improving"] == "1" for row in rows)
-    return Model(name, seconds, skills, improving)
+    still_improving = any(row["still_improving"] == "1" for row in rows)
+    return Model(name, seconds, skills, still_improving)
 
 
 def skill_and_cost(tables: Mapping[str, Table]) -> Figure:
@@ -151,18 +156,18 @@ def _panel(axes: Axes, title: str, table: Table) -> None:
         colour = _COLOURS[_kind(model.name)]
         ends = [min(model.skills), max(model.skills)]
         axes.plot([model.seconds] * 2, ends, color=colour, linewidth=1.5, zorder=1)
-        fill = "white" if model.improving else colour
+        fill = "white" if model.still_improving else colour
         axes.plot(model.seconds, model.skill, "o", color=colour, markerfacecolor=fill, markersize=6)
     axes.set_xscale("log")
     axes.margins(x=0.25, y=0.1)
     axes.set_ylim(0.0, None)
     axes.grid(axis="y")
-    skill_label = "attained skill (%)" if table.attained else "CRPS removed (%)"
+    skill_label = "attained skill (%)" if table.has_optimum else "CRPS removed (%)"
     axes.set(title=title, xlabel="processor time of the fit (s)", ylabel=skill_label)
 
 
 def _label(axes: Axes, table: Table) -> None:
-    """Write the names beside the dots, at the nearest place that is free, and lines to them."""
+    """Write the names of the models at free places near their dots, with lines to the dots."""
     dots = [axes.transData.transform((model.seconds, model.skill)) for model in table.models]
     boxes = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
     for model in sorted(table.models, key=lambda model: -model.skill):

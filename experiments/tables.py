@@ -1,4 +1,4 @@
-"""The table of scores of several runs: typed rows, and from them the columns of a text."""
+"""The table of scores of several runs: rows of numbers, and the columns of text made of them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -48,13 +48,14 @@ class Row:
     Args:
         crps: plain estimator for members, closed form for normals.
         crpss: 1 - CRPS / CRPS of the reference, paired.
-        difference: CRPS less that of the row `above`, paired; below 0 this one is better.
+        above: name of the run in the row above.
+        difference: CRPS less that of the row above, paired; below 0 this one is better.
         attained: (CRPS_reference - CRPS) / (CRPS_reference - CRPS_optimum), paired.
         crps_fair: fair CRPS, of ensembles only.
         spread_error: ratio of spread to RMSE of the mean; 1 is calibrated.
-        seconds: that its fit took.
-        dates: that were scored.
-        weights: of the rows of the grid.
+        seconds: duration of its fit.
+        dates: number of scored dates.
+        weights: area weights, "cell", "cos" or "none".
         method: of the intervals, "bootstrap" or "student".
     """
 
@@ -87,7 +88,7 @@ def score_table(
     method: Method | None = None,
     seed: int = 0,
 ) -> list[Row]:
-    """The rows of the table: the reference, then from worst to best CRPS, the optimum last.
+    """Return the rows of the table: the reference, then from worst to best CRPS, the optimum last.
 
     Args:
         runs: scored on the same dates and points.
@@ -119,7 +120,7 @@ def score_table(
     return rows
 
 
-Bounds = tuple[float, Method, int]
+IntervalSettings = tuple[float, Method, int]
 
 
 def _method(runs: Sequence[FinishedRun]) -> Method:
@@ -141,9 +142,9 @@ def _row(
     above: FinishedRun | None,
     reference_run: FinishedRun | None,
     best: FinishedRun | None,
-    bounds: Bounds,
+    settings: IntervalSettings,
 ) -> Row:
-    confidence, method, seed = bounds
+    confidence, method, seed = settings
     baseline = reference_run if reference_run is not run else None
     baseline_states = baseline.states if baseline else None
     scores = summarise(run.states, baseline_states, confidence=confidence, method=method, seed=seed)
@@ -154,7 +155,7 @@ def _row(
         )
     attained = None
     if baseline and best and best is not run:
-        attained = attained_skill(run.states, baseline.states, best.states, bounds)
+        attained = attained_skill(run.states, baseline.states, best.states, settings)
     members = run.states.attrs.get("members")
     crps = _get_interval(scores, "crps")
     if crps is None:
@@ -185,12 +186,12 @@ def _row(
 
 
 def interval_of(scores: xr.Dataset, name: str, group: int = 0) -> Interval:
-    """A score of `summarise` with its bounds and block length.
+    """Return a score of `summarise` with its bounds and block length.
 
     Args:
-        scores: of one group; as a whole, or selected from those of all groups.
+        scores: of all dates, or of one group, selected from those of all groups.
         name: of the score.
-        group: its place among the groups, in whose order the block lengths are.
+        group: index of the group, by which the block lengths are ordered.
     """
     value, lower, upper = (float(scores[f"{name}{part}"]) for part in ("", "_lower", "_upper"))
     length = np.atleast_1d(scores[name].attrs.get("block_length", np.nan))[group]
@@ -202,9 +203,9 @@ def _get_interval(scores: xr.Dataset, name: str) -> Interval | None:
 
 
 def attained_skill(
-    states: xr.Dataset, reference: xr.Dataset, optimum: xr.Dataset, bounds: Bounds
+    states: xr.Dataset, reference: xr.Dataset, optimum: xr.Dataset, settings: IntervalSettings
 ) -> Interval:
-    """The share of the possible improvement that was made, paired over dates.
+    """Return the share of the possible improvement over the reference, paired over dates.
 
     (CRPS_reference - CRPS) / (CRPS_reference - CRPS_optimum); 0 is the reference, 1 the optimum.
 
@@ -212,13 +213,13 @@ def attained_skill(
         states: of the forecast.
         reference: of the reference.
         optimum: of the best forecast that is possible.
-        bounds: confidence, method and seed, as for `interval`.
+        settings: confidence, method and seed, as for `interval`.
 
     Raises:
         MissingDataError: different dates.
         ArgumentError: different points.
     """
-    confidence, method, seed = bounds
+    confidence, method, seed = settings
     sums = paired_sums(states, reference, "crps")
     best = paired_sums(states, optimum, "crps")
     sums |= {"best_sum": best["reference_sum"], "best_weight": best["reference_weight"]}
@@ -226,14 +227,14 @@ def attained_skill(
     positions = order[sums["weight"][order] != 0]
     return interval(
         {k: v[positions] for k, v in sums.items()},
-        _attained,
+        _attained_fraction,
         confidence=confidence,
         method=method,
         seed=seed,
     )
 
 
-def _attained(s: Sums) -> Floats:
+def _attained_fraction(s: Sums) -> Floats:
     crps, reference, best = (
         mean_of({"sum": s[f"{of}sum"], "weight": s[f"{of}weight"]})
         for of in ("", "reference_", "best_")
@@ -242,11 +243,11 @@ def _attained(s: Sums) -> Floats:
 
 
 def columns(rows: Sequence[Row], *, seconds: bool = False) -> list[Column]:
-    """The columns that hold anything, with as many digits as fit the units.
+    """Return the columns that have values, with four significant digits of the CRPS.
 
     Args:
         rows: of `score_table`.
-        seconds: whether to show how long each fit took, which differs from run to run.
+        seconds: whether to show the duration of each fit, which differs from run to run.
     """
     units = f" ({rows[0].units})" if rows and rows[0].units else ""
     digits = decimals(rows[0].crps.value) if rows else 0
@@ -272,7 +273,7 @@ def columns(rows: Sequence[Row], *, seconds: bool = False) -> list[Column]:
 
 
 def notes(rows: Sequence[Row]) -> list[str]:
-    """What a reader has to know of the numbers: estimators, intervals, weights."""
+    """Return notes on the numbers: estimators, weights and intervals."""
     first = rows[0]
     if first.method == "bootstrap":
         intervals = (
@@ -293,18 +294,18 @@ def notes(rows: Sequence[Row]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table in GitHub's Markdown with its notes; the same scores give the same bytes."""
+    """Return the table in GitHub's Markdown with its notes; equal scores give equal bytes."""
     notes_text = " ".join(escape_markup(note, MARKDOWN) for note in notes(rows))
     return f"{markdown_of(columns(rows))}\n{notes_text}\n"
 
 
 def latex(rows: Sequence[Row]) -> str:
-    """The table as a LaTeX tabular with the rules of the package booktabs."""
+    """Return the table as a LaTeX tabular with the rules of the package booktabs."""
     return latex_of(columns(rows), notes(rows))
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """All columns in full precision, intervals as three columns each; empty where undefined."""
+    """Return all columns as CSV in full precision, intervals as three; empty if undefined."""
     intervals = {f.name for f in fields(Row) if "Interval" in str(f.type)}
     head = [
         f"{f.name}{part}"
@@ -315,7 +316,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def _values(row: Row) -> dict[str, Any]:
-    """All values of a row by the names of their columns in CSV."""
+    """Return all values of a row by the names of their columns in CSV."""
     values: dict[str, Any] = {}
     for field in fields(Row):
         value = getattr(row, field.name)

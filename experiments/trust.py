@@ -1,4 +1,4 @@
-"""What the configuration in a run folder may do when the folder comes from someone else.
+"""Checks of the configuration in a run folder that may come from someone else.
 
 A configuration names classes, and a class can be any code. One that is given to `ens10 fit` with
 `--config` is trusted as a script of the user's own would be. The copy in a run folder is read by
@@ -29,7 +29,7 @@ _CLASSES = re.compile(
 )
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_BUILT = ("callbacks", "logger", "plugins", "profiler")  # of the trainer: objects that run code
+_TRAINER_OBJECTS = ("callbacks", "logger", "plugins", "profiler")  # they run code
 _SECTIONS = ("seed_everything", "trainer", "model", "data")
 _STATE = "XDG_STATE_HOME"
 
@@ -86,32 +86,32 @@ def checked_text(text: bytes, path: Path, trusted: Sequence[str], *, fit: bool =
         FileError: not a configuration, or it names code that is not trusted.
     """
     content = _parse(text, path)
-    by_user = is_own(text)
+    by_user = is_user_config(text)
     trainer = content.get("trainer") or {}
     if not (by_user and fit):
-        content["trainer"] = {k: v for k, v in trainer.items() if k not in _BUILT}
+        content["trainer"] = {k: v for k, v in trainer.items() if k not in _TRAINER_OBJECTS}
     if not by_user:
         _check(path, content, trusted)
     return text.decode() if by_user and fit else yaml.safe_dump(content, sort_keys=False)
 
 
 def write_config(path: Path, content: dict[str, Any], derived_from: Path | None = None) -> None:
-    """Write the configuration of a run folder, and record that it is this user's own.
+    """Write the configuration of a run folder, and record that this user wrote it.
 
     Args:
         path: the file.
-        content: what the run was made with.
-        derived_from: the configuration that it was changed from; the new one is this user's own
+        content: the configuration.
+        derived_from: file of the configuration that it was derived from; the new one is recorded
             only if that one is. None for the configuration of a new run.
     """
     text = yaml.safe_dump(content, sort_keys=False).encode()
-    by_user = derived_from is None or is_own(derived_from.read_bytes())  # maybe the file itself
+    by_user = derived_from is None or is_user_config(derived_from.read_bytes())  # may be `path`
     write_whole(path, text)
     if by_user:
-        record_own(text)
+        record_user_config(text)
 
 
-def record_own(text: bytes) -> None:
+def record_user_config(text: bytes) -> None:
     """Record outside the run folder that `fit` wrote a configuration for this user.
 
     Without a home folder that can be written nothing is recorded, and the run is treated as if
@@ -123,7 +123,7 @@ def record_own(text: bytes) -> None:
         (folder / sha256(text).hexdigest()).touch()
 
 
-def is_own(text: bytes) -> bool:
+def is_user_config(text: bytes) -> bool:
     """Return True if `fit` wrote a configuration with these bytes for this user."""
     try:
         return (_records() / sha256(text).hexdigest()).is_file()
@@ -132,7 +132,7 @@ def is_own(text: bytes) -> bool:
 
 
 def _records() -> Path:
-    """The folder of empty files whose names are the checksums of the user's configurations."""
+    """Return the folder of empty files named by the checksums of the user's configurations."""
     state = os.environ.get(_STATE)
     return (Path(state) if state else Path.home() / ".local" / "state") / "ens10" / "own_runs"
 
@@ -180,10 +180,10 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
 
 
 def _find_code_names(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Key and value of all that may be looked up as code.
+    """Yield key and value of all entries that may be looked up as code.
 
     Those are class paths anywhere and, outside `data` (which holds names of files and variables),
-    all strings of names joined by dots: a function may be given in that form.
+    all strings of names joined by dots, which may name a function.
     """
     for name, value in _leaves(content, ""):
         if name.rpartition(".")[2] == "class_path" or (
@@ -199,7 +199,7 @@ def _strings(content: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Dotted key and value of everything in a document that is no container."""
+    """Yield dotted key and value of every entry of a document that is no container."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key == "class_path":

@@ -1,4 +1,4 @@
-"""Tables as text, by pandas: columns of cells or plain rows to Markdown, LaTeX and CSV."""
+"""Tables as text: columns of cells or plain rows to Markdown, LaTeX and CSV, by pandas."""
 
 import math
 import re
@@ -28,7 +28,7 @@ MARKDOWN = {c: f"\\{c}" for c in "\\|*_`<>"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column as a reader sees it."""
+    """A column of a table as text: heading, cells, and whether it is set to the right."""
 
     heading: str
     cells: tuple[str, ...]
@@ -36,7 +36,7 @@ class Column:
 
 
 def number(value: float, form: str) -> str:
-    """Return a number with a minus that is one, and without the sign of a rounded zero.
+    """Format a number with a true minus sign, and without the sign of a rounded zero.
 
     Args:
         value: NaN for "–".
@@ -64,24 +64,24 @@ def columns_of(
     ]
 
 
-def markdown_of(made: Sequence[Column], *, escape: bool = True) -> str:
-    """Return any columns as a table in GitHub's Markdown.
+def markdown_of(columns: Sequence[Column], *, escape: bool = True) -> str:
+    """Return columns as a table in GitHub's Markdown.
 
     Args:
-        made: the columns.
+        columns: of the table.
         escape: False for cells that are Markdown already.
     """
-    frame = _frame(made, MARKDOWN if escape else {})
-    rule = ["---:" if c.numeric else "---" for c in made]
+    frame = _frame(columns, MARKDOWN if escape else {})
+    rule = ["---:" if c.numeric else "---" for c in columns]
     lines = [frame.columns, rule, *frame.itertuples(index=False, name=None)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def fill_section(page: str, name: str, text: str) -> str:
-    """A page with other text between its marks `<!-- NAME -->` and `<!-- end -->`.
+    """Replace the text between the marks `<!-- NAME -->` and `<!-- end -->` of a page.
 
     Raises:
-        MissingDataError: it does not have the marks.
+        MissingDataError: the page does not have the marks.
     """
     marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not marks.search(page):
@@ -89,11 +89,11 @@ def fill_section(page: str, name: str, text: str) -> str:
     return marks.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page)
 
 
-def latex_of(made: Sequence[Column], told: Sequence[str] = ()) -> str:
-    """Any columns as a LaTeX tabular, with notes as comments above it."""
-    shape = "".join("r" if c.numeric else "l" for c in made)
-    table: str = _frame(made, _LATEX).to_latex(index=False, column_format=shape)
-    return "".join(f"% {note}\n" for note in told) + table
+def latex_of(columns: Sequence[Column], notes: Sequence[str] = ()) -> str:
+    """Return columns as a LaTeX tabular, with notes as comments above it."""
+    shape = "".join("r" if c.numeric else "l" for c in columns)
+    table: str = _frame(columns, _LATEX).to_latex(index=False, column_format=shape)
+    return "".join(f"% {note}\n" for note in notes) + table
 
 
 def csv_of(
@@ -121,7 +121,7 @@ def csv_of(
 
 
 def _frame(columns: Sequence[Column], special: Mapping[str, str]) -> pd.DataFrame:
-    """The cells as text, special characters escaped; columns may share a heading."""
+    """Return the cells as text, special characters escaped; columns may share a heading."""
     cells = [[escape_markup(text, special) for text in c.cells] for c in columns]
     headings = [escape_markup(c.heading, special) for c in columns]
     return pd.DataFrame(list(zip(*cells, strict=True)), columns=headings)

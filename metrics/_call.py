@@ -26,11 +26,11 @@ from ens10.metrics._dispatch import (
 )
 from ens10.metrics._labels import (
     check_alike,
-    check_some,
+    check_not_empty,
     checked_core,
-    fitted_coords,
-    joined_message,
     rechunk,
+    rechunk_coords,
+    rechunk_message,
     set_labels,
 )
 
@@ -127,7 +127,7 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
         places = tuple(range(len(axes)))
         if axes:
             array = move(axes, places) if move else np.moveaxis(array, axes, places)
-        check_some(name, tuple(array.shape[: len(axes)]))
+        check_not_empty(name, tuple(array.shape[: len(axes)]))
         transposed[name], loop_shapes[name] = array, tuple(array.shape[len(axes) :])
     n = len(loop_shape(loop_shapes, core))
     for name, array in transposed.items():
@@ -148,7 +148,7 @@ def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, .
     outer = {name: shape for name, shape in loops.items() if core.get(name)} or loops
     shape: tuple[int, ...] = ()
     for name in [*outer, *(n for n in loops if n not in outer)]:
-        joint = _joint(shape, loops[name])
+        joint = _joint_shape(shape, loops[name])
         if joint is None or (name not in outer and joint != shape):
             shapes = ", ".join(f"{n} {s}" for n, s in loops.items())
             but = (
@@ -163,7 +163,7 @@ def loop_shape(loops: Mapping[str, tuple[int, ...]], core: Core) -> tuple[int, .
     return shape
 
 
-def _joint(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+def _joint_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     try:
         return np.broadcast_shapes(a, b)
     except ValueError:
@@ -207,16 +207,18 @@ def _on_dask(
         axes = checked_axes(name, array, core.get(name, ()))
         places = tuple(range(-len(axes), 0))
         last[name] = da.moveaxis(da.asarray(array), axes, places).astype(dtype)
-        check_some(name, last[name].shape[array.ndim - len(axes) :])
+        check_not_empty(name, last[name].shape[array.ndim - len(axes) :])
         loops[name] = last[name].shape[: array.ndim - len(axes)]
     loop_shape(loops, core)
     ready = []
     for name, array in last.items():
         core_ndim = len(core.get(name, ()))
-        _say_if_cut(score, name, array.numblocks[array.ndim - core_ndim :])
+        _warn_if_rechunked(score, name, array.numblocks[array.ndim - core_ndim :])
         ready.append(array.rechunk({-1 - i: -1 for i in range(core_ndim)}))
     chunks = ready[0].chunks[: len(loops[next(iter(loops))])]
-    inputs = [_cut_like(a, chunks, len(core.get(n, ()))) for n, a in zip(last, ready, strict=True)]
+    inputs = [
+        _rechunk_like(a, chunks, len(core.get(n, ()))) for n, a in zip(last, ready, strict=True)
+    ]
     marks = ",".join(f"({','.join(f'{n}{i}' for i in range(len(core.get(n, ()))))})" for n in last)
     return da.apply_gufunc(
         partial(_core_last, kernel, [len(core.get(name, ())) for name in last]),
@@ -226,9 +228,9 @@ def _on_dask(
     )
 
 
-def _cut_like(array: Any, chunks: tuple[tuple[int, ...], ...], consumed: int) -> Any:
+def _rechunk_like(array: Any, chunks: tuple[tuple[int, ...], ...], core_ndim: int) -> Any:
     """Rechunk the loop axes like those of the first array, where their lengths are equal."""
-    sizes, loops = {}, array.ndim - consumed
+    sizes, loops = {}, array.ndim - core_ndim
     for back in range(1, min(loops, len(chunks)) + 1):
         axis = loops - back
         if array.shape[axis] == sum(chunks[-back]):
@@ -236,14 +238,14 @@ def _cut_like(array: Any, chunks: tuple[tuple[int, ...], ...], consumed: int) ->
     return array.rechunk(sizes)
 
 
-def _core_last(kernel: Callable[..., Any], consumed: Sequence[int], *arrays: Any) -> Any:
+def _core_last(kernel: Callable[..., Any], core_ndims: Sequence[int], *arrays: Any) -> Any:
     """Call a kernel on arrays whose core axes come last, as dask and xarray pass them."""
     first = [
         np.moveaxis(a, tuple(range(-n, 0)), tuple(range(n))) if n else a
-        for a, n in zip(arrays, consumed, strict=True)
+        for a, n in zip(arrays, core_ndims, strict=True)
     ]
-    loops = max((a.ndim - n for a, n in zip(first, consumed, strict=True) if n), default=0)
-    for i, (array, n) in enumerate(zip(first, consumed, strict=True)):
+    loops = max((a.ndim - n for a, n in zip(first, core_ndims, strict=True) if n), default=0)
+    for i, (array, n) in enumerate(zip(first, core_ndims, strict=True)):
         if n and array.ndim - n < loops:
             ones = (1,) * (loops - array.ndim + n)
             first[i] = array.reshape(*array.shape[:n], *ones, *array.shape[n:])
@@ -262,7 +264,7 @@ def _on_xarray(
     for name, dims in checked_core(arrays, core).items():
         array = ready[name]
         if array.chunks is not None:
-            _say_if_cut(score, name, [len(array.variable.chunksizes[d]) for d in dims])
+            _warn_if_rechunked(score, name, [len(array.variable.chunksizes[d]) for d in dims])
             ready[name] = rechunk(array, dict.fromkeys(dims, -1))
     units = check_alike(
         ready, [name for name in ready if name not in unlike] if score.units else ()
@@ -272,24 +274,24 @@ def _on_xarray(
         k: np.asarray(v, dtype) if np.isscalar(v) else v.astype(dtype, copy=False)
         for k, v in ready.items()
     }
-    consumed = [len(core.get(name, ())) for name in ready]
+    core_ndims = [len(core.get(name, ())) for name in ready]
     result = xr.apply_ufunc(
-        partial(_core_last, partial(score.numpy, **options), consumed),
+        partial(_core_last, partial(score.numpy, **options), core_ndims),
         *ready.values(),
         input_core_dims=[list(core.get(name, ())) for name in ready],
         join="exact",
         dask="parallelized",
         output_dtypes=[dtype],
     )
-    labelled_result = fitted_coords(result)
+    labelled_result = rechunk_coords(result)
     return set_labels(
         labelled_result, score.name, score.long_name, units if score.units else "1", attrs
     )
 
 
-def _say_if_cut(score: Score, name: str, blocks: Sequence[int]) -> None:
+def _warn_if_rechunked(score: Score, name: str, blocks: Sequence[int]) -> None:
     if any(n > 1 for n in blocks):
-        warnings.warn(joined_message(score.name, name, blocks), RechunkWarning, stacklevel=5)
+        warnings.warn(rechunk_message(score.name, name, blocks), RechunkWarning, stacklevel=5)
 
 
 def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict[str, Any]) -> Any:

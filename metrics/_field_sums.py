@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
 
-_DRAWN = 512  # random numbers per block
+_RANDOM_BLOCK = 512  # random numbers per block
 _LANES = 64  # partial sums of a row: the order of addition is that of the row alone
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -97,9 +97,9 @@ def _random_bits(n, key):  # type: ignore[no-untyped-def]
 def _count_ranks(below, equal, tie_key, key, edges, rank_count, pit_count):  # type: ignore[no-untyped-def]
     bins = pit_count.size
     unit = 1.0 / 4294967296.0
-    bits = np.empty(_DRAWN, np.uint32)
-    for first in range(0, below.size, _DRAWN):
-        last = min(first + _DRAWN, below.size)
+    bits = np.empty(_RANDOM_BLOCK, np.uint32)
+    for first in range(0, below.size, _RANDOM_BLOCK):
+        last = min(first + _RANDOM_BLOCK, below.size)
         for i in range(last - first):
             bits[i] = _random_bits(np.uint32(first + i), key)
         for n in range(first, last):

@@ -1,11 +1,11 @@
 """The CRPS on torch tensors, with gradients written out instead of traced.
 
 Autograd through the closed forms gives NaN at sigma = 0 and keeps tens of intermediates. There are
-three ways, and the values choose: compiled loops for tensors on the CPU that are not small, torch's
-own operations elsewhere, and plain formulas that a compiler can trace inside `torch.compile`.
+three ways: compiled loops for tensors on the CPU that are not small, torch's own operations
+elsewhere, and plain formulas that a compiler can trace inside `torch.compile`.
 
 The first two are autograd functions: differentiable once, and refused by the transforms of
-`torch.func` (vmap, jvp, ...), which say so.
+`torch.func` (vmap, jvp, ...) with an error.
 
 Backward passes go over the members once more instead of keeping a gradient from the forward pass:
 large tensors cost more to allocate than the loops take. Ensembles with weights or missing members
@@ -45,7 +45,7 @@ class EagerNormal(torch.autograd.Function):
             by_d, by_s = _partials(d, s)
             return torch.addcmul(d.mul_(by_d), s, by_s)  # homogeneous of degree 1
         score = torch.empty_like(mu, memory_format=torch.contiguous_format)
-        for mu_, s_, y_, out in _parts(mu, s, y, score):
+        for mu_, s_, y_, out in _pieces(mu, s, y, score):
             d = y_ - mu_
             by_d, by_s = _partials(d, s_)
             torch.addcmul(d.mul_(by_d), s_, by_s, out=out)
@@ -58,7 +58,7 @@ class EagerNormal(torch.autograd.Function):
         by_y, by_sigma = (
             torch.empty_like(grad, memory_format=torch.contiguous_format) for _ in "ys"
         )
-        for mu_, s_, y_, grad_, out_y, out_s in _parts(mu, s, y, grad, by_y, by_sigma):
+        for mu_, s_, y_, grad_, out_y, out_s in _pieces(mu, s, y, grad, by_y, by_sigma):
             by_d, by_s = _partials(y_ - mu_, s_)
             torch.mul(grad_, by_d, out=out_y)
             torch.mul(grad_, by_s, out=out_s)
@@ -66,7 +66,7 @@ class EagerNormal(torch.autograd.Function):
         return by_mu, by_sigma, by_y if ctx.needs_input_grad[2] else None
 
 
-def _parts(*tensors: Tensor) -> Any:
+def _pieces(*tensors: Tensor) -> Any:
     """Flatten tensors and cut them into pieces that fit the cache of a CPU; not on a GPU."""
     flat = [t.reshape(-1) for t in tensors]
     size = _PART if tensors[0].device.type == "cpu" else max(flat[0].numel(), 1)
@@ -96,7 +96,7 @@ def crps_normal(mu: Tensor, sigma: Tensor, y: Tensor, *, check: bool) -> Tensor:
         crps: Tensor = d * by_d + tensors[1] * by_s  # with the derivatives by_d, by_s (Euler)
         return crps
     function: Any = EagerNormal
-    if tensors[0].numel() >= SMALL and _compiled_here(tensors[0]):
+    if tensors[0].numel() >= SMALL and _use_compiled(tensors[0]):
         function = CompiledNormal
     score: Tensor = function.apply(*tensors)
     return score
@@ -129,14 +129,14 @@ def crps_ensemble(
     if torch.compiler.is_compiling():
         return _traceable_score(members - y, factor).to(dtype)
     function: Any = EagerEnsemble
-    if _compiled_here(members):
+    if _use_compiled(members):
         function = CompiledEnsemble
     crps: Tensor = function.apply(members, y, factor)
     return crps.to(dtype)
 
 
-def _compiled_here(tensor: Tensor) -> bool:
-    """Return True for large CPU tensors, which the compiled numpy loops compute faster."""
+def _use_compiled(tensor: Tensor) -> bool:
+    """Return True if compiled numpy loops are used: for large tensors on the CPU."""
     plain = type(tensor) in (Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
     wide = tensor.dtype in (torch.float32, torch.float64)
     return plain and wide and tensor.device.type == "cpu" and tensor.numel() >= SMALL
@@ -309,28 +309,28 @@ def crps_weighted(
     return (distance - spread).masked_fill(undefined, torch.nan)
 
 
-def between(
+def owcrps_between(
     members: Tensor, y: Tensor, lower: Tensor, upper: Tensor, *, share: float, skip: bool
 ) -> Tensor:
     """Return the outcome-weighted CRPS for outcomes between thresholds."""
     inside = ((members >= lower) & (members <= upper)).to(members.dtype)
-    mark = ((y >= lower) & (y <= upper)).to(members.dtype)
+    y_weight = ((y >= lower) & (y <= upper)).to(members.dtype)
     unknown = lower.isnan() | upper.isnan()
-    return _score(members - y, inside, mark, share, skip).masked_fill(unknown, torch.nan)
+    return _score(members - y, inside, y_weight, share, skip).masked_fill(unknown, torch.nan)
 
 
-def weighted(
-    members: Tensor, y: Tensor, w: Tensor, mark: Tensor, *, check: bool, skip: bool
+def owcrps_weighted(
+    members: Tensor, y: Tensor, w: Tensor, y_weight: Tensor, *, check: bool, skip: bool
 ) -> Tensor:
     """Return the outcome-weighted CRPS for weights of members and of observations."""
     if check:
         from ens10.metrics.weighted import refuse_negative
 
-        refuse_negative(w.detach(), mark.detach())
-    return _score(members - y, w, mark, 0.0, skip)
+        refuse_negative(w.detach(), y_weight.detach())
+    return _score(members - y, w, y_weight, 0.0, skip)
 
 
-def _score(x: Tensor, w: Tensor, mark: Tensor, share: float, skip: bool) -> Tensor:
+def _score(x: Tensor, w: Tensor, y_weight: Tensor, share: float, skip: bool) -> Tensor:
     shared: Any = torch.broadcast_tensors(x, w)  # type: ignore[no-untyped-call]
     x, w = shared
     absent = x.isnan()
@@ -348,4 +348,4 @@ def _score(x: Tensor, w: Tensor, mark: Tensor, share: float, skip: bool) -> Tens
     distance = (w * x.abs()).sum(dim=0) / total
     spread = (w * x * (2 * before - w - total)).sum(dim=0) / total**2
     factor = share * total / (total - 1) + (1 - share) if share else 1.0
-    return (mark * (distance - factor * spread)).masked_fill(undefined, torch.nan)
+    return (y_weight * (distance - factor * spread)).masked_fill(undefined, torch.nan)

@@ -26,7 +26,7 @@ def checked_core(
                     f"{name} has no dimension {dim!r}, only {tuple(array_dims)}",
                 )
         core_dims[name] = [str(dim) for dim in dims]
-        check_some(name, tuple(arrays[name].sizes[dim] for dim in dims))
+        check_not_empty(name, tuple(arrays[name].sizes[dim] for dim in dims))
     consumed = {dim for dims in core_dims.values() for dim in dims}
     for name, array in arrays.items():
         extra = sorted(consumed & set(getattr(array, "dims", ())) - set(core_dims.get(name, ())))
@@ -39,7 +39,7 @@ def checked_core(
     return core_dims
 
 
-def check_some(name: str, sizes: tuple[int, ...]) -> None:
+def check_not_empty(name: str, sizes: tuple[int, ...]) -> None:
     """Refuse core axes of length 0, such as an ensemble without members.
 
     Raises:
@@ -49,12 +49,12 @@ def check_some(name: str, sizes: tuple[int, ...]) -> None:
         raise ArgumentError(name, "an axis that is summed has length 0", "Pass one or more values")
 
 
-def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
+def check_alike(arrays: Mapping[str, Any], same_units: Iterable[str]) -> str | None:
     """Check that arrays lie on the same coordinates, and return the unit that they share.
 
     Args:
         arrays: arrays by name; only DataArrays are checked.
-        united: names of the arrays whose units must agree.
+        same_units: names of the arrays whose units must agree.
 
     Raises:
         ArgumentError: lengths, coordinates or units that differ.
@@ -76,7 +76,9 @@ def check_alike(arrays: Mapping[str, Any], united: Iterable[str]) -> str | None:
                 raise ArgumentError(
                     name, f"its {dim} differs from that of {first} {reason}", "Align both first"
                 )
-    units = {k: labelled[k].attrs["units"] for k in united if "units" in _attrs(labelled.get(k))}
+    units = {
+        k: labelled[k].attrs["units"] for k in same_units if "units" in _attrs(labelled.get(k))
+    }
     if len(set(units.values())) > 1:
         pairs = ", ".join(f"{name} in {unit}" for name, unit in units.items())
         raise ArgumentError(next(iter(units)), f"units differ: {pairs}", "Bring all to one unit")
@@ -92,7 +94,7 @@ def rechunk(array: xr.DataArray, chunks: Mapping[Any, Any]) -> xr.DataArray:
     return array.copy(data=array.data.rechunk(sizes))
 
 
-def fitted_coords(array: xr.DataArray) -> xr.DataArray:
+def rechunk_coords(array: xr.DataArray) -> xr.DataArray:
     """Rechunk the lazy coordinates of an array like the array itself."""
     if array.chunks is None:
         return array
@@ -119,7 +121,7 @@ def set_labels(
     return result.rename(name)
 
 
-def joined_message(score: str, name: str, blocks: Sequence[int]) -> str:
+def rechunk_message(score: str, name: str, blocks: Sequence[int]) -> str:
     """Return the warning for chunks along core axes that are joined."""
     n = max(blocks)
     return f"{score} needs all of an axis of {name} at once: its {n} chunks are joined, lazily"

@@ -42,7 +42,7 @@ def _partials(d: Any, s: Any) -> Any:
 def _formula(
     kind: type[np.floating[Any]], coefficients: tuple[float, ...], k: float, end: float
 ) -> Callable[..., Any]:
-    """Make `_partials` of one type of number; beyond `end` exp(-t^2) is nothing beside 1."""
+    """Return `_partials` for one type of number; beyond `end` exp(-t^2) is negligible."""
     erfc, far, scale = tuple(kind(c) for c in coefficients), kind(end), kind(k)
     zero, one, root_half = kind(0), kind(1), kind(0.5**0.5)
     inv_sqrt_pi, peak = kind(np.pi**-0.5), kind((2 / np.pi) ** 0.5)

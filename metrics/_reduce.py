@@ -73,7 +73,7 @@ def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kin
 
 def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
     names = list(score.dims) if dim == "all" else list_dimensions(dim)
-    check_once(names)
+    check_unique(names)
     for name in names:
         if name not in score.dims:
             raise ArgumentError("dim", f"the scores have no dimension {name!r}, only {score.dims}")
@@ -123,7 +123,7 @@ def list_dimensions(dim: Over) -> list[Dim]:
     return [] if dim is None else [dim] if isinstance(dim, int | str | np.integer) else list(dim)
 
 
-def check_once(names: Sequence[Any]) -> None:
+def check_unique(names: Sequence[Any]) -> None:
     """Refuse dimensions that are named twice.
 
     Raises:

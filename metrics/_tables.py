@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
 from ens10.metrics._dispatch import backend_of, dask_array, on_host
 from ens10.metrics._labels import check_alike, checked_core
-from ens10.metrics._reduce import Over, check_once, list_dimensions
+from ens10.metrics._reduce import Over, check_unique, list_dimensions
 
 Core = Mapping[str, Mapping[str, Dim]]  # array -> its core dimensions: our name -> the caller's
 
@@ -73,7 +73,7 @@ def names_of(arrays: Mapping[str, xr.DataArray], dim: Over, original: Any) -> li
     if dim == "all":
         return dims
     requested = list_dimensions(dim)
-    check_once(requested)
+    check_unique(requested)
     if not isinstance(original, xr.DataArray):
         some = max(arrays.values(), key=lambda array: array.ndim)
         return [f"dim_{i}" for i in checked_axes("scores", some, requested)]

@@ -257,7 +257,7 @@ By = xr.DataArray | Sequence[xr.DataArray] | None
 
 
 def crossed_shares(by: By, score: xr.DataArray | None) -> xr.DataArray | None:
-    """Return the shares in all combinations of groups; `attrs["groups"]` is their number of dims.
+    """Return the shares in all combinations of groups; `attrs["groups"]` counts the groupings.
 
     Args:
         by: one or several arrays of shares in [0, 1], each with its groups as first dimension.
@@ -327,12 +327,12 @@ def sums_by_group(values: xr.DataArray, share: xr.DataArray, dims: Sequence[str]
         return total
     inside = (share > 0).astype(np.float64)
 
-    def hit(points: xr.DataArray) -> xr.DataArray:
+    def any_in_group(points: xr.DataArray) -> xr.DataArray:
         touched: xr.DataArray = (
             xr.dot(points.astype(np.float64), inside, dim=shared_dims, optimize=True) > 0
         )
         return touched
 
-    above, below = hit(values == np.inf), hit(values == -np.inf)
-    missing = hit(values.isnull()) | (above & below)
+    above, below = any_in_group(values == np.inf), any_in_group(values == -np.inf)
+    missing = any_in_group(values.isnull()) | (above & below)
     return total.where(~above, np.inf).where(~below, -np.inf).where(~missing)

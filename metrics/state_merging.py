@@ -14,7 +14,7 @@ import xarray as xr
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import dask_array
 
-_AT_ONCE = 256  # states held while more are read
+_MAX_STATES = 256  # states held while more are read
 _DATES = ("time", "valid_time")
 
 
@@ -37,11 +37,11 @@ def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
     Raises:
         ArgumentError: no states, or states of different scores, units, settings, steps or shapes.
     """
-    todo = iter(states)
-    merged = list(islice(todo, _AT_ONCE))
+    remaining = iter(states)
+    merged = list(islice(remaining, _MAX_STATES))
     if not merged:
         raise ArgumentError("states", "there are none to merge")
-    while block := list(islice(todo, _AT_ONCE)):
+    while block := list(islice(remaining, _MAX_STATES)):
         merged = [_merge(merged), *block]
     return _merge(merged)
 
@@ -53,11 +53,11 @@ def _merge(states: Sequence[xr.Dataset]) -> xr.Dataset:
     if len(states) == 1:
         return first
     sizes = {str(d): _join(str(d), states) for d in first.dims}
-    places = [_Places(state, sizes) for state in states]
-    variables = {str(n): _sum_variable(str(n), states, places, sizes) for n in first.data_vars}
+    positions = [_Positions(state, sizes) for state in states]
+    variables = {str(n): _sum_variable(str(n), states, positions, sizes) for n in first.data_vars}
     index = {d: (d, i, first[d].attrs) for d, i in sizes.items() if not isinstance(i, int)}
     shared = [c for c in first.coords if c not in first.indexes]
-    coords = {str(c): _join_coordinate(str(c), states, places, sizes) for c in shared
+    coords = {str(c): _join_coordinate(str(c), states, positions, sizes) for c in shared
               if all(c in state.coords for state in states)}  # fmt: skip
     coordinates = {c: variable for c, variable in coords.items() if variable is not None}
     return xr.Dataset(variables, coords=index | coordinates, attrs=first.attrs)
@@ -95,10 +95,10 @@ def _scalars(state: xr.Dataset) -> dict[str, object]:
     return {k: str(v.values) for k, v in sorted(variables.items()) if not v.dims}
 
 
-Joined = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
+Axis = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
 
 
-def _join(dim: str, states: Sequence[xr.Dataset]) -> Joined:
+def _join(dim: str, states: Sequence[xr.Dataset]) -> Axis:
     indexes = [state.indexes.get(dim) for state in states]
     present = [i for i in indexes if i is not None]
     if not present:
@@ -120,19 +120,24 @@ def _join(dim: str, states: Sequence[xr.Dataset]) -> Joined:
     return union.sort_values(ascending=not falling)
 
 
-class _Places:
-    """The positions of the values of one state along each joined dimension."""
+class _Positions:
+    """The positions of one state's values along each dimension of the merged state.
 
-    def __init__(self, state: xr.Dataset, joined: dict[str, Joined]) -> None:
-        self.at: dict[str, npt.NDArray[np.intp] | None] = {}
-        for dim, index in joined.items():
+    Attributes:
+        by_dim: positions by dimension; None where the index equals the merged one, or where the
+            dimension has no coordinate.
+    """
+
+    def __init__(self, state: xr.Dataset, axes: dict[str, Axis]) -> None:
+        self.by_dim: dict[str, npt.NDArray[np.intp] | None] = {}
+        for dim, index in axes.items():
             state_index = state.indexes.get(dim)
             same_index = state_index is None or state_index.equals(index)
-            self.at[dim] = None if same_index else index.get_indexer(state_index)
+            self.by_dim[dim] = None if same_index else index.get_indexer(state_index)
 
-    def of(self, variable: xr.Variable) -> Any:
-        """Return the index of a variable in an array of the joined shape."""
-        axes = [self.at.get(str(dim)) for dim in variable.dims]
+    def index_of(self, variable: xr.Variable) -> Any:
+        """Return the index of a variable in an array of the merged shape."""
+        axes = [self.by_dim.get(str(dim)) for dim in variable.dims]
         if all(a is None for a in axes):
             return ...
         if sum(a is not None for a in axes) == 1:
@@ -141,13 +146,13 @@ class _Places:
         return np.ix_(*(np.arange(n) if a is None else a for a, n in zip(axes, sizes, strict=True)))
 
 
-def _shape(variable: xr.Variable, axes: dict[str, Joined]) -> tuple[int, ...]:
+def _shape(variable: xr.Variable, axes: dict[str, Axis]) -> tuple[int, ...]:
     sizes = [axes[str(d)] for d in variable.dims]
     return tuple(s if isinstance(s, int) else s.size for s in sizes)
 
 
 def _sum_variable(
-    name: str, states: Sequence[xr.Dataset], places: list[_Places], axes: dict[str, Joined]
+    name: str, states: Sequence[xr.Dataset], positions: list[_Positions], axes: dict[str, Axis]
 ) -> xr.Variable:
     """Return the sum of one variable over the states.
 
@@ -158,42 +163,50 @@ def _sum_variable(
     parts = [state.variables[name].transpose(*first.dims) for state in states]
     shape = _shape(first, axes)
     if any(part.chunks is not None for part in parts):
-        return _add_lazily(parts, places, shape)
+        return _add_lazily(parts, positions, shape)
     arrays = [part.values for part in parts]
-    total = _sum_at([p.of(part) for p, part in zip(places, parts, strict=True)], shape, arrays)
+    total = _sum_at(
+        [p.index_of(part) for p, part in zip(positions, parts, strict=True)], shape, arrays
+    )
     return xr.Variable(first.dims, total.astype(first.dtype, copy=False), first.attrs)
 
 
 def _sum_at(
-    at: Sequence[Any], shape: tuple[int, ...], arrays: Sequence[npt.NDArray[Any]]
+    indices: Sequence[Any], shape: tuple[int, ...], arrays: Sequence[npt.NDArray[Any]]
 ) -> npt.NDArray[Any]:
     total = np.zeros(shape, dtype=np.result_type(*(array.dtype for array in arrays)))
-    for place, array in zip(at, arrays, strict=True):
-        total[place] += array
+    for index, array in zip(indices, arrays, strict=True):
+        total[index] += array
     return total
 
 
 def _add_lazily(
-    parts: Sequence[xr.Variable], places: Sequence[_Places], shape: tuple[int, ...]
+    parts: Sequence[xr.Variable], positions: Sequence[_Positions], shape: tuple[int, ...]
 ) -> xr.Variable:
     """Concatenate lazy parts if the states are disjoint along one dimension; else add them."""
     first = parts[0]
-    partial_dims = {d for p in places for d in first.dims if p.at[str(d)] is not None}
+    partial_dims = {d for p in positions for d in first.dims if p.by_dim[str(d)] is not None}
     if not partial_dims:
         return xr.Variable(first.dims, reduce(add, [part.data for part in parts]), first.attrs)
     if len(partial_dims) == 1:
         dim = str(partial_dims.pop())
-        at = [_along(place, dim, part) for place, part in zip(places, parts, strict=True)]
-        order = np.concatenate(at)
+        state_indices = [
+            _positions_along(state_positions, dim, part)
+            for state_positions, part in zip(positions, parts, strict=True)
+        ]
+        order = np.concatenate(state_indices)
         if np.unique(order).size == order.size == shape[first.dims.index(dim)]:
             variable = _concat(parts, dim)
             back = np.argsort(order)
             in_order = bool((back == np.arange(back.size)).all())
             return variable if in_order else variable.isel({dim: back})
     # states are small: one task adds all parts, into one chunk
-    positions = [place.of(part) for place, part in zip(places, parts, strict=True)]
+    indices = [
+        state_positions.index_of(part)
+        for state_positions, part in zip(positions, parts, strict=True)
+    ]
     dask: Any = import_module("dask")
-    total = dask.delayed(_sum_at, pure=True)(positions, shape, [part.data for part in parts])
+    total = dask.delayed(_sum_at, pure=True)(indices, shape, [part.data for part in parts])
     array = dask_array().from_delayed(total, shape, dtype=first.dtype)
     return xr.Variable(first.dims, array, first.attrs)
 
@@ -204,17 +217,18 @@ def _concat(parts: Sequence[xr.Variable], dim: str) -> xr.Variable:
     return variable.transpose(*parts[0].dims)
 
 
-def _along(place: _Places, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
-    at = place.at[dim]
-    return np.arange(part.sizes[dim]) if at is None else at
+def _positions_along(positions: _Positions, dim: str, part: xr.Variable) -> npt.NDArray[np.intp]:
+    state_indices = positions.by_dim[dim]
+    return np.arange(part.sizes[dim]) if state_indices is None else state_indices
 
 
 def _join_coordinate(
-    name: str, states: Sequence[xr.Dataset], places: Sequence[_Places], axes: dict[str, Joined]
+    name: str, states: Sequence[xr.Dataset], positions: Sequence[_Positions], axes: dict[str, Axis]
 ) -> xr.Variable | None:
     """Join a non-index coordinate, such as valid_time, from the states that have it.
 
-    Where several states have a value, the first is used; None for a date that differs.
+    Where several states have a value, the first is used. Return None for a scalar date that
+    differs between the states.
     """
     parts = [state.variables[name] for state in states]
     first = parts[0]
@@ -226,11 +240,11 @@ def _join_coordinate(
     shape = _shape(first, axes)
     total = np.zeros(shape, dtype=np.result_type(*(part.dtype for part in parts)))
     filled = np.zeros(shape, dtype=bool)
-    for part, place in zip(parts, places, strict=True):
-        at, values = place.of(part), part.values
-        new = ~filled[at] & xr.DataArray(values).notnull().values
-        total[at] = np.where(new, values, total[at])
-        filled[at] |= new
+    for part, state_positions in zip(parts, positions, strict=True):
+        index, values = state_positions.index_of(part), part.values
+        new = ~filled[index] & xr.DataArray(values).notnull().values
+        total[index] = np.where(new, values, total[index])
+        filled[index] |= new
     return xr.Variable(first.dims, _with_gaps(total, filled), first.attrs)
 
 

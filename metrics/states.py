@@ -25,7 +25,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning, checked_axes
 from ens10.metrics._dispatch import dask_array
-from ens10.metrics._labels import joined_message
+from ens10.metrics._labels import rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.groups import By, crossed_shares, sums_by_group
@@ -48,7 +48,7 @@ Kernel = Callable[..., Floats]
 Units = Literal["truth", "truth2", "1"]
 NanPolicy = Literal["omit", "propagate"]
 PARTS = ("sum", "weight", "count")  # of the state of a mean
-MEMBER = "__core__"  # the dimension of members in arrays that are given to `block_sums`
+MEMBER = "__core__"  # the dimension of members in arrays that are passed to `block_sums`
 SUM = "__sum__"  # the dimension of sums in its result
 _BLOCK_VALUES = 2**19  # values of the largest array in a block: 2 MiB in float32
 
@@ -272,7 +272,7 @@ def mean_state(
         check_fits("weights", weights, score)
         _check_weights(weights)
     share = crossed_shares(by, score)
-    total, weight, count = _complete(score, weights, share, dims) or _parts(
+    total, weight, count = _complete_parts(score, weights, share, dims) or _parts(
         score, weights, share, dims, nan
     )
     total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
@@ -283,15 +283,16 @@ def mean_state(
 Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
 
 
-def _complete(
+def _complete_parts(
     score: xr.DataArray,
     weights: xr.DataArray | None,
     share: xr.DataArray | None,
     dims: list[str],
 ) -> Parts | None:
-    """Return the parts if no point is missing or infinite (else None), after the first sums.
+    """Return the parts of a mean if no point is missing or infinite, else None.
 
-    Dimensions that neither weights nor groups depend on are summed first, in one pass.
+    Dimensions that neither weights nor groups depend on are summed first, in one pass, and the
+    check is made on these sums.
     """
     if score.chunks is not None:
         return None
@@ -317,7 +318,7 @@ def _parts(
     dims: list[str],
     nan: NanPolicy,
 ) -> Parts:
-    """Return the parts of lazy scores, or of scores with missing points."""
+    """Return the parts of a mean of lazy scores, or of scores with missing points."""
     present = score.notnull()
     w = present.astype(np.float64)
     w = w if weights is None else w * weights
@@ -465,7 +466,7 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
         a, b = (s[parts[0]].attrs.get(key) for s in (sums, reference_sums))
         if a is not None and b is not None and a != b:
             raise ArgumentError("reference", f"its {name} has other {key} ({b}) than {a}")
-    reference_sums = _ordered_like(sums, reference_sums)
+    reference_sums = _order_like(sums, reference_sums)
     for part in parts[1:]:
         a, b = np.broadcast_arrays(sums[part].to_numpy(), reference_sums[part].to_numpy())
         if not np.allclose(a, b, rtol=1e-9):
@@ -474,13 +475,13 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
                 f"its {name} has other points than the forecast's (their {part} differ)",
                 "Mask the truth where either is missing, and weight both alike",
             )
-    mean, of_reference = finish_mean(sums, name), finish_mean(reference_sums, name)
-    skill = 1.0 - mean / of_reference.where(of_reference != 0)
+    mean, reference_mean = finish_mean(sums, name), finish_mean(reference_sums, name)
+    skill = 1.0 - mean / reference_mean.where(reference_mean != 0)
     attrs = {"units": "1", "long_name": f"skill score of the mean {name}"}
     return skill.drop_attrs().assign_attrs(attrs).rename(f"{name}_skill")
 
 
-def _ordered_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
+def _order_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     """Return the other state with coordinates in the order of the first."""
     unpaired = []
     for dim, index in state.indexes.items():
@@ -507,7 +508,7 @@ def block_sums(
         name: name of the caller, for the warning that chunks of members are joined.
         kernel: takes the arrays with shape (kept, reduced), those with the dimension `MEMBER` with
             that first, and returns float64 (kept, size): sums over the reduced points.
-        arrays: DataArrays that fit by dimension names; all or none of them lazy or not.
+        arrays: DataArrays that fit by dimension names; any of them may be lazy.
         dims: dimensions that are summed over.
         size: number of sums.
 
@@ -522,7 +523,7 @@ def block_sums(
     block = partial(_block, kernel, labels, kept_dims, reduced_dims, size)
     chunks = [len(a.variable.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
     if max(chunks, default=1) > 1:
-        text = joined_message(name, "members", chunks)
+        text = rechunk_message(name, "members", chunks)
         warnings.warn(text, RechunkWarning, stacklevel=5)
     axes = tuple(range(len(kept_dims), len(points)))
     if any(a.chunks is not None for a in arrays):
@@ -592,7 +593,7 @@ def _block(
 
 
 def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
-    """Yield boxes of up to `most` points, as long as possible along the last dimensions."""
+    """Return boxes of up to `most` points, as long as possible along the last dimensions."""
     lengths, remaining = [], most
     for n in reversed(sizes):
         lengths.append(max(1, min(n, remaining)))
@@ -644,10 +645,10 @@ def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[An
     return np.concatenate(sums, axis=1, dtype=np.float64)  # bincount of no points has integers
 
 
-def present_and_missing(there: npt.NDArray[np.bool_]) -> Floats:
-    """Return the numbers of points with and without a value, shape (rows, 2)."""
-    present = there.sum(axis=1)
-    return np.stack([present, there.shape[1] - present], axis=1).astype(np.float64)
+def present_and_missing(valid: npt.NDArray[np.bool_]) -> Floats:
+    """Return the numbers of points with and without a value, (rows, 2), from (rows, points)."""
+    present = valid.sum(axis=1)
+    return np.stack([present, valid.shape[1] - present], axis=1).astype(np.float64)
 
 
 def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
@@ -719,7 +720,7 @@ def edges_of(sums: xr.Dataset) -> Floats:
     return np.array([float(e) for e in str(sums.attrs["edges"]).split()])
 
 
-def checked_sums(sums: Any, names: Sequence[str], maker: str) -> xr.Dataset:
+def checked_sums(sums: Any, names: Sequence[str], function: str) -> xr.Dataset:
     """Check that sums are a Dataset with these variables, and return it.
 
     Raises:
@@ -728,6 +729,6 @@ def checked_sums(sums: Any, names: Sequence[str], maker: str) -> xr.Dataset:
     missing = [n for n in names if n not in getattr(sums, "data_vars", ())]
     if not isinstance(sums, xr.Dataset) or missing:
         raise ArgumentError(
-            "sums", f"variables missing: {', '.join(missing)}", f"Pass the result of {maker}"
+            "sums", f"variables missing: {', '.join(missing)}", f"Pass the result of {function}"
         )
     return sums

@@ -134,7 +134,7 @@ def twcrps_ensemble(
     return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
-def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
+def refuse_thresholds(alternative: str, lower: Any, upper: Any) -> None:
     """Refuse thresholds together with a function that replaces them.
 
     Raises:
@@ -142,7 +142,7 @@ def refuse_thresholds(instead: str, lower: Any, upper: Any) -> None:
     """
     for name, value, free in (("lower", lower, -math.inf), ("upper", upper, math.inf)):
         if not np.isscalar(value) or value != free:
-            raise ArgumentError(name, f"passed together with {instead}", "Pass one of the two")
+            raise ArgumentError(name, f"passed together with {alternative}", "Pass one of the two")
 
 
 def members_nan(nan: str) -> str:
@@ -164,17 +164,17 @@ def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -
     spread_factor(M or 2, estimator, alpha)  # an axis that is not there is `apply`'s to refuse
 
 
-def _clipped_numpy(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+def _twcrps_numpy(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
     x, observed = np.clip(members, lower, upper), np.clip(y, lower, upper)
     return crps_ensemble(x, observed, member_dim=0, **options)
 
 
-def _clipped_tensors(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+def _twcrps_tensors(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
     x, observed = members.clamp(min=lower, max=upper), y.clamp(min=lower, max=upper)
     return crps_ensemble(x, observed, member_dim=0, **options)
 
 
-TWCRPS = Score("twcrps", "threshold-weighted CRPS", _clipped_numpy, _clipped_tensors)
+TWCRPS = Score("twcrps", "threshold-weighted CRPS", _twcrps_numpy, _twcrps_tensors)
 
 
 def owcrps_ensemble(
@@ -268,11 +268,13 @@ def refuse_negative(*weights: Any) -> None:
         raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
 
 
-def _between(members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool) -> Any:
+def _between_thresholds(
+    members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool
+) -> Any:
     inside = ((members >= lower) & (members <= upper)).astype(members.dtype)
-    mark = ((y >= lower) & (y <= upper)).astype(members.dtype)
+    y_weight = ((y >= lower) & (y <= upper)).astype(members.dtype)
     unknown = np.isnan(lower) | np.isnan(upper)
-    return np.where(unknown, np.nan, _score(members - y, inside, mark, share, skip))
+    return np.where(unknown, np.nan, _score(members - y, inside, y_weight, share, skip))
 
 
 def _weighted_crps(
@@ -283,8 +285,16 @@ def _weighted_crps(
     return _score(members - y, member_weight, y_weight, 0.0, skip)
 
 
-def _score(x: Any, w: Any, mark: Any, share: float, skip: bool) -> Any:
-    """Return scores of weighted members less the observation; `share` of the fair factor."""
+def _score(x: Any, w: Any, y_weight: Any, share: float, skip: bool) -> Any:
+    """Return the outcome-weighted CRPS.
+
+    Args:
+        x: members less the observation, (M, ...).
+        w: weights of the members, (M, ...).
+        y_weight: weight of the observation, (...).
+        share: share of the fair factor: 0 is plain, 1 fair.
+        skip: True to leave out members with NaN.
+    """
     absent = np.isnan(x)
     if skip:
         x, w = np.where(absent | (w == 0), 0, x), np.where(absent, 0, w)
@@ -300,22 +310,22 @@ def _score(x: Any, w: Any, mark: Any, share: float, skip: bool) -> Any:
     distance = (w * np.abs(x)).sum(axis=0) / total
     spread = (w * x * (2 * before - w - total)).sum(axis=0) / total**2
     factor = share * total / (total - 1) + (1 - share) if share else 1.0
-    return np.where(undefined, np.nan, mark * (distance - factor * spread))
+    return np.where(undefined, np.nan, y_weight * (distance - factor * spread))
 
 
 def _between_of_tensors(*tensors: Any, share: float, skip: bool) -> Any:
-    from ens10.metrics._kernels_torch import between
+    from ens10.metrics._kernels_torch import owcrps_between
 
-    return between(*tensors, share=share, skip=skip)
+    return owcrps_between(*tensors, share=share, skip=skip)
 
 
 def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
-    from ens10.metrics._kernels_torch import weighted
+    from ens10.metrics._kernels_torch import owcrps_weighted
 
-    return weighted(*tensors, check=check, skip=skip)
+    return owcrps_weighted(*tensors, check=check, skip=skip)
 
 
-BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between, _between_of_tensors)
+BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between_thresholds, _between_of_tensors)
 WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted_crps, _weighted_of_tensors)
 
 
@@ -372,7 +382,7 @@ def twcrps_normal(
     return FORMULA(*(mu, sigma, lower, upper, y), check=check, dim=dim, weights=weights, nan=nan)
 
 
-def _standardised(ops: Any, d: Any, s: Any) -> Any:
+def _standardise(ops: Any, d: Any, s: Any) -> Any:
     """Return d / s clipped to +-`FAR`; its limit where s is 0."""
     z = ops.where(s == 0, FAR * ops.sign(d), d / ops.where(s == 0, ops.full_like(s, 1.0), s))
     return ops.where(z > FAR, ops.full_like(z, FAR), ops.where(z < -FAR, ops.full_like(z, -FAR), z))
@@ -393,7 +403,7 @@ def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
 
 def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
     clipped = _clip(ops, lower, upper, y)
-    a, b, w = (_standardised(ops, d - mu, s) for d in (lower, upper, clipped))
+    a, b, w = (_standardise(ops, d - mu, s) for d in (lower, upper, clipped))
     at_a, at_b, at_w = (ops.ndtr(z) for z in (a, b, w))
     above_a, above_b, above_w = (ops.ndtr(-z) for z in (a, b, w))
     # (1 - Phi(b))^2 - Phi(w)^2 + Phi(a)^2 + ..., whose terms vanish one by one far outside

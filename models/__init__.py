@@ -114,12 +114,12 @@ _HOMES = {
     "TrainingStages": "ens10.models.training_stages",
     "VariogramLoss": "ens10.models.losses",
 }
-# names of earlier versions
-_RENAMED = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}
+# names of earlier versions, and the present ones
+_FORMER_NAMES = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ens10.models' has no attribute {name!r}")
     with telling_extras(f"ens10.models.{name}"):
-        return getattr(import_module(_HOMES[name]), _RENAMED.get(name, name))
+        return getattr(import_module(_HOMES[name]), _FORMER_NAMES.get(name, name))

@@ -63,9 +63,9 @@ class DeepEnsemble(TrainedModule):
                 "Take a head without, or train the networks one by one",
             )
         self.networks = nn.ModuleList(network() for _ in range(size))
-        require_match(self._each()[0], head)
+        require_match(self._network_list()[0], head)
 
-    def _each(self) -> list[Network]:
+    def _network_list(self) -> list[Network]:
         return [network for network in self.networks if isinstance(network, Network)]
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -74,7 +74,9 @@ class DeepEnsemble(TrainedModule):
         Raises:
             ArgumentError: the batch does not have the features that the networks take.
         """
-        forecasts = [forecast_of(network, self.head, batch, self.grid) for network in self._each()]
+        forecasts = [
+            forecast_of(network, self.head, batch, self.grid) for network in self._network_list()
+        ]
         of_targets = [one for one in forecasts if isinstance(one, tuple)]
         if of_targets:
             return tuple(average_forecasts(each) for each in zip(*of_targets, strict=True))
@@ -83,7 +85,7 @@ class DeepEnsemble(TrainedModule):
     def training_step(self, batch: Batch) -> Tensor:
         """Return the sum of the networks' losses, each with its penalty."""
         batch = as_fields(batch)
-        losses = [self._loss(network, batch) for network in self._each()]
+        losses = [self._loss(network, batch) for network in self._network_list()]
         return track_loss(torch.stack(losses).sum(), self.networks)
 
     def _loss(self, network: Network, batch: Batch) -> Tensor:

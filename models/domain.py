@@ -74,9 +74,9 @@ class Domain(ABC):
     size: int = 1
 
     @property
-    def whole(self) -> bool:
-        """True if there is only one part."""
-        return self.size == 1
+    def is_split(self) -> bool:
+        """True if several processes hold parts of the same samples."""
+        return self.size > 1
 
     @abstractmethod
     def shape(self, fields: Tensor) -> tuple[int, int]:
@@ -91,15 +91,15 @@ class Domain(ABC):
         """Return row and column in the whole grid, on its level, of the first point of `fields`."""
 
     @abstractmethod
-    def part(self, whole: Tensor) -> Tensor:
+    def part(self, grid_map: Tensor) -> Tensor:
         """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
 
-    def of_samples(self, whole: Tensor) -> Tensor:
+    def of_samples(self, grid_map: Tensor) -> Tensor:
         """Return the part of a map (..., H, W) for each sample, (..., N, h, w), differentiably.
 
         N is 1 where all samples are at the same place. Dimensions H and W of length 1 stay.
         """
-        return self.part(whole).unsqueeze(-3)
+        return self.part(grid_map).unsqueeze(-3)
 
     @abstractmethod
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
@@ -138,9 +138,9 @@ class Whole(Domain):
         """Return (0, 0): the fields begin at the grid's first point."""
         return 0, 0
 
-    def part(self, whole: Tensor) -> Tensor:
-        """Return the map itself."""
-        return whole
+    def part(self, grid_map: Tensor) -> Tensor:
+        """Return the map itself: the part is the whole grid."""
+        return grid_map
 
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
         """Pad the columns, then the rows, so that corners belong to the padded rows."""
@@ -169,7 +169,7 @@ class Whole(Domain):
         return parts
 
     def total(self, parts: Tensor) -> Tensor:
-        """Return the values themselves: there is one part."""
+        """Return the values without gradient: there is one part."""
         return parts.detach()
 
 
@@ -195,23 +195,24 @@ class Places(Whole):
         """Return the shape of the whole grid."""
         return self.grid
 
-    def of_samples(self, whole: Tensor) -> Tensor:
+    def of_samples(self, grid_map: Tensor) -> Tensor:
         """Return the values of a map (..., H, W) in each patch, (..., N, h, w)."""
-        if tuple(whole.shape[-2:]) == (1, 1):
-            return whole.unsqueeze(-3)
-        h, w = (torch.arange(length, device=whole.device) for length in self.patch)
-        rows = self.rows.to(whole.device)[:, None, None] + h[:, None]
-        columns = (self.columns.to(whole.device)[:, None, None] + w) % self.grid[1]
-        return whole[..., rows, columns]
+        if tuple(grid_map.shape[-2:]) == (1, 1):
+            return grid_map.unsqueeze(-3)
+        h, w = (torch.arange(length, device=grid_map.device) for length in self.patch)
+        rows = self.rows.to(grid_map.device)[:, None, None] + h[:, None]
+        columns = (self.columns.to(grid_map.device)[:, None, None] + w) % self.grid[1]
+        return grid_map[..., rows, columns]
 
-    def part(self, whole: Tensor) -> Tensor:
+    def part(self, grid_map: Tensor) -> Tensor:
         """Return the map itself if it is a single value.
 
         Raises:
-            ArgumentError: a layer with a map that is not prepared for patches and points.
+            ArgumentError: a map with a value at each grid point, of a layer that supports whole
+                grids only.
         """
-        if tuple(whole.shape[-2:]) == (1, 1):
-            return whole
+        if tuple(grid_map.shape[-2:]) == (1, 1):
+            return grid_map
         raise ArgumentError(
             "kind",
             "a layer with values at each grid point takes neither patches nor points",
@@ -358,7 +359,7 @@ class Cut:
     Examples:
         >>> from ens10.models.domain import Cut
         >>> rows = Cut(total=361, parts=2, index=1, halvings=2)
-        >>> rows.bounds, rows.own
+        >>> rows.bounds, rows.local_slice
         ([0, 180, 361], slice(180, 361, None))
         >>> [(level.total, level.start, level.size) for level in rows.levels]
         [(361, 180, 181), (180, 90, 90), (90, 45, 45)]
@@ -382,8 +383,8 @@ class Cut:
             bounds = [start // 2 for start in bounds[:-1]] + [end]
 
     @property
-    def own(self) -> slice:
-        """The rows or columns of this process."""
+    def local_slice(self) -> slice:
+        """The rows or columns of this process, on the grid of the data."""
         return slice(self.bounds[self.index], self.bounds[self.index + 1])
 
     def of_size(self, size: int) -> Level:
@@ -404,9 +405,10 @@ class Cut:
         return self._level_of(total, [level.total for level in self.levels])
 
     def room(self, size: int) -> int:
-        """Return `Level.least` of the level on which this process has about `size` rows or columns.
+        """Return the smallest part (`Level.least`) on the network level nearest to `size`.
 
-        About, because an upsampled field may lack the last row of an odd number.
+        `size` is the number of rows or columns of this process. It may be one less than the
+        level's: an upsampled field may lack the last row of an odd number.
         """
         if self.parts == 1:
             return size

@@ -99,7 +99,7 @@ class DressingHead(HeadOnMethod):
             ArgumentError: the batch has no members or only one, the method was not solved, or its
                 forecast is not a normal distribution.
         """
-        start = self._start(batch)
+        start = self._reference_and_mask(batch)
         # float32 also under mixed precision: half precision cannot represent Z500
         outputs = outputs.to(start.mean.dtype)
         shift, log_kernel, tilt, wide_shift, log_wide, log_odds = outputs[:, :6].unbind(1)
@@ -107,7 +107,7 @@ class DressingHead(HeadOnMethod):
             value.clamp(-self.max_log_scale, self.max_log_scale)
             for value in (log_kernel, log_wide, log_odds)
         )
-        deviations = self._moved(self._deviations(batch, start), outputs[:, 6:])
+        deviations = self._add_neighbours(self._deviations(batch, start), outputs[:, 6:])
         size = deviations.square().mean(1, keepdim=True).clamp(min=self.floor**2).sqrt()
         tilt = tilt.clamp(-self.max_tilt, self.max_tilt).unsqueeze(1)
         wide = torch.sigmoid(log_odds + math.log(_RARE / (1 - _RARE))).unsqueeze(1)
@@ -123,8 +123,8 @@ class DressingHead(HeadOnMethod):
         mu, sigma, shares = map(start.mask_missing, (mu, sigma, shares))
         return NormalMixture(mu, sigma, shares, positive=True)
 
-    def _start(self, batch: Batch) -> RawEnsemble:
-        """Return mean and spread of the reference forecast; missing also where a member is."""
+    def _reference_and_mask(self, batch: Batch) -> RawEnsemble:
+        """Return the reference's mean and spread, with points without a member as missing."""
         members = raw_members(batch)
         if members.shape[1] < 2:
             raise ArgumentError("members", "one member has no deviation", "Use at least 2 members")
@@ -142,8 +142,8 @@ class DressingHead(HeadOnMethod):
         scaled: Tensor = share * start.spread.unsqueeze(1) * deviations / size
         return scaled
 
-    def _moved(self, deviations: Tensor, weights: Tensor) -> Tensor:
-        """Return D: e plus the neighbours' times weights (N, window^2, H, W)."""
+    def _add_neighbours(self, deviations: Tensor, weights: Tensor) -> Tensor:
+        """Return D: e plus the sum of the neighbours' e times weights (N, window^2, H, W)."""
         half = self.window // 2
         padded = current().pad(deviations, Sides(half, half, half, half), self.edges)
         views = shifted_views(padded, self.window)

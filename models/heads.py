@@ -155,12 +155,12 @@ class RawEnsemble(NamedTuple):
         missing = ~(mean.isfinite() & std.isfinite())
         return cls(mean, torch.where(missing, 1, std).clamp(min=floor), missing)
 
-    def location_and_scale(self, outputs: Tensor, most: float) -> tuple[Tensor, Tensor]:
-        """Return location mean + spread * o0 and scale spread * exp(o1), o1 clamped to +-`most`.
+    def location_and_scale(self, outputs: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+        """Return location mean + spread * o0 and scale spread * exp(o1), o1 clamped to +-`limit`.
 
         Args:
             outputs: (N, 2, H, W).
-            most: bound of o1.
+            limit: bound of o1.
 
         Returns:
             (N, H, W) each, masked.
@@ -168,7 +168,7 @@ class RawEnsemble(NamedTuple):
         # float32 also under mixed precision: half precision cannot represent Z500
         shift, log_scale = outputs.to(self.mean.dtype).unbind(1)
         mu = self.mean + self.spread * shift
-        sigma = self.spread * log_scale.clamp(-most, most).exp()
+        sigma = self.spread * log_scale.clamp(-limit, limit).exp()
         return self.mask_missing(mu), self.mask_missing(sigma)
 
     def mask_missing(self, values: Tensor) -> Tensor:
@@ -206,7 +206,7 @@ class HeadOnMethod(Head):
             raise ArgumentError("method", reason, "Pass the method without a window")
         self.method = method
 
-    def _normal(self, batch: Batch) -> Normal:
+    def _method_forecast(self, batch: Batch) -> Normal:
         """Return the method's forecast, without gradient.
 
         Raises:
@@ -228,11 +228,11 @@ class HeadOnMethod(Head):
         """Return mean and spread of the method's forecast, or of the raw ensemble.
 
         Raises:
-            ArgumentError: as `_normal`.
+            ArgumentError: the method was not solved, or its forecast is not a normal distribution.
         """
         if self.method is None:
             return RawEnsemble.of(batch, self.floor)
-        base = self._normal(batch)
+        base = self._method_forecast(batch)
         return RawEnsemble.of_moments(base.mu, base.sigma, self.floor)
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
@@ -564,7 +564,7 @@ class MembersHead(HeadOnMethod):
         Raises:
             ArgumentError: the batch lacks the members, or has another number of them.
         """
-        calibrated = None if self.method is None else self._normal(batch)
+        calibrated = None if self.method is None else self._method_forecast(batch)
         members = corrected_members(outputs, batch, self.floor, calibrated, self.spacing)
         return Ensemble(members, self.estimator)
 
@@ -605,7 +605,7 @@ class MembersNormalHead(HeadOnMethod):
         Raises:
             ArgumentError: the batch lacks the members, has another number of them, or only one.
         """
-        calibrated = None if self.method is None else self._normal(batch)
+        calibrated = None if self.method is None else self._method_forecast(batch)
         members = corrected_members(outputs, batch, self.floor, calibrated)
         if members.shape[1] < 2:
             raise ArgumentError(

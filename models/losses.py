@@ -319,7 +319,7 @@ class EnergyLoss(_FieldsLoss):
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
     ) -> Tensor:
-        """Return at each point the score of its row or date, (N, H, W).
+        """Return at each point the score of its row, patch or date, (N, H, W).
 
         Raises:
             ArgumentError: over rows or patches that are split between processes.
@@ -328,16 +328,16 @@ class EnergyLoss(_FieldsLoss):
             _require_whole_rows(target, "EnergyLoss over rows")
         differences = self._differences(forecast, target, weights)
         if self.over == "patch":
-            return self._of_patches(differences)
+            return self._patch_scores(differences)
         area = torch.ones_like(target) if weights is None else weights
         dims = (2,) if self.over == "row" else (1, 2)
         total = area.sum(dims, keepdim=True)
-        split = self.over == "field" and not current().whole
+        split = self.over == "field" and current().is_split
         if split:
             total = current().total(total)
         share = (area / torch.where(total > 0, total, 1)).sqrt().unsqueeze(1)
         if split:
-            return self._of_parts(differences * share).view(-1, 1, 1).expand_as(target)
+            return self._split_scores(differences * share).view(-1, 1, 1).expand_as(target)
         score: Tensor = energy_score(
             differences * share,
             torch.zeros_like(target),
@@ -348,7 +348,7 @@ class EnergyLoss(_FieldsLoss):
         )
         return score.reshape(total.shape).expand_as(target)
 
-    def _of_patches(self, differences: Tensor) -> Tensor:
+    def _patch_scores(self, differences: Tensor) -> Tensor:
         """Return the energy scores (N, H, W) of the patches of differences (N, M, H, W)."""
         vectors = self.patches.of(differences)
         score: Tensor = energy_score(
@@ -361,7 +361,7 @@ class EnergyLoss(_FieldsLoss):
         )
         return self.patches.at_points(score, differences.shape[-2:])
 
-    def _of_parts(self, differences: Tensor) -> Tensor:
+    def _split_scores(self, differences: Tensor) -> Tensor:
         """Return energy scores (N,) of differences (N, M, h, w) on parts of fields."""
         M = differences.shape[1]
         factor = spread_factor(M, self.estimator, self.alpha)
@@ -462,13 +462,13 @@ class Patches:
         return self.size[0] * self.size[1]
 
     def of(self, fields: Tensor) -> Tensor:
-        """(..., H, W) -> (..., patches, points), in the order of rows.
+        """Divide fields (..., H, W) into patches, (..., patches, points), row by row.
 
         Raises:
             ArgumentError: fields that are split between processes, or smaller than a patch.
         """
         grid = fields.shape[-2:]
-        if not current().whole or any(n < s for n, s in zip(grid, self.size, strict=True)):
+        if current().is_split or any(n < s for n, s in zip(grid, self.size, strict=True)):
             reason = f"{list(self.size)} for a grid or part of {list(grid)} points"
             raise ArgumentError("patch", reason, "Choose a smaller patch, and split no samples")
         first = [_starts(n, s) for n, s in zip(grid, self.size, strict=True)]
@@ -479,7 +479,7 @@ class Patches:
         return tiles.flatten(-4, -3).flatten(-2)
 
     def at_points(self, scores: Tensor, grid: Sequence[int]) -> Tensor:
-        """(..., patches) -> (..., H, W): each point gets the score of the first patch with it."""
+        """Assign to each point the score (..., patches) of its first patch, (..., H, W)."""
         first = [_starts(n, s) for n, s in zip(grid, self.size, strict=True)]
         row, column = (
             (torch.arange(n)[:, None] < start + s).int().argmax(1)
@@ -490,7 +490,7 @@ class Patches:
 
 
 def _starts(length: int, size: int) -> Tensor:
-    """Return the first rows of patches of `size` rows that cover `length` rows."""
+    """Return the first row of each patch, if patches of `size` rows cover `length` rows."""
     count = -(-length // size)
     return (torch.arange(count) * size).clamp(max=length - size)
 

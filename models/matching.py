@@ -55,7 +55,7 @@ def require_match(network: Network, head: Head) -> None:
         )
 
 
-_OF_AMOUNTS = {
+_AMOUNT_MODELS = {
     "tp": "emos_csg or unet_csg",
     "cp": "emos_csg or unet_csg",
     "si10": "emos_truncated or unet_truncated",
@@ -72,11 +72,13 @@ def advice_for_amounts(model: nn.Module, targets: Sequence[str]) -> str:
     Returns:
         The advice, or "" for other targets and for distributions with a bound.
     """
-    amounts = [name for name in targets if name in _OF_AMOUNTS]
+    amounts = [name for name in targets if name in _AMOUNT_MODELS]
     if not amounts or not any(map(_is_unbounded, model.modules())):
         return ""
     name = amounts[0]
-    return f"{name} is never below 0, but this model's forecasts can be. Use {_OF_AMOUNTS[name]}."
+    return (
+        f"{name} is never below 0, but this model's forecasts can be. Use {_AMOUNT_MODELS[name]}."
+    )
 
 
 def _is_unbounded(part: nn.Module) -> bool:

@@ -57,8 +57,8 @@ class WeightedMean(Metric):
 
 
 Stage = Literal["train", "val", "test"]
-_ROUTING, _ROUTING_EVERY = "train_routing_loss", 50
-_LOGGED = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUTING)
+_ROUTING, _ROUTING_INTERVAL = "train_routing_loss", 50
+_METRIC_NAMES = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUTING)
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class _ForecastModule(pl.LightningModule):
         super().__init__()
         self.loss = loss if loss is not None else CRPSLoss()
         # (sum of w loss, sum of w), so that batches and processes merge exactly
-        self.means = nn.ModuleDict({name: WeightedMean() for name in _LOGGED})
+        self.means = nn.ModuleDict({name: WeightedMean() for name in _METRIC_NAMES})
         self.grid: tuple[int, int] | None = None  # of the data, once it is known
 
     @abstractmethod
@@ -117,7 +117,7 @@ class _ForecastModule(pl.LightningModule):
             )
 
     def on_fit_start(self) -> None:
-        """Tell the advection of statistical methods the wind and the grid.
+        """Set the wind channels and the grid of the advection in statistical methods.
 
         Raises:
             ArgumentError: the wind is not among the features.
@@ -166,7 +166,7 @@ class _ForecastModule(pl.LightningModule):
         # step's only synchronisation with the device, and it comes before the gradients: a check
         # at the next step would come too late for the weights. The cause is searched for only then.
         if not bool((all_sums := domain.total(sums)).isfinite().all()):
-            raise _not_finite(name, all_sums, batch, self._feature_names())
+            raise _not_finite_error(name, all_sums, batch, self._feature_names())
         part = weights.sum()
         total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
         # gradients of the parts are averaged: each loss is as if its part were the whole
@@ -192,7 +192,9 @@ class _ForecastModule(pl.LightningModule):
             ArgumentError: with the names of the first such parameters.
         """
         parameters = [
-            (n, _local(p.detach())) for n, p in self.named_parameters() if p.is_floating_point()
+            (n, _local_shard(p.detach()))
+            for n, p in self.named_parameters()
+            if p.is_floating_point()
         ]
         flags = (
             torch.stack([p.isfinite().all() for _, p in parameters]).tolist() if parameters else []
@@ -200,7 +202,7 @@ class _ForecastModule(pl.LightningModule):
         wrong = [name for (name, _), finite in zip(parameters, flags, strict=True) if not finite]
         if wrong:
             raise ArgumentError(
-                "weights", f"not finite after the last step: {listing(wrong)}", _DIVERGED
+                "weights", f"not finite after the last step: {listing(wrong)}", _DIVERGENCE_ADVICE
             )
 
     def validation_step(self, batch: Batch) -> None:
@@ -323,7 +325,7 @@ class TrainedModule(_ForecastModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:  # noqa: ARG002
         """Record the experts' routing loss on every 50th batch: it costs time."""
-        record_routing_loss(self, batch_idx % _ROUTING_EVERY == 0)
+        record_routing_loss(self, batch_idx % _ROUTING_INTERVAL == 0)
 
     def on_after_backward(self) -> None:
         """Log `train_routing_loss`, the mean over layers, of batches that recorded it."""
@@ -408,12 +410,12 @@ class PostProcessor(TrainedModule):
     ) -> None:
         super().__init__(head, loss, optimizer, scheduler, learning_rates)
         require_match(network, head)
-        self.network, self._compiled = network, compiled
+        self.network, self._compile_network = network, compiled
 
     def setup(self, stage: str) -> None:
-        """Compile the network before a fit, if this was chosen."""
+        """Compile the network before a fit if `compiled` is True."""
         super().setup(stage)
-        if stage == "fit" and self._compiled:
+        if stage == "fit" and self._compile_network:
             self.network.compile()
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -475,17 +477,17 @@ class StatisticalPostProcessor(_ForecastModule):
 
     def on_validation_start(self) -> None:
         """Give sliding windows access to the past dates of the data."""
-        self._give_past()
+        self._set_past()
 
     def on_test_start(self) -> None:
         """Give sliding windows access to the past dates of the data."""
-        self._give_past()
+        self._set_past()
 
     def on_predict_start(self) -> None:
         """Give sliding windows access to the past dates of the data."""
-        self._give_past()
+        self._set_past()
 
-    def _give_past(self) -> None:
+    def _set_past(self) -> None:
         """Set `past` of sliding windows.
 
         Raises:
@@ -498,7 +500,7 @@ class StatisticalPostProcessor(_ForecastModule):
             reason = "a sliding window needs the past dates of EnsembleDataModule"
             raise ArgumentError("data", reason, "Pass it as `datamodule` to the trainer")
         if isinstance(self.method, TargetMethods):
-            self.method.give_past(data)
+            self.method.set_past(data)
         else:
             set_past(self.method, data)
 
@@ -550,13 +552,15 @@ def _require_fields(data: object, subject: str) -> None:
             raise ArgumentError("kind", reason, "Set data.kind to fields or members")
 
 
-_DIVERGED = (
+_DIVERGENCE_ADVICE = (
     "The training diverged: lower the learning rate; the last checkpoint is of before. If it "
     "goes on, verify the store with `ens10 verify`"
 )
 
 
-def _not_finite(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) -> ArgumentError:
+def _not_finite_error(
+    name: str, sums: Tensor, batch: Batch, features: Sequence[str]
+) -> ArgumentError:
     """Return the error for a loss that is not finite, with its dates and the inputs concerned."""
     bad = ~sums.isfinite()
     wrong = batch["dates"][bad].tolist()
@@ -564,7 +568,7 @@ def _not_finite(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) 
     reason = f"not finite for valid date{'s' if len(days) > 1 else ''} {listing(days)}"
     inputs = _not_finite_inputs(batch, bad, features)
     if not inputs:
-        return ArgumentError(name, f"{reason}, where all inputs are finite", _DIVERGED)
+        return ArgumentError(name, f"{reason}, where all inputs are finite", _DIVERGENCE_ADVICE)
     return ArgumentError(
         name,
         f"{reason}, where these inputs are NaN or infinite: {listing(inputs)}",
@@ -590,7 +594,7 @@ def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> li
     return inputs
 
 
-def _local(parameter: Tensor) -> Tensor:
+def _local_shard(parameter: Tensor) -> Tensor:
     """Return the shard of a parameter that this process holds, or the whole parameter."""
     part: Tensor = getattr(parameter, "to_local", lambda: parameter)()
     return part

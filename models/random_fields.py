@@ -1,4 +1,4 @@
-"""Whole fields in one pass: a head whose members are draws of a learned random field."""
+"""A head whose members are draws of a Gaussian random field with learned correlations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class SmoothNoise(nn.Module):
         self._kernels: dict[tuple[int, int, float], tuple[Tensor, Tensor]] = {}
 
     def forward(self, white: Tensor) -> Tensor:
-        """(..., lengths, K, H, W), white noise -> noise smoothed by each length, same shape."""
+        """Smooth white noise (..., lengths, K, H, W) by each length."""
         fields = [
             white[..., n, :, :, :] if not length else self._smooth(white[..., n, :, :, :], length)
             for n, length in enumerate(self.lengths)
@@ -165,10 +165,10 @@ class RandomFieldHead(HeadOnMethod):
         self.members, self.training_members = members, training_members
         self.variant, self.seed = variant, seed
         self.floor = checked_floor(floor)
-        self.loadings = nn.Parameter(self._start(len(lengths)))
+        self.loadings = nn.Parameter(self._initial_loadings(len(lengths)))
         self.out_channels = 2 + len(self.loadings)
 
-    def _start(self, lengths: int) -> Tensor:
+    def _initial_loadings(self, lengths: int) -> Tensor:
         """Return the loadings before training, 1 for one noise field of each length, else 0.1.
 
         With loadings of 0 the sign of a field would not matter, and it would have no gradient.
@@ -185,7 +185,7 @@ class RandomFieldHead(HeadOnMethod):
             ArgumentError: the method was not solved, the batch lacks the raw members that
                 `raw_pattern` takes, or the fields are parts of the grid.
         """
-        _require_whole(batch)
+        _require_whole_grid(batch)
         start = self._reference(batch)
         outputs = outputs.to(start.mean.dtype)
         mu, sigma = start.location_and_scale(outputs[:, :2], self.max_log_scale)
@@ -197,7 +197,7 @@ class RandomFieldHead(HeadOnMethod):
 
     def _draws(self, loadings: Tensor, batch: Batch) -> Tensor:
         """Return e (N, M, H, W) of loadings (N, K, H, W)."""
-        white, weights = self._random(loadings, batch)
+        white, weights = self._noise_and_weights(loadings, batch)
         fields = self.noise(white).flatten(2, 3)
         smooth = loadings[:, : fields.shape[2]]
         draws: Tensor = (smooth.unsqueeze(1) * fields).sum(2)
@@ -210,9 +210,9 @@ class RandomFieldHead(HeadOnMethod):
         draws = draws * variance.clamp(min=1e-12).rsqrt().unsqueeze(1)
         if self.training or self.variant == "random":
             return draws
-        return _quantiles_of(draws, batch["dates"], self.seed)
+        return _to_quantiles(draws, batch["dates"], self.seed)
 
-    def _random(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _noise_and_weights(self, like: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return white noise (N, M, lengths, fields, H, W) and weights (N, M, J) of raw members."""
         members = self.training_members if self.training else self.members
         shape = (len(self.noise.lengths), self.fields, *like.shape[-2:])
@@ -245,7 +245,7 @@ def raw_pattern(batch: Batch) -> Tensor:
     return pattern
 
 
-def _quantiles_of(draws: Tensor, dates: Tensor, seed: int) -> Tensor:
+def _to_quantiles(draws: Tensor, dates: Tensor, seed: int) -> Tensor:
     """Replace draws (N, M, H, W) by standard normal quantiles (k - 1/2) / M in their order."""
     size = draws.shape[1]
     levels = (torch.arange(size, dtype=torch.float64) + 0.5) / size
@@ -253,9 +253,9 @@ def _quantiles_of(draws: Tensor, dates: Tensor, seed: int) -> Tensor:
     return quantiles[ranks(draws, dates, seed)]
 
 
-def _require_whole(batch: Batch) -> None:
-    """Refuse parts of the grid and stations: the noise has to know where its points are."""
-    if not current().whole or "rows" in batch or batch["raw_mean"].shape[-2] < 2:
+def _require_whole_grid(batch: Batch) -> None:
+    """Refuse parts of the grid and stations: the noise is smoothed over the whole globe."""
+    if current().is_split or "rows" in batch or batch["raw_mean"].shape[-2] < 2:
         raise ArgumentError(
             "head",
             "RandomFieldHead needs the whole grid, the batch has a part of it or stations",

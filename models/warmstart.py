@@ -25,7 +25,7 @@ def unsolved_methods(model: nn.Module) -> list[StatisticalMethod]:
 
 
 def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | TargetMethods, int]]:
-    """Return the methods of a model that are not within another, each with its target's place."""
+    """Return the methods of a model that are not within another, each with its target's index."""
     methods: list[tuple[StatisticalMethod | TargetMethods, int]] = []
     heads = next((m for m in model.modules() if isinstance(m, TargetHeads)), None)
     parts = [*heads.heads, model] if heads is not None else [model]
@@ -39,7 +39,7 @@ def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | Target
 
 
 def place_advections(model: nn.Module, data: EnsembleDataModule) -> None:
-    """Tell each advection of a model's methods the wind and the grid of its target.
+    """Set the wind channels and the grid of each advection in a model's methods.
 
     Raises:
         ArgumentError: the wind is not among the features.
@@ -81,7 +81,7 @@ def solve_methods(model: pl.LightningModule) -> None:
         raise problem
     if trainer.world_size > 1:
         for method, _ in methods:
-            _send(method, trainer)
+            _broadcast(method, trainer)
     model.to(model.device)
 
 
@@ -104,19 +104,20 @@ def _solve(
     return None
 
 
-def _all_dates(loader: object, world: int) -> Iterator[Batch]:
+def _all_dates(loader: object, world_size: int) -> Iterator[Batch]:
     """Yield batches of all training dates, whichever process trains on them."""
     if isinstance(loader, TorchBatches):
         # by position: the loader's order and position are unchanged
-        batches = loader.batches.whole()
+        batches = loader.batches.full_fields()
         parts = (batches.index[n : n + _DATES] for n in range(0, len(batches.index), _DATES))
         training_batches: Iterable[Batch] = (as_tensors(batches.batch(part)) for part in parts)
-    elif world == 1 and isinstance(loader, Iterable):
+    elif world_size == 1 and isinstance(loader, Iterable):
         training_batches = loader
     else:
         raise ArgumentError(
             "data",
-            f"each of {world} processes sees a part of them, but a statistical method needs all",
+            f"each of {world_size} processes sees a part of them, but a statistical method "
+            "needs all",
             "Train in one process, or with EnsembleDataModule",
         )
     for batch in training_batches:
@@ -129,8 +130,8 @@ def _all_dates(loader: object, world: int) -> Iterator[Batch]:
         yield batch
 
 
-def _send(method: StatisticalMethod | TargetMethods, trainer: pl.Trainer) -> None:
-    """Broadcast the first process's buffers, whose shapes the other processes do not know."""
+def _broadcast(method: StatisticalMethod | TargetMethods, trainer: pl.Trainer) -> None:
+    """Broadcast the first process's buffers; their shapes may differ in other processes."""
     state = {name: value.cpu() for name, value in method.state_dict().items()}
     first_state: dict[str, Tensor] = trainer.strategy.broadcast(state, src=0)
     method.load_state_dict(first_state)

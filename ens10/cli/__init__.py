@@ -113,7 +113,7 @@ def _check_python(command: str) -> None:
 def _reader_is_gone() -> bool:
     """Return True if stdout's reader, such as `head`, closed the pipe; discard further output."""
     try:
-        print(flush=True)  # what was not buffered is not tried again by a flush alone
+        print(flush=True)  # a flush alone does not raise again if the buffer is empty
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return True

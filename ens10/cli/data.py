@@ -60,7 +60,9 @@ def _download(folder: Path, years: str | None, **options: Any) -> None:
     year_range = _years("--years", years) if years else None
     report = download(folder, years=year_range, **options, progress=True)
     if not (options["dry_run"] or options["cds"]):
-        print(f"{folder}: {len(report.fetched)} fetched, {len(report.kept)} there already")
+        print(
+            f"{folder}: {len(report.new_files)} fetched, {len(report.existing_files)} there already"
+        )
 
 
 def _inspect_options(parser: Parser) -> None:

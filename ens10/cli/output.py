@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def print_info() -> None:
-    """What ENS-10 is: variables, levels, dates, size, licence, citation."""
+    """Print what ENS-10 is: variables, levels, dates, size, licence, citation."""
     console = _console()
     rows, columns = catalog.GRID_SHAPE
     days = catalog.month_days()
@@ -51,7 +51,7 @@ def print_info() -> None:
 
 
 def print_rows(title: str, rows: "Sequence[Row]") -> None:
-    """The table of `ens10 inspect`; notes and what is wrong are printed in full below it."""
+    """Print the table of `ens10 inspect`, with notes and errors in full below it."""
     console = _console()
     header = ("variable", "level", "dates", "steps", "members", "missing", "min", "mean", "max",
               "units", "status")  # fmt: skip
@@ -67,45 +67,47 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
         )  # fmt: skip
     _line(console, title, "bold")
     console.print(table)
-    for line in dict.fromkeys(f"dates: {row.first} to {row.last}" for row in fields if row.first):
+    for line in dict.fromkeys(
+        f"dates: {row.first_date} to {row.last_date}" for row in fields if row.first_date
+    ):
         _line(console, line)
     for line in dict.fromkeys(f"grid: {row.grid}" for row in fields if row.grid):
         _line(console, line)
-    for note, places in _notes(fields).items():
-        _line(console, f"{places}: {note}")
+    for note, rows_of_note in _notes(fields).items():
+        _line(console, f"{rows_of_note}: {note}")
     for row in rows:
         if row.status != "ok":
-            _line(console, f"{_place(row)}: {row.status}", "red")
+            _line(console, f"{_row_name(row)}: {row.status}", "red")
 
 
 def _notes(rows: "Sequence[Row]") -> dict[str, str]:
-    """Each note with the rows that it is about: those of one file often share it."""
+    """Return the names of the rows of each note; the rows of one file often have the same note."""
     notes = dict.fromkeys(part for row in rows for part in row.note.split("; ") if part)
-    places = {}
+    rows_of_note = {}
     for note in notes:
-        row_names = [_place(row) for row in rows if note in row.note.split("; ")]
+        row_names = [_row_name(row) for row in rows if note in row.note.split("; ")]
         all_rows = len(row_names) == len(rows) > 1
-        places[note] = f"all {len(rows)} rows" if all_rows else listing(row_names)
-    return places
+        rows_of_note[note] = f"all {len(rows)} rows" if all_rows else listing(row_names)
+    return rows_of_note
 
 
-def _place(row: "Row") -> str:
+def _row_name(row: "Row") -> str:
     return f"{row.name} {row.level}".removesuffix("?").strip()
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    """One line as it is: paths may hold brackets, which are markup to rich, and be long."""
+    """Print a line without markup or wrapping: paths may contain brackets, and be long."""
     console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _console() -> Console:
-    """A console that does not squeeze tables into 80 columns when the output is piped."""
+    """Return a console that is wider than 80 columns if the output is piped."""
     plain = Console()
     return plain if plain.is_terminal else Console(width=_PIPED_WIDTH)
 
 
 def print_store(path: Path) -> None:
-    """What `ens10 prepare` made."""
+    """Print the channels, sizes and truth of a store."""
     from ens10.channels import channel_names
     from ens10.store import forecasts, open_store, store_kinds
 
@@ -122,40 +124,40 @@ def print_store(path: Path) -> None:
     print(line, *(f"interpolated: {method}" for method in methods), sep="; ")
 
 
-def print_verification(path: Path, found: "Verification") -> None:
-    """What `ens10 verify` found: a line for all, and one for each thing that is wrong."""
+def print_verification(path: Path, verification: "Verification") -> None:
+    """Print the result of `ens10 verify`: a line for each fault, and a summary."""
     console = _console()
     faults = [
-        *(f"{name}: {reason}" for name, reason in found.damaged),
-        *(f"{name}: missing" for name in found.missing),
-        *(f"{name}: should not be there" for name in found.extra),
-        *(f"{name}: differs from the source at {place}" for name, place in found.differing),
+        *(f"{name}: {reason}" for name, reason in verification.damaged),
+        *(f"{name}: missing" for name in verification.missing),
+        *(f"{name}: should not be there" for name in verification.extra),
+        *(f"{name}: differs from the source at {place}" for name, place in verification.differing),
     ]
     for line in faults:
         _line(console, line, "red")
-    for name in found.repaired:
-        _line(console, f"{name}: made anew")
-    size = f"{found.chunks} files, {found.bytes / 1e9:.2f} GB read"
-    sample = f", {found.sampled} fields decoded again" if found.sampled else ""
-    if found.ok:
-        _line(console, f"{path}: whole ({size}{sample})", "green")
+    for name in verification.repaired:
+        _line(console, f"{name}: written again")
+    size = f"{verification.chunks} files, {verification.bytes / 1e9:.2f} GB read"
+    sample = f", {verification.sampled} fields decoded again" if verification.sampled else ""
+    if verification.ok:
+        _line(console, f"{path}: intact ({size}{sample})", "green")
     else:
-        _line(console, f"{path}: {len(faults)} wrong ({size}). Mend it with --repair", "red")
+        _line(console, f"{path}: {len(faults)} wrong ({size}). Repair it with --repair", "red")
 
 
 def print_environment() -> None:
-    """Versions of this package and what it needs, and the machine."""
+    """Print the versions of this package and its dependencies, and the machine."""
     print(f"ens10 {version('ens10')}")
     print(f"python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
     names = {requirement.split(";")[0] for requirement in requires("ens10") or ()}
-    for name in sorted({_bare(name) for name in names} - {"ens10"}):
+    for name in sorted({_package_name(name) for name in names} - {"ens10"}):
         try:
             print(f"{name} {version(name)}")
         except PackageNotFoundError:
             print(f"{name} not installed")
 
 
-def _bare(requirement: str) -> str:
+def _package_name(requirement: str) -> str:
     for n, character in enumerate(requirement):
         if character in "[<>=!~ ":
             return requirement[:n]

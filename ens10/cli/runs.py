@@ -82,9 +82,9 @@ def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
         print(f"{path}: {scores.in_words()}")
         if by:
             print(scores.table())
-        if scores.checked:
-            print(f"{path}: {scores.checked}")
-            agrees &= scores.checked.agrees
+        if scores.cross_check:
+            print(f"{path}: {scores.cross_check}")
+            agrees &= scores.cross_check.agrees
     return int(not agrees)
 
 

@@ -1,4 +1,4 @@
-"""The arrays of a store: create the empty Zarr hierarchy, and describe its chunks."""
+"""Create the empty Zarr hierarchy of a store, and describe its chunks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ from ens10.store import FORMAT_VERSION, Codec, create_array, write_coordinates
 from ens10.untrusted import parse_json
 
 _SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-_FULL = ("number", "latitude", "longitude")
-_MOMENTS = ("time", "step", "channel", "latitude", "longitude")
-_SUMS = ("block", "step", "channel", "latitude", "longitude")
+_CHUNK_DIMS = ("number", "latitude", "longitude")
+_MOMENT_DIMS = ("time", "step", "channel", "latitude", "longitude")
+_SUM_DIMS = ("block", "step", "channel", "latitude", "longitude")
 SUMS = ("count", "sum", "square_sum")
 
 
@@ -45,17 +45,18 @@ class Packing:
 
 @dataclass(frozen=True)
 class Form:
-    """Sizes and options that all forecast units share.
+    """Sizes and options that all units of the forecasts share.
 
     Attributes:
         members: size of the ensemble.
         rows: rows of the grid.
         columns: columns of the grid.
         channels: number of channels of the statistics.
-        ensembles: suffix of the arrays' names, and members, of each mean and deviation.
+        ensembles: name suffix and number of members of each ensemble with mean and deviation.
         packing: of the forecasts' chunks, None for packed16 alone.
         any_values: True if impossible values are accepted.
-        places: True if chunks record their position in the store; those of older stores do not.
+        records_position: True if chunks record their path in the store; those of older stores do
+            not.
     """
 
     members: int
@@ -65,7 +66,7 @@ class Form:
     ensembles: tuple[tuple[str, int], ...]
     packing: Packing | None
     any_values: bool = False
-    places: bool = True
+    records_position: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,13 @@ class Part:
 
 
 def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
-    """Return the path of a chunk in the store; the array's inner dimensions have one chunk."""
+    """Return the path of a chunk in the store.
+
+    Args:
+        array: path of the array.
+        place: index of the chunk along the outer dimensions.
+        inner: number of inner dimensions, which have one chunk each.
+    """
     return "/".join([array, "c", *map(str, place), *["0"] * inner])
 
 
@@ -104,7 +111,7 @@ def create(
         forecasts: every variable over (time, step[, level], number, latitude, longitude).
         truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
         codec: of the forecasts.
-        ensembles: sizes of the ensembles that get statistics of their own.
+        ensembles: sizes of the smaller ensembles, of the first members, that get statistics too.
     """
     root = zarr.open_group(for_zarr(path), mode="a")
     points = list(station_coordinates(forecasts))
@@ -113,7 +120,7 @@ def create(
         names = [n for n, f in forecasts.items() if ("level" in f.dims) == (kind == "pl")]
         if names:
             level = ["level"] if kind == "pl" else []
-            coordinates = ["time", "step", *level, *_FULL, "valid_time", *points]
+            coordinates = ["time", "step", *level, *_CHUNK_DIMS, "valid_time", *points]
             _create_fields(root, kind, forecasts[names], coordinates, codec)
     _create_statistics(root, forecasts, ensembles)
     if truth is not None:
@@ -137,7 +144,7 @@ def _create_fields(
             str(name),
             field.shape,
             [str(d) for d in field.dims],
-            chunks=[field.sizes[d] if d in _FULL else 1 for d in field.dims],
+            chunks=[field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims],
             attributes=_attributes(str(name), field),
             codec=codec,
         )
@@ -159,7 +166,7 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
     template = dataset.assign_coords(
         channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
     )
-    write_coordinates(group, template, [*_MOMENTS, "valid_time", *station_coordinates(dataset)])
+    write_coordinates(group, template, [*_MOMENT_DIMS, "valid_time", *station_coordinates(dataset)])
     years, _ = blocks(dataset["valid_time"].to_numpy())
     array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
     array[...] = years
@@ -172,7 +179,7 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
                 group,
                 f"ensemble_{kind}{suffix}",
                 (sizes["time"], sizes["step"], *field),
-                _MOMENTS,
+                _MOMENT_DIMS,
                 chunks=(1, 1, *field),
                 attributes={"long_name": f"ensemble {kind}{of_members}, each channel in its units"},
             )
@@ -181,7 +188,7 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
                     group,
                     f"{kind}{suffix}_{part}",
                     (len(years), sizes["step"], *field),
-                    _SUMS,
+                    _SUM_DIMS,
                     chunks=(1, 1, *field),
                     dtype=np.int64 if part == "count" else np.float64,
                 )
@@ -192,9 +199,9 @@ def form_of(
     forecasts: xr.Dataset,
     ensembles: Sequence[int],
     any_values: bool = False,
-    places: bool = True,
+    records_position: bool = True,
 ) -> Form:
-    """Return what the work units need to know about the store; see `Form` for the options."""
+    """Return sizes and options of the forecasts' units; see `Form` for the arguments."""
     sizes = forecasts.sizes
     return Form(
         members=sizes["number"],
@@ -204,7 +211,7 @@ def form_of(
         ensembles=suffixes(sizes["number"], ensembles),
         packing=_packing(path, forecasts),
         any_values=any_values,
-        places=places,
+        records_position=records_position,
     )
 
 
@@ -222,25 +229,29 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
 
 @dataclass(frozen=True)
 class Chunks:
-    """The chunks that every date and step has, in the order of the variables and levels.
+    """The chunks of one date and step, which are the same for all, by variable and level.
 
     Attributes:
-        each: variable, place of the level, place of the channel, and the array's path.
+        entries: variable, index of the level, index of the channel, and path of the array, of each
+            chunk; see `Part`.
     """
 
-    each: tuple[tuple[str, int | None, int | None, str], ...]
+    entries: tuple[tuple[str, int | None, int | None, str], ...]
 
     @classmethod
     def of(cls, forecasts: xr.Dataset) -> "Chunks":
         """List the chunks of a forecast dataset."""
-        channels = {_pick(forecasts, name): n for n, name in enumerate(channel_names(forecasts))}
-        each: list[tuple[str, int | None, int | None, str]] = []
+        channels = {
+            _variable_and_level(forecasts, name): n
+            for n, name in enumerate(channel_names(forecasts))
+        }
+        entries: list[tuple[str, int | None, int | None, str]] = []
         for name, field in forecasts.data_vars.items():
             upper = "level" in field.dims
             for level in range(field.sizes["level"]) if upper else (None,):
                 array = f"{'pl' if upper else 'sfc'}/{name}"
-                each.append((str(name), level, channels.get((str(name), level)), array))
-        return cls(tuple(each))
+                entries.append((str(name), level, channels.get((str(name), level)), array))
+        return cls(tuple(entries))
 
     def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
         """Return the chunks of one date and step."""
@@ -251,11 +262,11 @@ class Chunks:
                 channel,
                 chunk_path(array, place if level is None else (*place, level), 3),
             )
-            for name, level, channel, array in self.each
+            for name, level, channel, array in self.entries
         )
 
 
-def _pick(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
+def _variable_and_level(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:
     """Return a channel's variable, and the index of its level in the dataset."""
     name, level = (channel, None) if channel in dataset.data_vars else split_exactly(channel)
     return name, None if level is None else dataset["level"].to_numpy().tolist().index(level)

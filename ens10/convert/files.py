@@ -22,10 +22,10 @@ from ens10.untrusted import parse_json
 
 _SCRATCH = ".tmp"
 _UNITS = "units"
-_FULL = (errno.ENOSPC, errno.EDQUOT)
-_WRITERS = 4  # threads of a worker: a file's sync is a wait
-_SMALL = 1 << 20  # bytes of a chunk
-_TOGETHER = 128  # files that are open at a time
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_WRITER_THREADS = 4  # threads of a worker: a file's sync is a wait
+_SMALL_CHUNK = 1 << 20  # bytes; smaller files of a unit are written in one batch
+_MAX_OPEN_FILES = 128  # files that are open at a time
 Bytes = bytes | bytearray | memoryview | npt.NDArray[Any]
 Octets = npt.NDArray[np.uint8]
 
@@ -66,7 +66,7 @@ class Folder:
         """Return the path of the entry that marks a unit as complete."""
         return self.path / _UNITS / f"{unit}.json"
 
-    def done(self) -> set[str]:
+    def complete_units(self) -> set[str]:
         """Return the names of the complete units."""
         units = self.path / _UNITS
         return {path.stem for path in units.iterdir()}
@@ -80,8 +80,8 @@ class Folder:
 class Writer:
     """Writes the chunks of units, then the units' entries.
 
-    Large chunks are written in the background while the next one is computed, small ones all
-    together at the end: a sync takes about the same time for one file as for many.
+    Large chunks are written in the background while the next one is computed. Small ones are
+    written in one batch at the end, since a sync takes about as long for many files as for one.
 
     Args:
         folder: of the store.
@@ -98,27 +98,28 @@ class Writer:
         try:
             yield
         except BaseException:
-            wait(self._units.pop(name).rows)
+            wait(self._units.pop(name).futures)
             raise
 
-    def put(self, path: str, data: Bytes, about: Row | None = None, codec: Any = None) -> None:
+    def put(self, path: str, data: Bytes, details: Row | None = None, codec: Any = None) -> None:
         """Write one file of the store.
 
         Args:
             path: relative to the store.
             data: the file's content.
-            about: manifest entries besides size and checksum.
+            details: further entries of the file's row in the manifest, after path, size and
+                checksum.
             codec: compresses the content first, if not None.
         """
         unit = next(reversed(self._units.values()))
         content = np.frombuffer(data, np.uint8)
-        if content.size < _SMALL:
+        if content.size < _SMALL_CHUNK:
             content = _compress(content, codec)
-            unit.small.append((path, content))
-            unit.known.append([path, content.size, crc32c(content), *(about or [])])
+            unit.small_files.append((path, content))
+            unit.small_rows.append([path, content.size, crc32c(content), *(details or [])])
         else:
-            job = (self._folder, path, content, about or [], codec)
-            unit.rows.append(_writers().submit(_write, *job))
+            job = (self._folder, path, content, details or [], codec)
+            unit.futures.append(_writer_pool().submit(_write, *job))
 
     def __enter__(self) -> "Writer":
         return self
@@ -126,30 +127,36 @@ class Writer:
     def __exit__(self, *error: object) -> None:
         folder, entries = self._folder, []
         try:
-            small = [file for unit in self._units.values() for file in unit.small]
-            place(folder.scratch, folder.store, small)
+            small = [file for unit in self._units.values() for file in unit.small_files]
+            write_files(folder.scratch, folder.store, small)
         finally:
-            wait([row for unit in self._units.values() for row in unit.rows])
+            wait([future for unit in self._units.values() for future in unit.futures])
         for name, unit in self._units.items():
-            rows = sorted([*unit.known, *(row.result() for row in unit.rows)])
+            rows = sorted([*unit.small_rows, *(future.result() for future in unit.futures)])
             path = folder.entry(name).relative_to(folder.path)
             entries.append((str(path), np.frombuffer(encode_json(rows), np.uint8)))
-        place(folder.scratch, folder.path, entries)
+        write_files(folder.scratch, folder.path, entries)
 
 
 @dataclass
 class _UnitFiles:
-    """Files that a unit has written, and those it still has to write."""
+    """The files of one unit.
 
-    rows: list[Future[Row]] = field(default_factory=list)
-    known: list[Row] = field(default_factory=list)
-    small: list[tuple[str, Octets]] = field(default_factory=list)
+    Attributes:
+        futures: writes of large files in the background, which return the files' manifest rows.
+        small_rows: manifest rows of small files.
+        small_files: path and content of small files, which are still to be written.
+    """
+
+    futures: list[Future[Row]] = field(default_factory=list)
+    small_rows: list[Row] = field(default_factory=list)
+    small_files: list[tuple[str, Octets]] = field(default_factory=list)
 
 
-def _write(folder: Folder, path: str, data: Octets, about: Row, codec: Any) -> Row:
+def _write(folder: Folder, path: str, data: Octets, details: Row, codec: Any) -> Row:
     content = _compress(data, codec)
-    place(folder.scratch, folder.store, [(path, content)])
-    return [path, content.size, crc32c(content), *about]
+    write_files(folder.scratch, folder.store, [(path, content)])
+    return [path, content.size, crc32c(content), *details]
 
 
 def _compress(content: Octets, codec: Any) -> Octets:
@@ -157,12 +164,12 @@ def _compress(content: Octets, codec: Any) -> Octets:
 
 
 @cache
-def _writers() -> ThreadPoolExecutor:
+def _writer_pool() -> ThreadPoolExecutor:
     """Return the pool of writer threads of this process."""
-    return ThreadPoolExecutor(_WRITERS, thread_name_prefix="write")
+    return ThreadPoolExecutor(_WRITER_THREADS, thread_name_prefix="write")
 
 
-def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
+def write_files(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
     """Write files under temporary names, sync them, and rename them.
 
     Args:
@@ -173,11 +180,11 @@ def place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> Non
     Raises:
         DiskFullError: no space is left; temporary files are removed.
     """
-    for begin in range(0, len(files), _TOGETHER):
-        _place(scratch, root, files[begin : begin + _TOGETHER])
+    for begin in range(0, len(files), _MAX_OPEN_FILES):
+        _write_batch(scratch, root, files[begin : begin + _MAX_OPEN_FILES])
 
 
-def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
+def _write_batch(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> None:
     temporary_names = [scratch / secrets.token_hex(8) for _ in files]
     path = ""
     try:
@@ -194,14 +201,14 @@ def _place(scratch: Path, root: Path, files: Sequence[tuple[str, Octets]]) -> No
             if len(descriptors) == 1:
                 os.fsync(descriptors[0])
             else:
-                list(_writers().map(os.fsync, descriptors))
+                list(_writer_pool().map(os.fsync, descriptors))
         for name, (path, _) in zip(temporary_names, files, strict=True):
             _rename(name, root, path)
     except OSError as error:
         for name in temporary_names:
             with suppress(OSError):
                 name.unlink()
-        if error.errno in _FULL:
+        if error.errno in _DISK_FULL:
             raise DiskFullError(root / path, "no space is left on the disk") from error
         raise
 
@@ -222,7 +229,10 @@ def _rename(temporary: Path, root: Path, path: str) -> None:
 
 
 def _make_parents(root: Path, folder: Path) -> None:
-    """Make the folders below the root, which must exist: a worker may outlive its store."""
+    """Create a folder and its parents below the root; the root itself must exist.
+
+    A worker may outlive its store, which must not be created again.
+    """
     if folder == root:
         raise FileNotFoundError(errno.ENOENT, "the store has gone", str(root))
     for _ in range(2):

@@ -15,7 +15,7 @@ from ens10.packed16.layout import CONSTANT, FLOAT, MISSING, PACKED, parse
 from ens10.packed16.unpack import fits_single
 
 _BLOCK = 2048  # points at a time: ten members of them stay in the processor's cache
-_SINGLE = 4  # a kind of the kernels: packed, and single precision gives the same bits
+_PACKED_SINGLE = 4  # a kind of the kernels: packed, and single precision gives the same bits
 
 
 def ensemble_moments(
@@ -63,7 +63,7 @@ class Chunk:
         self._kinds = self.records["kind"].astype(np.int64)
         for n in np.flatnonzero(self._kinds == PACKED):
             if self._gaps[n] < 0 and fits_single(*self._numbers[n].tolist()):
-                self._kinds[n] = _SINGLE
+                self._kinds[n] = _PACKED_SINGLE
 
     def ranges(self) -> list[Range]:
         """Return the range of each field."""
@@ -176,7 +176,7 @@ def _add_square(values, mean, square):  # type: ignore[no-untyped-def]
 @numba.njit(**OPTIONS)
 def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: ignore[no-untyped-def]
     scale, reference, decimal = numbers
-    if kind == _SINGLE:
+    if kind == _PACKED_SINGLE:
         part = codes[begin // 2 + start : begin // 2 + start + out.size]
         factor, base = np.float32(scale), np.float32(reference)
         for i in range(out.size):

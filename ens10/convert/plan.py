@@ -1,4 +1,4 @@
-"""The plan of a store: its options and sources, by which a later call recognises it."""
+"""The plan of a store: its options and sources, with which a later call is compared."""
 
 import json
 import os
@@ -17,28 +17,39 @@ from ens10.untrusted import files_below
 Source = Path | str | xr.Dataset
 
 
-def find_source(store: Path, about: dict[str, Any] | None, given: Path | str | None) -> Path | None:
-    """Find the source of a store: the path given, or the recorded name beside the store.
+def find_source(
+    store: Path, identity: dict[str, Any] | None, source: Path | str | None
+) -> Path | None:
+    """Return the path of a store's source; None if it is not found.
+
+    Args:
+        store: the store.
+        identity: names and sizes of the source's files from the store's plan, see
+            `source_identity`; None if there was no such source.
+        source: path of the source; if None, the recorded name is searched for in the store's
+            parent folders and in the working directory.
 
     Raises:
-        FileError: what is given is another source.
+        FileError: the files at `source` have other names or sizes than the recorded ones.
     """
-    if given is not None:
-        path = Path(given)
-        if about is None or "files" not in about:
+    if source is not None:
+        path = Path(source)
+        if identity is None or "files" not in identity:
             return path if path.exists() else None
-        if _names_and_sizes(path) != about["files"]:
+        if _names_and_sizes(path) != identity["files"]:
             raise FileError(
                 path, "not the source of the store: its files have other names or sizes",
                 "Pass the files that the store was made from",
             )  # fmt: skip
         return path
-    if about is None or "name" not in about:
+    if identity is None or "name" not in identity:
         return None
     folders = [store.absolute().parent, *store.absolute().parents[1:3], Path.cwd()]
     for folder in folders:
-        path = folder / str(about["name"])
-        if path.exists() and ("files" not in about or _names_and_sizes(path) == about["files"]):
+        path = folder / str(identity["name"])
+        if path.exists() and (
+            "files" not in identity or _names_and_sizes(path) == identity["files"]
+        ):
             return path
     return None
 
@@ -48,14 +59,14 @@ def _names_and_sizes(path: Path) -> list[list[Any]]:
 
 
 Plan = dict[str, Any]
-_NO_CHOICE = ("places",)  # keys that tell what a version of this package writes, not what is asked
+_FORMAT_KEYS = ("places",)  # of the format that a version of this package writes, no options
 
 
 def source_identity(source: Source | None) -> Plan | None:
-    """Return what identifies a source without reading it: names and sizes of its files.
+    """Return names and sizes of a source's files, to recognise it without reading it.
 
-    The folder's own name is kept too, so that the source can be found beside the store, but two
-    sources may differ in it.
+    The name of the folder is recorded too, so that the source can be found beside the store, but
+    `differences` ignores it.
     """
     if source is None:
         return None
@@ -67,14 +78,14 @@ def source_identity(source: Source | None) -> Plan | None:
     if is_zarr(path):
         files = files_below(path)
         size = sum(f.stat().st_size for f in files)
-        return {"name": _name(path), "zarr": [len(files), size]}
+        return {"name": _target_name(path), "zarr": [len(files), size]}
     return {
-        "name": _name(path),
+        "name": _target_name(path),
         "files": [[f.name, f.stat().st_size] for f in files_in(path)],
     }
 
 
-def _name(path: Path) -> str:
+def _target_name(path: Path) -> str:
     """Return the name of a path's target; for a loop of links the path's own name."""
     return Path(os.path.realpath(path)).name
 
@@ -87,14 +98,14 @@ def size_of(source: Source) -> int:
     return sum(size for _, size in identity["files"])
 
 
-def plain(value: Any) -> Any:
-    """Return options as JSON stores them."""
+def to_json_types(value: Any) -> Any:
+    """Return options as values that JSON stores: dicts, lists, numbers and texts."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
-    return json.loads(json.dumps(value, default=_jsonable, sort_keys=True))
+    return json.loads(json.dumps(value, default=_json_default, sort_keys=True))
 
 
-def _jsonable(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if hasattr(value, "tolist"):
@@ -107,10 +118,10 @@ def differences(old: Plan, new: Plan) -> list[str]:
     changes = []
     for key in sorted({*old, *new}):
         previous, current = old.get(key), new.get(key)
-        if previous == current or key in _NO_CHOICE:
+        if previous == current or key in _FORMAT_KEYS:
             continue
         if key in ("source", "truth") and isinstance(previous, dict) and isinstance(current, dict):
-            changes += _sources(key, previous, current)
+            changes += _source_differences(key, previous, current)
         elif key in ("source", "truth", "climate") and (previous is None or current is None):
             changes.append(
                 f"made {_describe_option(key, previous)}, now {_describe_option(key, current)}"
@@ -132,7 +143,7 @@ def _describe_option(key: str, value: Any) -> str:
     return "with --climate " + " ".join(f"{channel}@{steps}" for channel in value["channels"])
 
 
-def _sources(key: str, old: Plan, new: Plan) -> list[str]:
+def _source_differences(key: str, old: Plan, new: Plan) -> list[str]:
     previous = {k: v for k, v in old.items() if k != "name"}
     current = {k: v for k, v in new.items() if k != "name"}
     if previous == current:

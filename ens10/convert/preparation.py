@@ -1,9 +1,9 @@
 """`prepare`: read each field of the source once, and write forecasts, truth and statistics.
 
-The work is cut into units, one for each date and step. A store that is being written has the
+The work is divided into units, one for each date and step. A store that is being written has the
 suffix `.partial`; rerunning the same call resumes it after any interruption. The store gets its
-name when it is complete, so a store that exists is whole. Its bytes depend on the data and the
-options alone.
+name when it is complete, so a store with its final name is complete. Its bytes depend only on the
+data and the options.
 """
 
 import errno
@@ -19,10 +19,10 @@ import numpy as np
 import xarray as xr
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import DiskFullError, Folder, lock_store, place
-from ens10.convert.plan import Plan, Source, differences, plain, size_of, source_identity
-from ens10.convert.sources import Inputs, paired_with
-from ens10.convert.work_units import Planned, axes_of, planned_sums, planned_units
+from ens10.convert.files import DiskFullError, Folder, lock_store, write_files
+from ens10.convert.plan import Plan, Source, differences, size_of, source_identity, to_json_types
+from ens10.convert.sources import Inputs, open_inputs
+from ens10.convert.work_units import PlannedUnit, axes_of, planned_sums, planned_units
 from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import sync_files
 from ens10.errors import ArgumentError, FileError, UnknownNameError
@@ -120,15 +120,15 @@ def prepare(
             raise ArgumentError("regrid", "there is no truth", "Pass it with --truth")
     selection = Selection.of(variables, levels, steps, members, dates)
     options = {
-        "selection": selection.plain(),
-        "names": plain(names),
-        "truth_names": plain(truth_names),
+        "selection": selection.to_dict(),
+        "names": to_json_types(names),
+        "truth_names": to_json_types(truth_names),
         "ensembles": sorted(set(map(int, ensembles))),
         "codec": codec,
         "missing": missing,
-        "climate": plain(climate),
+        "climate": to_json_types(climate),
         "any_values": bool(any_values),
-        "places": True,  # chunks carry their place; see ens10.packed16.layout
+        "places": True,  # chunks record their path; see ens10.packed16.layout
     }
     if regrid is not None:  # plans of other stores are as before
         options["regrid"] = regrid
@@ -136,7 +136,7 @@ def prepare(
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")
     count = workers_for(size_of(src), workers)
-    if _is_there(store, plan, force):
+    if _is_complete(store, plan, force):
         if progress:
             print(f"{store} is complete: nothing to do", file=sys.stderr)
         return store
@@ -144,22 +144,22 @@ def prepare(
         cluster_library()  # refused before anything is written
     partial = store.with_name(store.name + ".partial")
     with lock_store(partial, store):
-        if not force and _is_there(store, plan, force):  # another run has just ended
+        if not force and _is_complete(store, plan, force):  # another run has just ended
             partial.rmdir()
             return store
-        engine = Engine(store, partial, plan, force, count, scheduler, progress)
+        builder = StoreBuilder(store, partial, plan, force, count, scheduler, progress)
         try:
-            engine.run(inputs, selection, options["ensembles"], climate)
+            builder.run(inputs, selection, options["ensembles"], climate)
         finally:
-            engine.tidy_up()
+            builder.tidy_up()
     return store
 
 
-def _is_there(store: Path, plan: Plan, force: bool) -> bool:
+def _is_complete(store: Path, plan: Plan, force: bool) -> bool:
     """Return True if the store exists, is complete and has the same plan.
 
     Raises:
-        FileError: it is another store that is not to be replaced, or no store.
+        FileError: another store, or something that is no store, exists there.
     """
     if not store.exists() or (store.is_dir() and not any(store.iterdir())):
         return False
@@ -189,17 +189,17 @@ def _check_store(store: Path) -> None:
         ) from error
 
 
-class Engine:
-    """Build a store under its provisional name, or resume it.
+class StoreBuilder:
+    """Builds a store in a partial folder, or resumes it, and renames it when it is complete.
 
     Args:
-        store: where it will be.
-        partial: where it is until then; locked by the caller.
+        store: path of the complete store.
+        partial: folder of the partial store; locked by the caller.
         plan: options and sources.
         force: start over if the existing partial store has another plan.
         workers: processes.
-        scheduler: of a cluster, or None.
-        progress: show bars and say what is done.
+        scheduler: address of a dask.distributed scheduler, or None.
+        progress: show progress bars and messages.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Engine:
         self.workers, self.scheduler, self.progress = workers, scheduler, progress
         token = hashlib.sha256(encode_json(plan)).hexdigest()[:16]
         self.folder = Folder(partial.absolute(), token)
-        self._left: dict[str, int] = {}  # bytes of the units in hand that are not done yet
+        self._remaining_sizes: dict[str, int] = {}  # bytes of incomplete units
 
     def run(
         self,
@@ -234,13 +234,13 @@ class Engine:
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        forecasts, truth = paired_with(inputs, selection, missing, self.workers, self.progress)
+        forecasts, truth = open_inputs(inputs, selection, missing, self.workers, self.progress)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         if climate is not None:
             from ens10.quantiles import check_climate
 
             check_climate(forecasts.template, climate)
-        self._structure(resume, forecasts.template, truth, ensembles)
+        self._create_structure(resume, forecasts.template, truth, ensembles)
         options = self.plan["options"]
         form = form_of(
             path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
@@ -248,10 +248,10 @@ class Engine:
         with self._disk_full_error():
             is_separate = not isinstance(inputs.truth, xr.Dataset | None)
             label = str(inputs.truth) if is_separate else "truth"
-            self._work("prepare", planned_units(forecasts, form, truth, label))
-            self._work("sums", planned_sums(path, forecasts.template, form))
+            self._execute("prepare", planned_units(forecasts, form, truth, label))
+            self._execute("sums", planned_sums(path, forecasts.template, form))
             if climate is not None:
-                self._climate(climate)
+                self._write_climate(climate)
             complete(self.folder, self.plan)
             publish(self.folder, self.store)
 
@@ -259,7 +259,7 @@ class Engine:
         """Return True if a partial store of this plan exists; --force clears one of another plan.
 
         Raises:
-            FileError: another store was begun, or something else lies there.
+            FileError: a partial store with other options, or something else, exists there.
         """
         path = self.folder.path
         if not any(path.iterdir()):
@@ -277,12 +277,12 @@ class Engine:
                     f"a partial store with different options exists ({'; '.join(changes)})",
                     "Use the options it was begun with, or start over with --force",
                 )
-        elif not self._is_ours():
+        elif not self._holds_only_prepare_files():
             raise FileError(path, "exists, and is not a partial store", "Move it away")
         clear(path)
         return False
 
-    def _structure(
+    def _create_structure(
         self,
         resume: bool,
         forecasts: xr.Dataset,
@@ -308,34 +308,41 @@ class Engine:
         (folder.path / "units").mkdir()
         sync_files(folder.store, files_of(folder.store))
         content = np.frombuffer(encode_json(self.plan), np.uint8)
-        place(folder.scratch, folder.path, [(folder.plan.name, content)])
+        write_files(folder.scratch, folder.path, [(folder.plan.name, content)])
 
-    def _work(self, label: str, units: Sequence[Planned]) -> None:
-        """Execute the units that are not complete."""
-        complete_names = self.folder.done()
-        self._left = {unit.name: unit.size for unit in units if unit.name not in complete_names}
-        if not self._left:
+    def _execute(self, label: str, units: Sequence[PlannedUnit]) -> None:
+        """Execute the incomplete units.
+
+        Args:
+            label: of the progress bar.
+            units: all units, complete or not.
+        """
+        complete_names = self.folder.complete_units()
+        self._remaining_sizes = {
+            unit.name: unit.size for unit in units if unit.name not in complete_names
+        }
+        if not self._remaining_sizes:
             return
-        complete_count = len(units) - len(self._left)
+        complete_count = len(units) - len(self._remaining_sizes)
         if complete_count:
-            self._say(f"resuming: {complete_count} of {len(units)} units are there")
-        self._check_space(sum(self._left.values()))
+            self._print(f"resuming: {complete_count} of {len(units)} units are there")
+        self._check_space(sum(self._remaining_sizes.values()))
         total = sum(unit.size for unit in units)
-        complete_size = total - sum(self._left.values())
+        complete_size = total - sum(self._remaining_sizes.values())
         jobs = group_units(
             (unit.size, unit.make()) for unit in units if unit.name not in complete_names
         )
-        with bar(label, total, self.progress, done=complete_size, in_bytes=True) as advance:
+        with bar(label, total, self.progress, initial=complete_size, in_bytes=True) as advance:
 
             def advance_unit(name: str) -> None:
-                advance(self._left.pop(name, 0))
+                advance(self._remaining_sizes.pop(name, 0))
 
             work_on(self.folder, jobs, self.workers, self.scheduler, advance_unit)
 
     def _check_space(self, size: int) -> None:
         free = shutil.disk_usage(self.folder.path).free
         if self.progress and size > 10_000_000:
-            self._say(f"{_gigabytes(size)} to write, {_gigabytes(free)} free")
+            self._print(f"{_gigabytes(size)} to write, {_gigabytes(free)} free")
         if size > free:
             raise FileError(
                 self.store,
@@ -343,14 +350,14 @@ class Engine:
                 "Make room, or choose another disk",
             )
 
-    def _climate(self, climate: Any) -> None:
+    def _write_climate(self, climate: Any) -> None:
         from ens10.quantiles import write_climate
 
         write_climate(self.folder.store, climate, workers=self.workers, progress=self.progress)
 
     @contextmanager
     def _disk_full_error(self) -> Iterator[None]:
-        """Raise a full disk as one error with the missing space."""
+        """Convert the errors of a full disk to a FileError with the space that is needed."""
         try:
             yield
         except OSError as error:
@@ -360,7 +367,8 @@ class Engine:
             path = error.path if isinstance(error, FileError) else error.filename or self.store
             raise FileError(
                 path,
-                f"no space is left on the disk; {_gigabytes(sum(self._left.values()))} are needed",
+                "no space is left on the disk; "
+                f"{_gigabytes(sum(self._remaining_sizes.values()))} are needed",
                 "Make room and run again: it resumes",
             ) from error
 
@@ -368,18 +376,18 @@ class Engine:
         """Remove all temporary files, and the partial store if it cannot be resumed."""
         path = self.folder.path
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
-        if path.exists() and not self.folder.plan.exists() and self._is_ours():
+        if path.exists() and not self.folder.plan.exists() and self._holds_only_prepare_files():
             clear(path)
             path.rmdir()
 
-    def _is_ours(self) -> bool:
+    def _holds_only_prepare_files(self) -> bool:
         """Return True if the folder holds nothing but files of `prepare`."""
         expected_names = {".tmp", "units", "store", self.folder.plan.name}
         return {entry.name for entry in self.folder.path.iterdir()} <= expected_names
 
-    def _say(self, words: str) -> None:
+    def _print(self, message: str) -> None:
         if self.progress:
-            print(words, file=sys.stderr)
+            print(message, file=sys.stderr)
 
 
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
@@ -404,7 +412,7 @@ def _gigabytes(size: int) -> str:
 
 
 def complete(folder: Folder, plan: Plan) -> None:
-    """Write the manifest, and the metadata at the top."""
+    """Write the manifest and the consolidated metadata, after removing leftovers of a kill."""
     for where in (".", "climate", "climate/*", "manifest", "manifest/*"):
         for leftover in folder.store.glob(f"{where}/zarr.*.partial"):
             leftover.unlink()  # of a run that was killed while zarr wrote
@@ -412,7 +420,7 @@ def complete(folder: Folder, plan: Plan) -> None:
 
 
 def publish(folder: Folder, store: Path) -> None:
-    """Rename a complete store to its final name, and replace an older one."""
+    """Rename a complete store to its final name, in place of an existing store."""
     old_store = store.with_name(store.name + ".replaced")
     if store.exists() and any(store.iterdir()):
         store.rename(old_store)
@@ -422,20 +430,20 @@ def publish(folder: Folder, store: Path) -> None:
 
 
 def sweep(store: Path) -> None:
-    """Remove what a killed run left after the store had its final name."""
+    """Remove the files that a run left if it was killed after the store got its final name."""
     shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
     partial = store.with_name(store.name + ".partial")
     if not partial.is_dir():
         return
     with suppress(FileError), lock_store(partial, store):  # unless another process is at work there
-        # `store` has its final name; a kill while the rest is removed leaves any part of the rest
+        # `store` has its final name; a kill during removal leaves any of the remaining files
         if {path.name for path in partial.iterdir()} <= {"plan.json", "units", ".tmp"}:
             clear(partial)
             partial.rmdir()
 
 
 def clear(path: Path) -> None:
-    """Empty a folder, which stays and stays locked."""
+    """Remove the contents of a folder, but not the folder, whose lock is thereby kept."""
     for entry in path.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -445,11 +453,12 @@ def clear(path: Path) -> None:
 
 def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:
     """Write the manifest from the entries of all units and all other files of the store."""
-    units = sorted(folder.done())
+    units = sorted(folder.complete_units())
     lines = [f'"{unit}":'.encode() + folder.entry(unit).read_bytes() for unit in units]
     unit_paths = {row[0] for unit in units for row in folder.rows(unit)}
     arrays = {path.rpartition("/c/")[0] for path in unit_paths}
     other_paths = [path for path in files_of(folder.store, arrays) if path not in unit_paths]
     content = assemble_manifest(folder.store, plan, lines, [], other_paths)
-    place(folder.scratch, folder.store, [(COPY, content)])
-    place(folder.scratch, folder.store, [(NAME, content)])  # last: a store that has it is complete
+    write_files(folder.scratch, folder.store, [(COPY, content)])
+    # The manifest comes last: a store that has it is complete.
+    write_files(folder.scratch, folder.store, [(NAME, content)])

@@ -51,7 +51,7 @@ class DatasetFields:
 
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
-        """Read the whole unit at once, since one chunk may hold several fields."""
+        """Read all fields at once, since one chunk of the source may hold several of them."""
         in_memory = self.dataset.compute(scheduler="synchronous")
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
@@ -65,7 +65,7 @@ class DatasetFields:
         yield read
 
     def origin(self, part: int) -> str:  # noqa: ARG002
-        """Return "": the bytes of a dataset's fields are not known."""
+        """Return "", since the position of a dataset's fields in their files is unknown."""
         return ""
 
     def place(self, part: int, member: int) -> str:
@@ -101,7 +101,7 @@ class Forecasts(Protocol):
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> Fields:
         """Return the fields of one date and step, for a worker to read."""
 
-    def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
         """Return the maximum number of bytes of all fields of one date and step."""
 
     def at(self, times: Any) -> "Forecasts":
@@ -131,7 +131,7 @@ class DatasetForecasts:
         (culled,) = dask.optimize(lazy)  # type: ignore[no-untyped-call, attr-defined]
         return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
 
-    def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:  # noqa: ARG002
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:  # noqa: ARG002
         """Return the maximum number of bytes of all fields of one date and step."""
         sizes = self.template.sizes
         return len(parts) * sizes["number"] * sizes["latitude"] * sizes["longitude"] * 4
@@ -151,16 +151,16 @@ def open_forecasts(
 ) -> Forecasts:
     """Open the selected part of the forecasts, with all dimensions.
 
-    GRIB files alone, under their own names, are read message by message, their integers as they are
-    packed; all else is read through a lazy dataset.
+    If the source consists of GRIB files and no names are mapped, the messages are copied with their
+    packed integers. Every other source is read through a lazy dataset.
 
     Raises:
         FileError: they cannot be read.
         MissingDataError: fields or dimensions are missing.
-        ArgumentError: nothing is left, or something is asked for that is not there.
+        ArgumentError: the selection is empty, or a selected item does not exist.
     """
     if isinstance(src, xr.Dataset):
-        return _of_dataset(tidy(src, names, "the dataset"), "the dataset", selection)
+        return _dataset_forecasts(tidy(src, names, "the dataset"), "the dataset", selection)
     gribs = grib_files(src) if not (names.variables or names.truth) else []
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
@@ -168,26 +168,26 @@ def open_forecasts(
         template = _with_all_dims(tidy(fields.dataset(), names, src))
         if matches(fields, template):
             return GribForecasts(fields, template, numbers, list(range(template.sizes["time"])))
-    return _of_dataset(open_source(src, names, missing), str(src), selection)
+    return _dataset_forecasts(open_source(src, names, missing), str(src), selection)
 
 
 def grib_files(src: Path | str) -> list[Path]:
-    """The files of a source, if all of them are GRIB."""
+    """Return the files of a source if all of them are GRIB; otherwise an empty list."""
     files = [] if is_url(src) or is_zarr(Path(src)) else files_in(Path(src))
     return files if all(is_grib(file) for file in files) else []
 
 
-def _of_dataset(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
+def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
     dataset = _with_all_dims(dataset)
-    _check_filled(dataset)
+    _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
-    _check_whole(dataset, label)
-    dataset = _in_memory(dataset)
+    _check_dimensions(dataset, label)
+    dataset = _load_stations(dataset)
     return DatasetForecasts(dataset, label)
 
 
 def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with members and steps as dimensions, also if there is only one."""
+    """Return the dataset with the dimensions `number` and `step`, of size 1 if it lacks them."""
     for dim in ("number", "step"):
         if dim not in dataset.dims:
             dataset = dataset.expand_dims({dim: [0]})
@@ -198,14 +198,17 @@ def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-def _in_memory(dataset: xr.Dataset) -> xr.Dataset:
-    """Read stations at once, if they fit: their files are often chunked by station, not by date."""
+def _load_stations(dataset: xr.Dataset) -> xr.Dataset:
+    """Read a dataset of stations into memory, if it fits; other datasets are unchanged.
+
+    Files of stations are often chunked by station, not by date.
+    """
     if has_stations(dataset) and dataset.nbytes <= _LARGEST_IN_MEMORY:
         return dataset.compute(scheduler="synchronous")
     return dataset
 
 
-def _check_filled(dataset: xr.Dataset) -> None:
+def _check_not_empty(dataset: xr.Dataset) -> None:
     empty = [dim for dim, size in dataset.sizes.items() if not size]
     if empty:
         raise ArgumentError(
@@ -213,7 +216,7 @@ def _check_filled(dataset: xr.Dataset) -> None:
         )
 
 
-def _check_whole(dataset: xr.Dataset, label: str) -> None:
+def _check_dimensions(dataset: xr.Dataset, label: str) -> None:
     missing = [
         f"{dim} of {name}"
         for name, field in dataset.data_vars.items()
@@ -246,7 +249,7 @@ class Inputs:
         """Return the mapping to open the truth with; None if there is no truth.
 
         Raises:
-            ArgumentError: a mapping of the truth alone, and nothing that it is of.
+            ArgumentError: there is a mapping for the truth, but no truth.
         """
         if self.truth_names is None:
             if self.truth is None and not self.names.truth:
@@ -278,21 +281,28 @@ def _open_truth(inputs: Inputs, names: Names, missing: Missing) -> xr.Dataset:
     return open_source(truth_source, names, missing, optional_dimensions=True)
 
 
-def paired_with(
+def open_inputs(
     inputs: Inputs,
     selection: Selection,
     missing: Missing,
     workers: int = 1,
     progress: bool = False,
 ) -> tuple[Forecasts, xr.Dataset | None]:
-    """Open forecasts and, if there is any, the truth of their valid dates."""
+    """Open the forecasts and the truth of their valid dates.
+
+    Returns:
+        The forecasts, of the dates that have truth if `missing` is "skip"; and the truth, over
+        (time, step[, level], latitude, longitude), or None if there is none.
+    """
     names = inputs.names_of_forecasts()
     forecasts = open_forecasts(inputs.src, names, selection, missing, workers, progress)
     truth_mapping = inputs.names_of_truth()
     if truth_mapping is None:
         return forecasts, None
     truth = _open_truth(inputs, truth_mapping, missing)
-    paired_truth = _in_memory(pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid))
+    paired_truth = _load_stations(
+        pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid)
+    )
     return forecasts.at(paired_truth["time"]), paired_truth
 
 
@@ -343,29 +353,34 @@ class GribForecasts:
     """Forecasts in GRIB files.
 
     Args:
-        fields: the files' fields.
-        template: what they are as a dataset.
-        numbers: of the files in the store's plan.
-        times: where each date of the template is among those of `fields`.
+        fields: the fields of the files.
+        template: the fields as a dataset.
+        file_numbers: number of each file in the store's plan.
+        time_indices: index of each date of the template among the times of `fields`.
 
     Attributes:
         template: as given; its coordinates, dimensions and attributes shape the store.
     """
 
     def __init__(
-        self, fields: GribFields, template: xr.Dataset, numbers: dict[Path, int], times: list[int]
+        self,
+        fields: GribFields,
+        template: xr.Dataset,
+        file_numbers: dict[Path, int],
+        time_indices: list[int],
     ) -> None:
         self.template = template
-        self._fields, self._numbers, self._times = fields, numbers, times
+        self._fields = fields
+        self._file_numbers, self._time_indices = file_numbers, time_indices
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
         """Return the fields of one date and step, for a worker to read."""
         messages = tuple(self._messages(place, part) for part in parts)
         paths = {m.path for members in messages for m in members if m is not None}
-        return PackedFields(messages, {path: self._numbers[path] for path in paths})
+        return PackedFields(messages, {path: self._file_numbers[path] for path in paths})
 
     def _messages(self, place: tuple[int, int], part: Part) -> Members:
-        i, j = self._times[place[0]], place[1]
+        i, j = self._time_indices[place[0]], place[1]
         if part.level is None:
             return tuple(self._fields.messages(part.variable, i, j))
         level = float(self.template["level"].to_numpy()[part.level])
@@ -374,22 +389,26 @@ class GribForecasts:
             return (None,) * len(self._fields.numbers)
         return tuple(self._fields.messages(part.variable, i, j, levels.index(level)))
 
-    def width(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
         """Return the maximum number of bytes of all fields of one date and step."""
-        sizes = [_bytes(m) for part in parts for m in self._messages(place, part) if m is not None]
-        return sum(sizes) * self.template.sizes["latitude"] * self.template.sizes["longitude"]
+        messages = (m for part in parts for m in self._messages(place, part) if m is not None)
+        total = sum(map(_bytes_per_value, messages))
+        return total * self.template.sizes["latitude"] * self.template.sizes["longitude"]
 
     def at(self, times: Any) -> "GribForecasts":
         """Return the forecasts of some start dates."""
         places = self.template.indexes["time"].get_indexer(times.to_numpy()).tolist()
         template = self.template.isel(time=places)
         return GribForecasts(
-            self._fields, template, self._numbers, [self._times[place] for place in places]
+            self._fields,
+            template,
+            self._file_numbers,
+            [self._time_indices[place] for place in places],
         )
 
 
-def _bytes(message: Message) -> int:
-    """Return the bytes of a value as packed in GRIB, or as float32 if it cannot stay packed."""
+def _bytes_per_value(message: Message) -> int:
+    """Return the bytes of a value in the store: 2 if it stays packed, 4 as float32."""
     return 2 if message.packing == "grid_simple" and message.bits <= 16 else 4
 
 
@@ -399,9 +418,9 @@ def open_gribs(
     """Index GRIB files in several processes, and return the selected fields.
 
     Raises:
-        FileError: a file is damaged, or they do not fit together.
+        FileError: a file is damaged, or files disagree in grid, units or levels.
         MissingDataError: fields are missing.
-        UnknownNameError: something is selected that is not there.
+        UnknownNameError: a selected item is in none of the files.
     """
     show_bar = progress and len(files) > 1
     with ExitStack() as stack:
@@ -416,9 +435,9 @@ def open_gribs(
 
 
 def matches(fields: GribFields, dataset: xr.Dataset) -> bool:
-    """Return True if a dataset has the fields' own names and coordinates, in their order."""
+    """Return True if a dataset has the names and coordinates of the fields, in the same order."""
     if not set(map(str, dataset.data_vars)) <= set(fields.levels):
-        return False  # recognised under another name, and converted perhaps
+        return False  # recognised under another name, and possibly converted
     axes = fields.coordinates()
     values = {name: value[1] if isinstance(value, tuple) else value for name, value in axes.items()}
     return all(

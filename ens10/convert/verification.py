@@ -1,7 +1,7 @@
 """`verify`: compare a store with its checksums and its source, and repair damaged files.
 
-Every file is read and compared with the manifest; a sample of fields is decoded from the GRIB
-source by ecCodes and compared bit for bit; a repair remakes damaged files from the source.
+Every file is read and compared with the manifest. A sample of fields is decoded from the GRIB
+source by ecCodes and compared bit for bit. A repair writes damaged files again from the source.
 """
 
 import shutil
@@ -21,11 +21,11 @@ import xarray as xr
 from crc32c import crc32c
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import Folder, lock_store, place
+from ens10.convert.files import Folder, lock_store, write_files
 from ens10.convert.plan import find_source
 from ens10.convert.preparation import clear
-from ens10.convert.sources import Forecasts, Inputs, paired_with
-from ens10.convert.work_units import Planned, planned_sums, planned_units
+from ens10.convert.sources import Forecasts, Inputs, open_inputs
+from ens10.convert.work_units import PlannedUnit, planned_sums, planned_units
 from ens10.convert.workers import group_units, work_on
 from ens10.errors import ArgumentError, DamagedFileError, FileError, MissingDataError, listing
 from ens10.grib import Message, decode, scan
@@ -38,8 +38,8 @@ from ens10.store.manifest import (
     NAME,
     Manifest,
     Row,
+    create_manifest_arrays,
     damaged_records,
-    describe,
     files_of,
     mend_records,
     read_manifest,
@@ -47,8 +47,8 @@ from ens10.store.manifest import (
 from ens10.untrusted import check_regular, inside
 
 _THREADS = 4
-_PIECE = 1 << 22  # bytes read at a time
-_FILES = 64  # checked at a time by one thread
+_READ_SIZE = 1 << 22  # bytes read at a time
+_FILES_PER_TASK = 64  # that one thread checks in a row
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Verification:
     Attributes:
         chunks: number of files that the store should hold.
         bytes: bytes read.
-        damaged: path and reason of files that differ from what was written.
+        damaged: path and fault of each file that differs from what was written.
         missing: paths of missing files.
         extra: paths of unexpected files.
         sampled: number of fields decoded from the source again.
@@ -95,11 +95,11 @@ def verify(
     """Check every file of a store against its checksum, and some fields against the source.
 
     Args:
-        store: a store that `prepare` made.
-        source: the files it was made from; looked for beside the store if None.
-        truth: likewise, for a repair of the truth.
-        sample: how many fields to decode again through ecCodes, if the source is GRIB and is
-            there; 0 for none.
+        store: a store that `prepare` wrote.
+        source: the files that the store was made from; searched for beside the store if None.
+        truth: the files of the truth, for a repair; searched for likewise if None.
+        sample: number of fields to decode again with ecCodes, if the source is GRIB and is found;
+            0 for none.
         seed: seed of the choice of these fields.
         repair: write damaged files again from the source.
         workers: threads, or processes of a repair.
@@ -114,7 +114,9 @@ def verify(
         True
 
     Raises:
-        FileError: no store, one without a manifest, or a repair that is not possible.
+        FileError: no store, one without a manifest, `source` is not its source, or a repair is not
+            possible.
+        MissingDataError: a repair needs a source that is not found.
         DamagedFileError: the manifest is damaged.
         ArgumentError: a negative `sample`.
     """
@@ -128,9 +130,11 @@ def verify(
     result = _check_files(store, manifest, workers or _THREADS, progress)
     if repair and not result.ok:
         repaired_paths = mend_records(store)
-        wrong = _wrong_paths(result) - set(repaired_paths)
-        if wrong:
-            repaired_paths += repair_units(store, manifest, wrong, source, truth, workers, progress)
+        faulty_paths = _faulty_paths(result) - set(repaired_paths)
+        if faulty_paths:
+            repaired_paths += repair_units(
+                store, manifest, faulty_paths, source, truth, workers, progress
+            )
         result = _check_files(store, manifest, workers or _THREADS, progress)
         result.repaired = sorted(repaired_paths)
     path = find_source(store, manifest.plan["source"], source)
@@ -139,7 +143,7 @@ def verify(
     return result
 
 
-def _wrong_paths(result: Verification) -> set[str]:
+def _faulty_paths(result: Verification) -> set[str]:
     return {path for path, _ in result.damaged} | set(result.missing)
 
 
@@ -148,7 +152,7 @@ def _check_files(store: Path, manifest: Manifest, threads: int, progress: bool) 
     rows = [row for _, row in manifest.rows()]
     paths = {row[0] for row in rows}
     result = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in paths])
-    parts = [rows[n : n + _FILES] for n in range(0, len(rows), _FILES)]
+    parts = [rows[n : n + _FILES_PER_TASK] for n in range(0, len(rows), _FILES_PER_TASK)]
     total = sum(row[1] for row in rows)
     with (
         ThreadPoolExecutor(threads) as pool,
@@ -180,7 +184,7 @@ def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
 def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
     buffer: npt.NDArray[np.uint8] | None = getattr(_thread_memory, "buffer", None)
     if buffer is None:
-        buffer = _thread_memory.buffer = np.empty(_PIECE, np.uint8)
+        buffer = _thread_memory.buffer = np.empty(_READ_SIZE, np.uint8)
     checksum, bytes_read = 0, 0
     try:
         check_regular(path)
@@ -201,16 +205,16 @@ def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Sample:
-    """One member of one chunk.
+    """One member of one chunk, and the position of its message in the source.
 
     Attributes:
         path: of the chunk, in the store.
-        array: that it belongs to, such as "sfc/t2m".
-        place: of the chunk along the array's outer dimensions.
-        member: place along `number`.
-        file: with the message.
-        offset: of the message.
-        length: of the message.
+        array: array of the chunk, such as "sfc/t2m".
+        place: index of the chunk along the array's outer dimensions.
+        member: index along `number`.
+        file: source file with the message.
+        offset: first byte of the message in it.
+        length: bytes of the message.
     """
 
     path: str
@@ -223,17 +227,17 @@ class Sample:
 
     @property
     def where(self) -> str:
-        """File and byte."""
+        """File and first byte of the message, for reports."""
         return f"{self.file} at byte {self.offset}"
 
 
 def samples(manifest: Manifest, source: Path, count: int, random: Random) -> list[Sample]:
-    """Choose random fields among those whose messages the manifest lists."""
-    rows = [row for _, row in manifest.rows() if len(row) > _ORIGIN and row[_ORIGIN]]
+    """Choose at most `count` random fields among those whose messages the manifest lists."""
+    rows = [row for _, row in manifest.rows() if len(row) > _ORIGIN_COLUMN and row[_ORIGIN_COLUMN]]
     names = [name for name, _ in manifest.plan["source"].get("files", [])]
     random_samples = []
     for row in (random.choice(rows) for _ in range(count if rows else 0)):
-        present = [(n, o) for n, o in enumerate(row[_ORIGIN].split()) if o != "-"]
+        present = [(n, o) for n, o in enumerate(row[_ORIGIN_COLUMN].split()) if o != "-"]
         if not present:
             continue
         member, origin = random.choice(present)
@@ -250,7 +254,7 @@ def decode_by_eccodes(sample: Sample) -> npt.NDArray[np.float32]:
     """Decode a message by ecCodes, in the store's layout.
 
     Raises:
-        DamagedFileError: the message is not where the manifest says.
+        DamagedFileError: no message is at the position in the manifest.
     """
     message = _message(sample)
     with sample.file.open("rb") as file:
@@ -258,7 +262,11 @@ def decode_by_eccodes(sample: Sample) -> npt.NDArray[np.float32]:
 
 
 def _message(sample: Sample) -> Message:
-    """Index one message by scanning its bytes alone."""
+    """Read and index the message of a sample.
+
+    Raises:
+        DamagedFileError: no message is at this position.
+    """
     with sample.file.open("rb") as file:
         file.seek(sample.offset)
         content = file.read(sample.length)
@@ -282,10 +290,10 @@ def _message(sample: Sample) -> Message:
 def _check_sample(
     store: Path, result: Verification, samples: Sequence[Sample], progress: bool
 ) -> None:
-    """Compare fields of the store with their messages as ecCodes decodes them."""
-    wrong = _wrong_paths(result)
+    """Compare sampled fields with their messages decoded by ecCodes; add the result to `result`."""
+    faulty_paths = _faulty_paths(result)
     for sample in track(samples, "decode", len(samples), progress):
-        if sample.path in wrong or f"{sample.array}/zarr.json" in wrong:
+        if sample.path in faulty_paths or f"{sample.array}/zarr.json" in faulty_paths:
             continue
         expected = decode_by_eccodes(sample)
         reader = open_reader(store, sample.array)
@@ -296,50 +304,52 @@ def _check_sample(
             result.differing.append((sample.path, sample.where))
 
 
-_ORIGIN = 6  # of a row of the manifest
+_ORIGIN_COLUMN = 6  # of a row of the manifest
 
 
 _CLIMATE = "climate/"
 _COPY_METADATA = "manifest/copy/zarr.json"
-_COORDINATE = 4  # slashes in the path of a coordinate's chunk, at the most
+_MAX_COORDINATE_SLASHES = 4  # slashes in the path of a coordinate's chunk, at the most
 
 
 def repair_units(
     store: Path,
     manifest: Manifest,
-    wrong: set[str],
+    faulty_paths: set[str],
     source: Path | str | None,
     truth: Path | str | None,
     workers: int | None,
     progress: bool,
 ) -> list[str]:
-    """Replace damaged or missing files by those made from the source.
+    """Write damaged or missing files of a store again from its source.
 
     Args:
         store: the store.
-        manifest: its record.
-        wrong: paths of the files that are damaged or missing.
-        source: the forecasts it was made from; looked for beside the store if None.
-        truth: likewise.
-        workers: processes.
+        manifest: its manifest.
+        faulty_paths: paths of the files that are damaged or missing.
+        source: the forecasts that it was made from; searched for beside the store if None.
+        truth: the truth, likewise.
+        workers: processes; None for one.
         progress: show a progress bar.
 
     Returns:
         The paths of the files that were replaced, sorted.
 
     Raises:
-        FileError: the source is not at hand, or no longer gives what it gave.
+        FileError: the files differ from the source of the store, their content has changed, or a
+            file cannot be repaired.
+        MissingDataError: a source is not found.
     """
-    units = {unit for unit, row in manifest.rows() if row[0] in wrong}
-    with _workshop(store) as folder:
-        forecasts, paired_truth = _sources(store, manifest.plan, source, truth)
+    unit_names = {unit for unit, row in manifest.rows() if row[0] in faulty_paths}
+    with _repair_folder(store) as folder:
+        forecasts, paired_truth = _open_sources(store, manifest.plan, source, truth)
         options = manifest.plan["options"]
         create(
             folder.store, forecasts.template, paired_truth, options["codec"], options["ensembles"]
         )
-        _copy_climate(store, folder, manifest, wrong)
+        _copy_climate(store, folder, manifest, faulty_paths)
         length = (store / NAME).stat().st_size
-        describe(folder.store, length, copied=_COPY_METADATA in manifest.paths())
+        create_manifest_arrays(folder.store, length, with_copy=_COPY_METADATA in manifest.paths())
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         form = form_of(
@@ -350,15 +360,20 @@ def repair_units(
             options.get("places", False),
         )
         label = "truth" if truth is None else str(truth)
-        makers = [u for u in planned_units(forecasts, form, paired_truth, label) if u.name in units]
-        _work(folder, makers, workers or 1, progress)
-        repaired_paths = _take_over(store, folder, manifest, wrong)
-        # Sums are made of the means and deviations in the store, which are whole by now.
-        sums = [u for u in planned_sums(store, forecasts.template, form) if u.name in units]
-        _work(folder, sums, workers or 1, progress)
-        repaired_paths += _take_over(store, folder, manifest, wrong - set(repaired_paths))
-    repaired_paths += _climate(store, manifest.plan["options"]["climate"], wrong, progress)
-    remaining_paths = sorted(wrong - set(repaired_paths))
+        planned = planned_units(forecasts, form, paired_truth, label)
+        units = [unit for unit in planned if unit.name in unit_names]
+        _execute(folder, units, workers or 1, progress)
+        repaired_paths = _replace_files(store, folder, manifest, faulty_paths)
+        # Sums are computed from the means and deviations in the store, which are repaired by now.
+        sums = [u for u in planned_sums(store, forecasts.template, form) if u.name in unit_names]
+        _execute(folder, sums, workers or 1, progress)
+        repaired_paths += _replace_files(
+            store, folder, manifest, faulty_paths - set(repaired_paths)
+        )
+    repaired_paths += _repair_climate(
+        store, manifest.plan["options"]["climate"], faulty_paths, progress
+    )
+    remaining_paths = sorted(faulty_paths - set(repaired_paths))
     if remaining_paths:
         remedy = "Prepare the store anew with --force"
         raise FileError(
@@ -367,19 +382,23 @@ def repair_units(
     return sorted(repaired_paths)
 
 
-def _climate(
-    store: Path, options: dict[str, Any] | None, wrong: set[str], progress: bool
+def _repair_climate(
+    store: Path, options: dict[str, Any] | None, faulty_paths: set[str], progress: bool
 ) -> list[str]:
-    """Recompute chunks of the model climate from the members, which are complete by now."""
-    climate_paths = sorted(path for path in wrong if path.startswith(_CLIMATE))
+    """Compute faulty files of the model climate again from the members, which are repaired by now.
+
+    Returns:
+        The faulty paths of the climate; an empty list if there are none, or no climate.
+    """
+    climate_paths = sorted(path for path in faulty_paths if path.startswith(_CLIMATE))
     if not climate_paths or options is None:
         return []
     from ens10.quantiles import ClimateOptions, write_climate
 
-    if all("/c/" in path and path.count("/") > _COORDINATE for path in climate_paths):
+    if all("/c/" in path and path.count("/") > _MAX_COORDINATE_SLASHES for path in climate_paths):
         for path in climate_paths:
             inside(store, path, store / NAME).unlink(missing_ok=True)
-    else:  # what shapes the climate is lost
+    else:  # metadata or coordinates are lost: compute all of it
         shutil.rmtree(store / _CLIMATE, ignore_errors=True)
     arguments: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in options.items()
@@ -388,17 +407,19 @@ def _climate(
     return climate_paths
 
 
-def _copy_climate(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> None:
-    """Copy the metadata of the climate, which the consolidated metadata repeat."""
+def _copy_climate(store: Path, folder: Folder, manifest: Manifest, faulty_paths: set[str]) -> None:
+    """Copy intact metadata of the climate to the folder; consolidated metadata include them."""
     for _, (path, *_) in manifest.rows():
-        is_intact = path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in wrong
+        is_intact = (
+            path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in faulty_paths
+        )
         if is_intact and (store / path).exists():
             (folder.store / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(store / path, folder.store / path)
 
 
 @contextmanager
-def _workshop(store: Path) -> Iterator[Folder]:
+def _repair_folder(store: Path) -> Iterator[Folder]:
     """Create a folder beside the store for the new files, locked against `prepare`."""
     path = store.with_name(store.name + ".partial")
     if path.exists() and any(path.iterdir()):
@@ -413,7 +434,7 @@ def _workshop(store: Path) -> Iterator[Folder]:
             path.rmdir()
 
 
-def _sources(
+def _open_sources(
     store: Path,
     plan: dict[str, Any],
     source: Path | str | None,
@@ -425,10 +446,10 @@ def _sources(
     if src is None:
         raise MissingDataError(store, ["the source of the forecasts"], "Pass it with --source")
     names, truth_names = Names(**options["names"]), options.get("truth_names")
-    selection = Selection.from_plain(options["selection"])
+    selection = Selection.from_dict(options["selection"])
     truth_source = find_source(store, plan["truth"], truth)
     if plan["truth"] is not None and truth_source is None:
-        truth_source = find_source(src, plan["truth"], None) or _within(src, plan["truth"])
+        truth_source = find_source(src, plan["truth"], None) or _find_inside(src, plan["truth"])
     if plan["truth"] is not None and truth_source is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
     inputs = Inputs(
@@ -438,26 +459,28 @@ def _sources(
         Names(**truth_names) if truth_names else None,
         options.get("regrid"),
     )
-    return paired_with(inputs, selection, options["missing"])
+    return open_inputs(inputs, selection, options["missing"])
 
 
-def _within(src: Path, about: dict[str, Any]) -> Path | None:
+def _find_inside(src: Path, identity: dict[str, Any]) -> Path | None:
     """Return the truth's folder if it lies inside that of the forecasts."""
-    return find_source(src / "store", about, None) if src.is_dir() else None
+    return find_source(src / "store", identity, None) if src.is_dir() else None
 
 
-def _work(folder: Folder, makers: Sequence[Planned], workers: int, progress: bool) -> None:
-    sizes = {unit.name: unit.size for unit in makers}
+def _execute(folder: Folder, units: Sequence[PlannedUnit], workers: int, progress: bool) -> None:
+    sizes = {unit.name: unit.size for unit in units}
     with bar("repair", sum(sizes.values()), progress, in_bytes=True) as advance:
-        jobs = group_units((unit.size, unit.make()) for unit in makers)
+        jobs = group_units((unit.size, unit.make()) for unit in units)
         work_on(folder, jobs, workers, None, lambda name: advance(sizes[name]))
 
 
-def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str]) -> list[str]:
+def _replace_files(
+    store: Path, folder: Folder, manifest: Manifest, faulty_paths: set[str]
+) -> list[str]:
     """Replace damaged files by new ones whose checksums equal the recorded ones."""
     rows = {row[0]: row for _, row in manifest.rows()}
     replaced_paths = []
-    for path in sorted(wrong):
+    for path in sorted(faulty_paths):
         if path.startswith(_CLIMATE) or not (folder.store / path).exists():
             continue
         content = np.fromfile(folder.store / path, np.uint8)
@@ -468,6 +491,6 @@ def _take_over(store: Path, folder: Folder, manifest: Manifest, wrong: set[str])
                 "Pass the files that the store was made from, or prepare it anew with --force",
             )
         inside(store, path, store / NAME)
-        place(folder.scratch, store, [(path, content)])
+        write_files(folder.scratch, store, [(path, content)])
         replaced_paths.append(path)
     return replaced_paths

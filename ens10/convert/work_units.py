@@ -30,12 +30,20 @@ from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
 
 _SLAB = 1 << 16  # points
-_LARGE = 1 << 16  # points of a grid whose moments are worth another thread
+_MIN_THREADED_POINTS = 1 << 16  # points of a grid whose moments are worth another thread
 
 
 @dataclass(frozen=True)
 class ForecastUnit:
-    """One date and step: all chunks of the forecasts, and the ensemble's mean and deviation."""
+    """One date and step: all chunks of the forecasts, and the ensemble's mean and deviation.
+
+    Attributes:
+        name: of the unit.
+        place: index of the date and of the step.
+        form: sizes and options.
+        parts: the chunks.
+        fields: the source of their fields.
+    """
 
     name: str
     place: tuple[int, int]
@@ -51,19 +59,19 @@ class ForecastUnit:
         futures: list[Future[None]] = []
         with self.fields.open() as read:
             for n, part in enumerate(self.parts):
-                key = part.path if form.places else ""
+                key = part.path if form.records_position else ""
                 data = encode(read(n), form.rows, form.columns, key)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
                 for member, limits in enumerate(() if form.any_values else ranges):
                     where = partial(self.fields.place, n, member)
                     _check(part.variable, limits.minimum, limits.maximum, where)
-                about = [*_combine_ranges(ranges), self.fields.origin(n)]
-                writer.put(part.path, data, about, form.packing)
+                details = [*_combine_ranges(ranges), self.fields.origin(n)]
+                writer.put(part.path, data, details, form.packing)
                 if part.channel is not None:
                     for pair, (_, members) in zip(moments, form.ensembles, strict=True):
                         job = (pair[0, part.channel], pair[1, part.channel], members)
-                        if chunk.points < _LARGE:
+                        if chunk.points < _MIN_THREADED_POINTS:
                             chunk.moments(*job)
                         else:
                             futures.append(_moments_pool().submit(chunk.moments, *job))
@@ -82,7 +90,14 @@ def _moments_pool() -> ThreadPoolExecutor:
 
 
 def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
-    """Refuse impossible values; the message's place is computed only then."""
+    """Refuse impossible values of a variable.
+
+    Args:
+        name: the variable.
+        low: smallest value.
+        high: largest value.
+        where: returns the place of the field; called for the error message only.
+    """
     try:
         check_range(name, low, high, "")
     except FileError:
@@ -98,10 +113,14 @@ def _combine_ranges(ranges: Sequence[Range]) -> Row:
     lows = [r.minimum for r in ranges if r.minimum == r.minimum]
     highs = [r.maximum for r in ranges if r.maximum == r.maximum]
     gaps = sum(r.gaps for r in ranges)
-    return [_short(min(lows)), _short(max(highs)), gaps] if lows else [None, None, gaps]
+    return (
+        [_shortest_float(min(lows)), _shortest_float(max(highs)), gaps]
+        if lows
+        else [None, None, gaps]
+    )
 
 
-def _short(value: float) -> float | None:
+def _shortest_float(value: float) -> float | None:
     """Return a float32 number with the fewest digits that identify it."""
     return float(str(np.float32(value))) if np.isfinite(value) else None
 
@@ -112,10 +131,10 @@ class TruthUnit:
 
     Attributes:
         name: of the unit.
-        date: place of the date.
+        date: index of the date.
         dataset: variables over (step[, level], latitude, longitude), lazy.
         where: the source, for messages.
-        any_values: True if values that cannot be are accepted.
+        any_values: True if impossible values are accepted.
     """
 
     name: str
@@ -144,8 +163,8 @@ class SumsUnit:
     Attributes:
         name: of the unit.
         root: the store.
-        place: block and step.
-        dates: places of the block's dates, in their order.
+        place: index of the block and of the step.
+        dates: indices of the block's dates, ascending.
         kinds: such as "mean" or "std_first5".
         shape: (channels, rows, columns).
     """
@@ -176,22 +195,22 @@ class SumsUnit:
                 for path in paths:
                     add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
             for part, values in zip(SUMS, sums, strict=True):
-                about = [field_checksums(values.reshape(self.shape[0], -1))]
+                details = [field_checksums(values.reshape(self.shape[0], -1))]
                 key = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
-                writer.put(key, values, about)
+                writer.put(key, values, details)
 
 
 _FLOAT_BYTES, _SUM_BYTES = 4, 8
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A unit that is made when its turn comes.
+class PlannedUnit:
+    """Name and size of a unit, and a function that builds it just before it is executed.
 
     Attributes:
         name: of the unit.
-        size: bytes that it will write, at the most.
-        make: makes the unit.
+        size: maximum number of bytes that it writes.
+        make: builds the unit.
     """
 
     name: str
@@ -201,7 +220,7 @@ class Planned:
 
 def planned_units(
     forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
-) -> list[Planned]:
+) -> list[PlannedUnit]:
     """Return the work units of forecasts and truth, in the order of the dates."""
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
@@ -211,38 +230,40 @@ def planned_units(
     for place in product(range(sizes["time"]), range(sizes["step"])):
         parts = chunks.at(place)
         header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
-        size = forecasts.width(place, parts) + header_size + moments
-        units.append(_forecast(forecasts, form, chunks, place, size))
+        size = forecasts.max_bytes(place, parts) + header_size + moments
+        units.append(_plan_forecast(forecasts, form, chunks, place, size))
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
-            units.append(_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
+            units.append(_plan_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
     return units
 
 
-def _forecast(
+def _plan_forecast(
     forecasts: Forecasts, form: Form, chunks: Chunks, place: tuple[int, int], size: int
-) -> Planned:
+) -> PlannedUnit:
     name = f"forecast-{place[0]:06d}-{place[1]:03d}"
 
     def make() -> Unit:
         parts = chunks.at(place)
         return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 
-    return Planned(name, size, make)
+    return PlannedUnit(name, size, make)
 
 
-def _truth(truth: xr.Dataset, date: int, size: int, where: str, any_values: bool) -> Planned:
+def _plan_truth(
+    truth: xr.Dataset, date: int, size: int, where: str, any_values: bool
+) -> PlannedUnit:
     name = f"truth-{date:06d}"
 
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
         return TruthUnit(name, date, culled, where, any_values)
 
-    return Planned(name, size, make)
+    return PlannedUnit(name, size, make)
 
 
-def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]:
+def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[PlannedUnit]:
     """Return the work units of sums, one for each block of valid years and step."""
     years, block_of = blocks(forecasts["valid_time"].to_numpy())
     shape = (form.channels, form.rows, form.columns)
@@ -252,7 +273,7 @@ def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[Planned]
     for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
         dates = tuple(i for i, date_block in enumerate(block_of) if date_block == block)
         unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
-        units.append(Planned(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
+        units.append(PlannedUnit(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
     return units
 
 

@@ -21,11 +21,11 @@ from ens10.convert.files import Folder, Writer
 from ens10.errors import ArgumentError, FileError
 from ens10.extras import cluster_library
 
-_SMALL = 1 << 30  # bytes of a source that one process has done before others have started
+_SMALL_SOURCE = 1 << 30  # bytes; one process is done with it before others have started
 _BATCH = 32  # groups of each worker that are described to dask at a time
-TOGETHER = 1 << 24  # bytes of the units of a group
-_MOST_DEATHS = 3
-Done = Callable[[str], None]
+GROUP_BYTES = 1 << 24  # bytes of the units of a group
+_MAX_DEATHS = 3
+Notify = Callable[[str], None]
 
 
 class Unit(Protocol):
@@ -49,8 +49,8 @@ Group = tuple[Unit, ...]
 def work(folder: Folder, group: Group) -> list[str]:
     """Execute the incomplete units of a group; return the names of all.
 
-    Small units are written together, since the disk syncs them at the cost of one; those that were
-    complete before an error are kept.
+    Small files of all units are written in one batch, since a sync takes about as long for many
+    files as for one. After an error, the units that were complete before it are still written.
     """
     with Writer(folder) as writer:
         for unit in group:
@@ -63,11 +63,16 @@ def work(folder: Folder, group: Group) -> list[str]:
 def workers_for(size: int, workers: int | None) -> int:
     """Return the number of processes for a source of `size` bytes.
 
+    Args:
+        size: bytes of the source.
+        workers: number that the user chose; None for one process, or for a large source as many as
+            there are cores.
+
     Raises:
-        ArgumentError: fewer than one was asked for.
+        ArgumentError: `workers` is less than 1.
     """
     if workers is None:
-        return 1 if size < _SMALL else len(os.sched_getaffinity(0))
+        return 1 if size < _SMALL_SOURCE else len(os.sched_getaffinity(0))
     if workers < 1:
         raise ArgumentError("workers", f"{workers} workers", "Choose at least 1")
     return workers
@@ -77,12 +82,12 @@ def group_units(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
     """Group units to a few megabytes, large ones by themselves, in their order.
 
     Args:
-        units: bytes that each writes, and the unit.
+        units: for each unit, the bytes that it writes, and the unit.
     """
     group: list[Unit] = []
     total = 0
     for size, unit in units:
-        if group and total + size > TOGETHER:
+        if group and total + size > GROUP_BYTES:
             yield tuple(group)
             group, total = [], 0
         group.append(unit)
@@ -92,7 +97,7 @@ def group_units(units: Iterable[tuple[int, Unit]]) -> Iterator[Group]:
 
 
 def work_on(
-    folder: Folder, groups: Iterable[Group], workers: int, scheduler: str | None, done: Done
+    folder: Folder, groups: Iterable[Group], workers: int, scheduler: str | None, notify: Notify
 ) -> None:
     """Execute all units.
 
@@ -100,23 +105,26 @@ def work_on(
         folder: of the store.
         groups: of units, in the order in which they are begun.
         workers: processes on this machine; 1 works in this process.
-        scheduler: address of a dask.distributed scheduler, used instead if given.
-        done: called with the name of each completed unit.
+        scheduler: address of a dask.distributed scheduler, whose workers are used instead; None
+            for none.
+        notify: called with the name of each completed unit.
 
     Raises:
-        FileError: worker processes died repeatedly. Errors of units are raised, too.
+        FileError: worker processes died repeatedly.
+        ArgumentError: no scheduler answers at the address.
+        Exception: any error of a unit.
     """
     if scheduler is not None:
-        _on_cluster(folder, groups, scheduler, done)
+        _on_cluster(folder, groups, scheduler, notify)
     elif workers > 1:
-        _in_processes(folder, groups, workers, done)
+        _in_processes(folder, groups, workers, notify)
     else:
         for group in groups:
             for name in work(folder, group):
-                done(name)
+                notify(name)
 
 
-def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, notify: Done) -> None:
+def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, notify: Notify) -> None:
     remaining_groups = iter(groups)
     while batch := list(islice(remaining_groups, _BATCH * workers)):
         deaths = 0
@@ -126,16 +134,16 @@ def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, notify:
                 break
             except BrokenProcessPool as error:
                 deaths += 1
-                if deaths > _MOST_DEATHS:
+                if deaths > _MAX_DEATHS:
                     raise dead_worker_error(folder.path) from error
-                batch = [group for group in batch if not _is_done(folder, group)]
+                batch = [group for group in batch if not _is_complete(folder, group)]
 
 
-def _is_done(folder: Folder, group: Group) -> bool:
+def _is_complete(folder: Folder, group: Group) -> bool:
     return all(folder.entry(unit.name).exists() for unit in group)
 
 
-def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, notify: Done) -> None:
+def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, notify: Notify) -> None:
     callbacks: Any = import_module("dask.callbacks")
     from dask.multiprocessing import get
 
@@ -178,7 +186,7 @@ def _end_with_parent() -> None:
 
 
 def dead_worker_error(path: Path) -> FileError:
-    """Return the error for worker processes that ended without a report."""
+    """Return the error for worker processes that ended without a result."""
     return FileError(
         path,
         "worker processes ended without a word, again and again (out of memory, or a script that "
@@ -187,7 +195,7 @@ def dead_worker_error(path: Path) -> FileError:
     )
 
 
-def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, notify: Done) -> None:
+def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, notify: Notify) -> None:
     distributed = cluster_library()
     with _connect(distributed.Client, scheduler) as client:
         remaining_groups = iter(groups)

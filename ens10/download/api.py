@@ -7,8 +7,8 @@ from typing import Literal
 
 from ens10.catalog import HINDCAST_YEARS, TARGETS
 from ens10.download.choice import Choice, choose, start_days, valid_hours
-from ens10.download.files import Manner, Report, bases, fetch_files, file_names
-from ens10.download.remote import Patience, Sleep
+from ens10.download.files import DownloadSettings, Report, bases, fetch_files, file_names
+from ens10.download.remote import RetryPolicy, Sleep
 from ens10.errors import ArgumentError, UnknownNameError
 
 Kind = Literal["sfc", "pl", "truth"]
@@ -33,24 +33,24 @@ def download(
     cds: Path | str | None = None,
     sleep: Sleep | None = None,
 ) -> Report:
-    """Brings forecast files of ENS-10, or the ERA5 truth of their valid dates, into a folder.
+    """Download forecast files of ENS-10, or the ERA5 truth of their valid dates, to a folder.
 
-    Sizes are asked for first, and what does not fit on the disk is refused. Interrupted or failed,
-    the same call goes on where the last one ended; what is there is not fetched again. Files that
-    could not be had are listed in one error after all others are there.
+    Sizes are requested first; files that do not fit on the disk are an error. After an interruption
+    or failure, rerun the same call to resume: complete files are not downloaded again. Files that
+    could not be downloaded are listed in one error, after all others are complete.
 
     Args:
-        folder: to write into; made if it is not there. Nothing is written outside it, except `cds`.
+        folder: to write into; created if needed. Nothing is written outside it, except `cds`.
         kind: "sfc" or "pl" for the forecasts (GRIB, as they are), "truth" for ERA5 (netCDF, one
             file for each year of valid dates).
         dates: start dates; see `ens10.download.choice.start_days`.
         base: URL of the folder of the forecast files, or of the Zarr store with ERA5 (which may be
             a local path). By default the environment variable ENS10_BASE_URL or ENS10_ERA5_URL,
-            else the public places; only then a second place is tried for forecasts.
+            else the public servers; only then a second server is tried for forecasts.
         jobs: files, or hours of truth, at a time. An hour of ERA5 on levels takes 0.3 GB of memory.
-        dry_run: only ask for sizes and report them.
-        check: read again what is there and compare its SHA-256 with the record, `checksums.json`.
-        progress: print sizes and what happens, and show a bar.
+        dry_run: only request sizes and report them.
+        check: compare the SHA-256 of existing files with the record, `checksums.json`.
+        progress: print sizes and messages, and show a progress bar.
         years: truth: hindcast years; all twenty by default.
         steps: truth: lead times in hours; 48 by default, as in the paper.
         fields: truth: channels such as t2m or z500; by default the three targets.
@@ -58,44 +58,53 @@ def download(
             of ERA5; 0.25 keeps them all.
         cds: truth: write a script that requests the truth from the Copernicus Climate Data Store to
             this file, and fetch nothing.
-        sleep: waits for some seconds, for tests.
+        sleep: function that waits for some seconds, for tests.
 
     Raises:
-        ArgumentError: an argument that makes no sense, or a URL that needs another package.
-        FileError: what is to come does not fit, or the folder cannot be written to.
-        MissingDataError: files or hours could not be had, or a file here is not the one recorded.
+        ArgumentError: an invalid argument, or a URL that needs another package.
+        FileError: the files do not fit on the disk, or the folder cannot be written to.
+        MissingDataError: files or hours could not be downloaded, or an existing file differs from
+            the record.
     """
     folder, days = Path(folder), start_days(dates)
     if kind not in _KINDS:
         raise UnknownNameError("kind", kind, _KINDS)
     if jobs < 1:
         raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
-    say = print if progress else _silent
+    notify = print if progress else _silent
     stop = threading.Event()
-    patience = Patience(sleep=sleep or stop.wait, say=say)
-    manner = Manner(jobs, dry_run, check, progress, say, patience, stop)
+    retries = RetryPolicy(sleep=sleep or stop.wait, notify=notify)
+    settings = DownloadSettings(jobs, dry_run, check, progress, notify, retries, stop)
     if kind != "truth":
         options = {"years": years, "steps": steps, "fields": fields, "spacing": spacing, "cds": cds}
         for name, value in options.items():
             if value is not None:
                 raise ArgumentError(name, f"only for kind truth, not {kind}", "Leave it out")
-        return fetch_files(folder, file_names(kind, days), bases(base), manner)
+        return fetch_files(folder, file_names(kind, days), bases(base), settings)
+    lists = {"years": years, "steps": steps, "fields": fields}
+    for name, values in lists.items():
+        if values is not None and not len(values):
+            raise ArgumentError(name, "there are none", "Leave it out for the default")
     hours = valid_hours(days, years or HINDCAST_YEARS, steps or (_TARGET_STEP,))
-    choice = choose(hours, fields or TARGETS, spacing or 0.5)
-    return _truth(folder, choice, base, cds, manner)
+    choice = choose(hours, fields or TARGETS, 0.5 if spacing is None else spacing)
+    return _truth(folder, choice, base, cds, settings)
 
 
 def _truth(
-    folder: Path, choice: Choice, base: str | None, cds: Path | str | None, manner: Manner
+    folder: Path,
+    choice: Choice,
+    base: str | None,
+    cds: Path | str | None,
+    settings: DownloadSettings,
 ) -> Report:
     if cds is not None:
         from ens10.download.cds import write_request
 
-        return write_request(Path(cds), folder, choice, manner)
+        return write_request(Path(cds), folder, choice, settings)
     from ens10.download.truth import fetch_truth
 
-    return fetch_truth(folder, choice, base, manner)
+    return fetch_truth(folder, choice, base, settings)
 
 
 def _silent(_: str) -> None:
-    """Says nothing."""
+    """Discard a message."""

@@ -1,7 +1,7 @@
 """A script that requests the truth from the Copernicus Climate Data Store.
 
-The store queues requests and wants an account, so that the user runs the script. Each request has
-the days of one month, and nothing but the days that are needed: a request is a product of lists.
+The store queues requests and needs an account, so the user runs the script. Each request has the
+days of one month, and only the days that are needed: a request is a product of lists.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from ens10.catalog import GRID_SHAPE
 from ens10.download.choice import ERA5_NAMES, Choice
-from ens10.download.files import Manner, Report
+from ens10.download.files import DownloadSettings, Report
 from ens10.download.local_files import free_space, size_text
 from ens10.durable import write_whole
 from ens10.errors import FileError
@@ -61,7 +61,7 @@ if __name__ == "__main__":
 
 
 def requests(choice: Choice) -> list[tuple[str, str, dict[str, Any]]]:
-    """File name, dataset and request, for each month and kind.
+    """Return file name, dataset and request, for each month and kind.
 
     A month whose days differ from hour to hour of the day becomes several requests.
     """
@@ -98,7 +98,7 @@ def _levels(choice: Choice, kind: str) -> dict[str, list[str]]:
 
 
 def _groups(choice: Choice) -> dict[tuple[int, int, tuple[int, ...]], list[int]]:
-    """Days by year, month and the hours of the day that are needed on them."""
+    """Group days by year, month and the hours of the day that are needed on them."""
     hours_of: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     for hour in choice.hours:
         hours_of[hour.year, hour.month, hour.day].append(hour.hour)
@@ -108,11 +108,11 @@ def _groups(choice: Choice) -> dict[tuple[int, int, tuple[int, ...]], list[int]]
     return groups
 
 
-def write_request(script: Path, folder: Path, choice: Choice, manner: Manner) -> Report:
-    """Writes the script, and says what to do with it.
+def write_request(script: Path, folder: Path, choice: Choice, settings: DownloadSettings) -> Report:
+    """Write the script, and print how to use it.
 
     Raises:
-        FileError: the script's folder is not there.
+        FileError: the script's folder does not exist, or the script is a folder.
     """
     if not script.parent.is_dir() or script.is_dir():
         raise FileError(
@@ -125,13 +125,13 @@ def write_request(script: Path, folder: Path, choice: Choice, manner: Manner) ->
         surface=_SURFACE, levels=_LEVELS, count=len(jobs), size=size_text(size),
         folder=str(folder), requests=f"[\n{lines}\n]",
     )  # fmt: skip
-    if not manner.dry_run:
+    if not settings.dry_run:
         write_whole(script, text)
-    manner.say(
+    settings.notify(
         f"{script}: {len(jobs)} requests for {len(choice.hours)} hours, about {size_text(size)}, "
         f"into {folder}"
     )
-    manner.say(
+    settings.notify(
         "It needs an account at https://cds.climate.copernicus.eu and `pip install cdsapi`; then "
         f"`python {script}` and `ens10 prepare SRC STORE --truth {folder}`"
     )

@@ -32,10 +32,10 @@ ERA5_NAMES = {
 
 @dataclass(frozen=True)
 class Choice:
-    """What is wanted of ERA5.
+    """Selected fields of ERA5: hours, variables, levels and grid spacing.
 
     Attributes:
-        hours: valid hours (UTC), rising.
+        hours: valid hours (UTC), ascending.
         surface: variables at the surface, by our names.
         upper: variables on levels.
         levels: hPa, of every variable on levels.
@@ -55,15 +55,15 @@ class Choice:
 
     @property
     def field_count(self) -> int:
-        """Fields an hour."""
+        """Number of fields of each hour."""
         return len(self.surface) + len(self.upper) * len(self.levels)
 
 
 def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> Choice:
-    """The choice that some channels amount to.
+    """Select the fields of ERA5 that contain some channels.
 
-    Every variable on levels is taken at each of the levels, since ERA5 comes so and a dataset is
-    rectangular: z500 and t850 give z and t at 500 and 850 hPa.
+    Every variable on levels is selected at each of the levels, since ERA5 is stored so and a
+    dataset is rectangular: z500 and t850 give z and t at 500 and 850 hPa.
 
     Args:
         hours: valid hours.
@@ -72,7 +72,7 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
 
     Raises:
         UnknownNameError: a channel that ENS-10 does not have.
-        ArgumentError: a channel that cannot be truth, or no spacing.
+        ArgumentError: a channel that cannot be truth, or a spacing that is not positive.
     """
     if not spacing > 0:
         raise ArgumentError("spacing", f"{spacing:g} degrees make no grid", "Give 0.5 or 0.25")
@@ -101,7 +101,7 @@ _REMEDY = "Write all, dates such as 0104 (4 January), or ranges such as 0101-033
 
 
 def start_days(dates: str | Iterable[str]) -> tuple[str, ...]:
-    """The start dates asked for, as MMDD in the order of the calendar, each once.
+    """Return start dates as MMDD, in the order of the calendar, each once.
 
     Args:
         dates: "all", a date as MMDD (or written out, 2018-01-04), a range MMDD-MMDD (both ends
@@ -109,8 +109,8 @@ def start_days(dates: str | Iterable[str]) -> tuple[str, ...]:
             commas, or an iterable of them.
 
     Raises:
-        ArgumentError: no date, a date that is none of the calendar or of ENS-10, or a range that
-            holds no start date.
+        ArgumentError: no date, a date that is not in the calendar or not a start date of ENS-10, or
+            a range without start dates.
     """
     texts = [dates] if isinstance(dates, str) else list(dates)
     words = [word.strip() for text in texts for word in text.split(",") if word.strip()]
@@ -150,7 +150,7 @@ def _days_of(word: str) -> list[str]:
 
 
 def _calendar_day(text: str, word: str) -> timedelta:
-    """MMDD as the time since the beginning of the year."""
+    """Return the day MMDD as the time since the beginning of the year."""
     try:
         if not (len(text) == 4 and text.isascii() and text.isdigit()):
             raise ValueError(text)
@@ -164,7 +164,7 @@ def _calendar_day(text: str, word: str) -> timedelta:
 def valid_hours(
     days: Sequence[str], years: Sequence[int], steps: Sequence[int]
 ) -> tuple[datetime, ...]:
-    """The hours (UTC) that forecasts are valid at, rising, each once.
+    """Return the valid times (UTC) of forecasts, ascending, each once.
 
     Args:
         days: start dates as MMDD; forecasts start at 00 UTC.

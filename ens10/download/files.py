@@ -2,7 +2,7 @@
 
 The bytes go to `NAME.part`; beside it `NAME.part.json` names the version of the remote file that
 they belong to. A complete file is checked and renamed, so that a file under its final name is
-whole.
+complete.
 """
 
 import os
@@ -24,20 +24,20 @@ from ens10.download.local_files import (
     check_space,
     checksum,
     free_space,
-    inside,
     note_of,
     part_of,
+    path_in,
     resumable_size,
     size_text,
 )
 from ens10.download.remote import (
+    ByteRange,
     Info,
-    Part,
-    Patience,
     RefusedError,
     Remote,
+    RetryPolicy,
     TransientError,
-    public,
+    redact,
     remote_of,
 )
 from ens10.durable import clear_leftovers, sync_folder
@@ -52,19 +52,19 @@ BASES = (
     "https://storage.ecmwf.europeanweather.cloud/MAELSTROM_AP4",
 )
 BASE_VARIABLE = "ENS10_BASE_URL"
-_TRIES = 3  # with a place that is not the last one to try
-Say = Callable[[str], None]
+_TRIES = 3  # with a server that is not the last one to try
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Found:
-    """A remote file.
+class RemoteFile:
+    """A remote file that exists, with its size.
 
     Attributes:
         name: of the file.
-        url: where it is.
+        url: of the file.
         info: size and version.
-        remote: reads it.
+        remote: reader of the file.
     """
 
     name: str
@@ -74,113 +74,122 @@ class Found:
 
 
 def file_names(kind: Kind, days: Iterable[str]) -> tuple[str, ...]:
-    """Names of the files with the hindcasts of some start dates (MMDD)."""
+    """Return the names of the files with the hindcasts of some start dates (MMDD)."""
     return tuple(f"output.{kind}.{MODEL_YEAR}{day}" for day in days)
 
 
-def bases(given: str | None) -> tuple[str, ...]:
-    """Where to look, in this order: what is given, else the environment's, else the known ones."""
-    base = given or os.environ.get(BASE_VARIABLE)
+def bases(base: str | None) -> tuple[str, ...]:
+    """Return the URLs to try: `base`, else the environment variable's, else the public ones."""
+    base = base or os.environ.get(BASE_VARIABLE)
     return (base,) if base else BASES
 
 
 def locate(
-    names: Sequence[str], places: Sequence[str], patience: Patience, jobs: int, say: Say
-) -> tuple[dict[str, Found], dict[str, str]]:
-    """Asks for the size of every file.
+    names: Sequence[str], places: Sequence[str], retries: RetryPolicy, jobs: int, notify: Notify
+) -> tuple[dict[str, RemoteFile], dict[str, str]]:
+    """Request the size of every file.
 
     Args:
         names: of the files.
-        places: base URLs; a file that the first lacks is looked for in the next.
-        patience: with servers that do not answer.
+        places: base URLs; files missing at the first are requested from the next.
+        retries: after servers that do not answer.
         jobs: requests at a time.
-        say: is told where files are looked for.
+        notify: called with a message for each further URL.
 
     Returns:
-        What was found, and what was wrong with the others, both by name.
+        The files that exist, and the reason why each other file is unavailable, both by name.
     """
-    files: dict[str, Found] = {}
+    files: dict[str, RemoteFile] = {}
     reasons: dict[str, list[str]] = {name: [] for name in names}
     for n, place in enumerate(places):
         pending = [name for name in names if name not in files]
         if n and pending:
-            say(f"{len(pending)} of {len(names)} files not had from there: trying {public(place)}")
+            notify(
+                f"{len(pending)} of {len(names)} files not had from there: trying {redact(place)}"
+            )
         last = place == places[-1]
-        place_patience = patience if last else replace(patience, tries=min(_TRIES, patience.tries))
-        for name, answer in _ask(pending, place, place_patience, jobs).items():
-            if isinstance(answer, Found):
+        place_retries = retries if last else replace(retries, tries=min(_TRIES, retries.tries))
+        for name, answer in _locate_at(pending, place, place_retries, jobs).items():
+            if isinstance(answer, RemoteFile):
                 files[name] = answer
             else:
-                reasons[name].append(f"{public(place)}: {answer}")
+                reasons[name].append(f"{redact(place)}: {answer}")
     faults = {name: f"{name} ({'; '.join(texts)})" for name, texts in reasons.items()}
     return files, {name: reason for name, reason in faults.items() if name not in files}
 
 
-def _ask(
-    names: Sequence[str], place: str, patience: Patience, jobs: int
-) -> dict[str, "Found | str"]:
-    """One place; where no server answers for the first file, the others are not asked for."""
+def _locate_at(
+    names: Sequence[str], place: str, retries: RetryPolicy, jobs: int
+) -> dict[str, "RemoteFile | str"]:
+    """Request the sizes at one URL; only that of the first file if no server answers for it."""
     if not names:
         return {}
     remote = remote_of(place)
-    first = _locate_one(remote, place, patience, names[0])
+    first = _locate_one(remote, place, retries, names[0])
     if isinstance(first, TransientError) and first.unreachable:
         return dict.fromkeys(names, str(first))
     with ThreadPoolExecutor(jobs) as pool:
-        others = list(pool.map(partial(_locate_one, remote, place, patience), names[1:]))
+        others = list(pool.map(partial(_locate_one, remote, place, retries), names[1:]))
     answers = zip(names, [first, *others], strict=True)
-    return {name: answer if isinstance(answer, Found) else str(answer) for name, answer in answers}
+    return {
+        name: answer if isinstance(answer, RemoteFile) else str(answer) for name, answer in answers
+    }
 
 
-def _locate_one(remote: Remote, place: str, patience: Patience, name: str) -> "Found | Exception":
+def _locate_one(
+    remote: Remote, place: str, retries: RetryPolicy, name: str
+) -> "RemoteFile | Exception":
     url = f"{place.rstrip('/')}/{name}"
     try:
-        return Found(name, url, patience.call(lambda: remote.info(url)), remote)
+        return RemoteFile(name, url, retries.call(lambda: remote.info(url)), remote)
     except (RefusedError, TransientError) as error:
         return error
 
 
 _MAGIC = b"GRIB"
-_WORDS_SHOWN = 160  # characters of what a server sent instead of a file
+_EXCERPT_LENGTH = 160  # characters of a server's answer, in errors
 
 
 class StoppedError(Exception):
-    """The transfer was told to stop; what it has is kept."""
+    """The transfer was stopped by another thread; the part of the file remains on disk."""
 
 
 @dataclass
 class Transfer:
-    """How files are fetched.
+    """A transfer of remote files to this machine.
 
     Attributes:
-        remote: reads them.
-        patience: with dropped connections.
-        on_bytes: called with every change in the number of bytes that are here.
+        remote: reader of the files.
+        retries: after dropped connections.
+        on_bytes: called with every change in the number of local bytes.
         stop: set by another thread to end all transfers soon.
     """
 
     remote: Remote
-    patience: Patience
+    retries: RetryPolicy
     on_bytes: Callable[[int], None] = lambda _: None
     stop: threading.Event = field(default_factory=threading.Event)
 
     def fetch(self, url: str, target: Path, info: Info) -> Entry:
-        """Fetches a GRIB file; goes on from what an earlier attempt left.
+        """Download a GRIB file; resume if a part of it exists.
 
         Args:
             url: of the file.
-            target: to write; `inside` has judged it.
-            info: of the remote file, as just asked for.
+            target: path to write, from `path_in`.
+            info: current size and version of the remote file.
+
+        Returns:
+            Checksum, size and URL, for the record.
 
         Raises:
-            RefusedError, TransientError: the file cannot be had (any more).
+            RefusedError, TransientError: the file is not available (any more).
             FileError: the server sent something else, or another process writes the same file.
-            DamagedFileError: all of the file came, and it is no sound GRIB file.
-            StoppedError: told to stop.
+            DamagedFileError: the file is complete, but not a valid GRIB file.
+            StoppedError: the event `stop` was set.
         """
         with part_of(target).open("ab+") as file, _lock_file(file, target):
             clear_leftovers(target.parent, note_of(target).name)
-            partial = Partial(file, note_of(target), public(url), info, self.on_bytes)
+            partial = Partial(file, note_of(target), redact(url), info, self.on_bytes)
             try:
                 self._fill(url, partial)
             except FileError:
@@ -194,18 +203,18 @@ class Transfer:
 
     def _fill(self, url: str, partial: Partial) -> None:
         failures, furthest = 0, partial.position
-        while not partial.whole:
+        while not partial.is_complete:
             try:
-                with self.remote.part(url, partial.position, partial.info) as part:
+                with self.remote.read_from(url, partial.position, partial.info) as part:
                     self._copy(url, part, partial)
             except TransientError as error:
                 failures = 1 if partial.position > furthest else failures + 1
                 furthest = max(furthest, partial.position)
-                self.patience.wait(failures, error)
+                self.retries.wait(failures, error)
 
-    def _copy(self, url: str, part: Part, partial: Partial) -> None:
-        if not part.info.agrees(partial.info) and not part.info.agrees(self.remote.info(url)):
-            text = _words(next(part.blocks, b""))
+    def _copy(self, url: str, part: ByteRange, partial: Partial) -> None:
+        if not part.info.matches(partial.info) and not part.info.matches(self.remote.info(url)):
+            text = _excerpt(next(part.blocks, b""))
             raise TransientError(
                 f"the server announces one file and sends another, which begins with {text!r}"
             )
@@ -218,14 +227,14 @@ class Transfer:
 
 
 def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
-    """The blocks of a file from its beginning, once that is seen to be GRIB."""
+    """Yield the blocks of a file from its beginning, after checking that it is GRIB."""
     head = b""
     for block in blocks:
         head += block
         if len(head) >= len(_MAGIC):
             break
     if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
-        text = _words(head)
+        text = _excerpt(head)
         raise FileError(
             url, f"no GRIB file; what the server sent begins with {text!r}", "Check the base URL"
         )
@@ -233,12 +242,12 @@ def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
     yield from blocks
 
 
-def _words(head: bytes) -> str:
-    return " ".join(head.decode("utf-8", "replace").split())[:_WORDS_SHOWN]
+def _excerpt(head: bytes) -> str:
+    return " ".join(head.decode("utf-8", "replace").split())[:_EXCERPT_LENGTH]
 
 
 def _finish(target: Path) -> None:
-    """Checks a whole file from its first message to its last, and gives it its name."""
+    """Check all messages of a complete file, and rename it to its final name."""
     part = part_of(target)
     try:
         scan(part)
@@ -246,7 +255,7 @@ def _finish(target: Path) -> None:
         damaged_file = target.with_name(f"{target.name}.damaged")
         part.replace(damaged_file)
         note_of(target).unlink()
-        scan(damaged_file)  # says the same of the name that the file bears now
+        scan(damaged_file)  # raises the same error with the new name of the file
         raise
     part.replace(target)
     note_of(target).unlink(missing_ok=True)
@@ -255,7 +264,7 @@ def _finish(target: Path) -> None:
 
 @contextmanager
 def _lock_file(file: IO[bytes], target: Path) -> Iterator[None]:
-    """Refuses a file that another process is fetching; the lock ends with the open file."""
+    """Lock a file, or raise an error if another process writes it; closing the file unlocks it."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system
@@ -270,41 +279,41 @@ def _lock_file(file: IO[bytes], target: Path) -> Iterator[None]:
     yield
 
 
-_AGAIN = "Run the same command again: what is there is kept, and parts are completed"
+_REMEDY = "Run the same command again: what is there is kept, and parts are completed"
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a download did, or would do.
+    """Files and sizes of a download, or of a dry run.
 
     Attributes:
-        folder: that the files are in.
-        kept: names of the files that were there already.
-        fetched: names of the files that came (that would come, for a dry run).
-        size: bytes of all of them.
-        left: bytes that were still to come when it began.
-        free: bytes that were free on the disk when it began.
+        folder: of the files.
+        existing_files: names of the files that existed before.
+        new_files: names of the files that were (for a dry run: would be) downloaded.
+        size: bytes of all files.
+        remaining_size: bytes still to download at the start.
+        free_space: free bytes on the disk at the start.
     """
 
     folder: Path
-    kept: tuple[str, ...]
-    fetched: tuple[str, ...]
+    existing_files: tuple[str, ...]
+    new_files: tuple[str, ...]
     size: int
-    left: int
-    free: int
+    remaining_size: int
+    free_space: int
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How to go about a download.
+class DownloadSettings:
+    """Settings of a download.
 
     Attributes:
         jobs: files at a time.
-        dry_run: only ask for the sizes.
-        check: read again what is there and compare its checksum.
-        progress: show a bar.
-        say: is told sizes and what happens.
-        patience: with servers and connections.
+        dry_run: only request the sizes.
+        check: compare the checksums of existing files with the record.
+        progress: show a progress bar.
+        notify: called with messages about sizes and progress.
+        retries: after errors of servers and connections.
         stop: set to end all transfers soon.
     """
 
@@ -312,95 +321,100 @@ class Manner:
     dry_run: bool
     check: bool
     progress: bool
-    say: Say
-    patience: Patience
+    notify: Notify
+    retries: RetryPolicy
     stop: threading.Event
 
 
 def fetch_files(
-    folder: Path, names: Sequence[str], places: Sequence[str], manner: Manner
+    folder: Path, names: Sequence[str], places: Sequence[str], settings: DownloadSettings
 ) -> Report:
-    """Brings files into a folder; see `ens10.download.download`."""
-    targets = {name: inside(folder, name) for name in (*names, NAME)}
+    """Download forecast files to a folder; see `ens10.download.download`."""
+    targets = {name: path_in(folder, name) for name in (*names, NAME)}
     record = Record(folder)
     faults: dict[str, str] = {}
     local_sizes: dict[str, int] = {}
     for name in names:
-        _keep(record.get(name), targets[name], manner.check, local_sizes, faults)
+        _check_recorded(record.get(name), targets[name], settings.check, local_sizes, faults)
     missing = [name for name in names if name not in local_sizes and name not in faults]
-    files, unavailable = locate(missing, places, manner.patience, manner.jobs, manner.say)
+    files, unavailable = locate(missing, places, settings.retries, settings.jobs, settings.notify)
     faults.update(unavailable)
     queue = []
     for file in files.values():
         if targets[file.name].exists():
-            _recognise(file, targets[file.name], record, manner.dry_run, local_sizes, faults)
+            _check_unrecorded(
+                file, targets[file.name], record, settings.dry_run, local_sizes, faults
+            )
         else:
             queue.append(file)
     report = _report(folder, queue, local_sizes)
-    _tell(report, queue, manner)
-    check_space(folder, report.left)
-    if not manner.dry_run and queue:
+    _show_sizes(report, queue, settings)
+    check_space(folder, report.remaining_size)
+    if not settings.dry_run and queue:
         folder.mkdir(parents=True, exist_ok=True)
-        faults.update(_fetch(folder, queue, record, manner))
+        faults.update(_fetch(folder, queue, record, settings))
     if faults:
-        raise MissingDataError(folder, [faults[name] for name in names if name in faults], _AGAIN)
+        raise MissingDataError(folder, [faults[name] for name in names if name in faults], _REMEDY)
     return report
 
 
-def _keep(
+def _check_recorded(
     entry: Entry | None,
     target: Path,
     check: bool,
     local_sizes: dict[str, int],
     faults: dict[str, str],
 ) -> None:
-    """Judges a file that is there and recorded."""
+    """Compare an existing file that is in the record with it; add its size, or its fault."""
     if entry is None or not target.exists():
         return
     size = target.stat().st_size
     if size != entry.size:
-        faults[target.name] = _differs(target.name, f"{size} bytes, and {entry.size} were fetched")
+        faults[target.name] = _conflict(target.name, f"{size} bytes, and {entry.size} were fetched")
     elif check and checksum(target) != entry.sha256:
-        faults[target.name] = _differs(target.name, f"its SHA-256 is not the one in {NAME}")
+        faults[target.name] = _conflict(target.name, f"its SHA-256 is not the one in {NAME}")
     else:
         local_sizes[target.name] = size
 
 
-def _recognise(
-    file: Found,
+def _check_unrecorded(
+    file: RemoteFile,
     target: Path,
     record: Record,
     dry_run: bool,
     local_sizes: dict[str, int],
     faults: dict[str, str],
 ) -> None:
-    """Judges a file that is there and not recorded, by the server's size and its own framing."""
+    """Check an existing file that is not in the record, by the server's size and its GRIB messages.
+
+    A valid file is added to the record, unless this is a dry run.
+    """
     size = target.stat().st_size
     if file.info.size is not None and size != file.info.size:
-        faults[file.name] = _differs(
+        faults[file.name] = _conflict(
             file.name, f"{size} bytes, and the server has {file.info.size}"
         )
         return
     try:
         if not dry_run:
             scan(target)
-            record.add(file.name, Entry(checksum(target), size, public(file.url)))
+            record.add(file.name, Entry(checksum(target), size, redact(file.url)))
             note_of(target).unlink(missing_ok=True)  # of a process that was killed before that
             clear_leftovers(target.parent, note_of(target).name)
         local_sizes[file.name] = size
     except FileError as error:
-        faults[file.name] = _differs(file.name, str(error).rstrip("."))
+        faults[file.name] = _conflict(file.name, str(error).rstrip("."))
 
 
-def _differs(name: str, reason: str) -> str:
+def _conflict(name: str, reason: str) -> str:
     return f"{name} (another file of this name is here: {reason}; remove it to fetch it)"
 
 
-def _report(folder: Path, queue: Sequence[Found], local_sizes: dict[str, int]) -> Report:
+def _report(folder: Path, queue: Sequence[RemoteFile], local_sizes: dict[str, int]) -> Report:
     sizes = {file.name: file.info.size or 0 for file in queue}
     partial_size = sum(
         resumable_size(
-            part_of(folder / file.name), note_of(folder / file.name), public(file.url), file.info
+            part_of(folder / file.name), note_of(folder / file.name), redact(file.url), file.info
         )
         for file in queue
     )
@@ -411,52 +425,56 @@ def _report(folder: Path, queue: Sequence[Found], local_sizes: dict[str, int]) -
     )  # fmt: skip
 
 
-def _tell(report: Report, queue: Sequence[Found], manner: Manner) -> None:
-    if manner.dry_run:
+def _show_sizes(report: Report, queue: Sequence[RemoteFile], settings: DownloadSettings) -> None:
+    if settings.dry_run:
         for file in queue:
             size = "size unknown" if file.info.size is None else size_text(file.info.size)
-            manner.say(f"{public(file.url)}  {size}")
+            settings.notify(f"{redact(file.url)}  {size}")
     unknown_count = sum(file.info.size is None for file in queue)
-    manner.say(
-        f"{len(queue)} files to fetch and {len(report.kept)} here, {size_text(report.size)} in all"
+    settings.notify(
+        f"{len(queue)} files to fetch and {len(report.existing_files)} here, "
+        f"{size_text(report.size)} in all"
         + (f" and {unknown_count} of unknown size" if unknown_count else "")
-        + f"; {size_text(report.left)} to come, {size_text(report.free)} free in {report.folder}"
+        + f"; {size_text(report.remaining_size)} to come, "
+        f"{size_text(report.free_space)} free in {report.folder}"
     )
 
 
 @contextmanager
-def fetching_pool(folder: Path, manner: Manner) -> Iterator[ThreadPoolExecutor]:
-    """Yield the threads that fetch; an error stops them and drops what they have not begun.
+def fetching_pool(folder: Path, settings: DownloadSettings) -> Iterator[ThreadPoolExecutor]:
+    """Yield a pool of download threads; an error stops them and cancels pending jobs.
 
     Args:
-        folder: where the files go, for errors.
-        manner: number of threads, and the event that stops them.
+        folder: of the files, for errors.
+        settings: number of threads, and the event that stops them.
 
     Raises:
         FileError: instead of an `OSError` of the folder.
     """
-    with ThreadPoolExecutor(manner.jobs) as pool:
+    with ThreadPoolExecutor(settings.jobs) as pool:
         try:
             yield pool
         except BaseException as error:
-            manner.stop.set()
+            settings.stop.set()
             pool.shutdown(cancel_futures=True)
             if isinstance(error, OSError):
-                other = FileError(folder, f"cannot be written to ({error})", _AGAIN)
+                other = FileError(folder, f"cannot be written to ({error})", _REMEDY)
                 raise machine_error(error) or other from error
             raise
 
 
-def _fetch(folder: Path, queue: Sequence[Found], record: Record, manner: Manner) -> dict[str, str]:
-    """Fetches files in parallel; what went wrong, by name."""
+def _fetch(
+    folder: Path, queue: Sequence[RemoteFile], record: Record, settings: DownloadSettings
+) -> dict[str, str]:
+    """Download files in parallel; return the reasons of failures by name."""
     total = sum(file.info.size or 0 for file in queue)
     with (
-        bar("download", total, manner.progress, in_bytes=True) as on_bytes,
-        fetching_pool(folder, manner) as pool,
+        bar("download", total, settings.progress, in_bytes=True) as on_bytes,
+        fetching_pool(folder, settings) as pool,
     ):
 
-        def fetch_one(file: Found) -> str | None:
-            transfer = Transfer(file.remote, manner.patience, on_bytes, manner.stop)
+        def fetch_one(file: RemoteFile) -> str | None:
+            transfer = Transfer(file.remote, settings.retries, on_bytes, settings.stop)
             try:
                 record.add(file.name, transfer.fetch(file.url, folder / file.name, file.info))
             except (RefusedError, TransientError, Ens10Error) as error:

@@ -11,25 +11,25 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
-from ens10.download.remote import BLOCK, Info, Part, TransientError
+from ens10.download.remote import BLOCK, ByteRange, Info, TransientError
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.untrusted import parse_json
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-# Everything that is ever written beside a file.
+# of the files that may be written beside a file
 _SUFFIXES = ("", ".part", ".part.json", ".damaged")
 
 
-def inside(folder: Path, name: str) -> Path:
-    """The path of a file in a folder.
+def path_in(folder: Path, name: str) -> Path:
+    """Return the path of a file in a folder, after checking that it cannot lead out of the folder.
 
     Args:
-        folder: may itself be reached through links; that is the user's own choice.
+        folder: the folder, which may itself be a link.
         name: a bare file name.
 
     Raises:
-        ArgumentError: the name is no bare name, or leads out of the folder through a link.
+        ArgumentError: the name is not a bare name, or is a link to outside the folder.
     """
     if name in ("", ".", "..") or any(c in name for c in "/\\\0:"):
         raise ArgumentError(
@@ -43,11 +43,11 @@ def inside(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there.
+def nearest_folder(folder: Path) -> Path:
+    """Return the folder, or the nearest parent that exists.
 
     Raises:
-        FileError: something that is no folder is in the way.
+        FileError: it is not a folder.
     """
     place = folder
     while not place.exists() and place != place.parent:
@@ -58,27 +58,27 @@ def existing(folder: Path) -> Path:
 
 
 def free_space(folder: Path) -> int:
-    """Bytes that can be written there."""
-    return shutil.disk_usage(existing(folder)).free
+    """Return the free bytes on the disk of a folder, which need not exist yet."""
+    return shutil.disk_usage(nearest_folder(folder)).free
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Refuses what does not fit.
+def check_space(folder: Path, size: int) -> None:
+    """Check that a number of bytes fits on the disk of a folder.
 
     Raises:
-        FileError: less space is free than needed.
+        FileError: less space is free.
     """
     free = free_space(folder)
-    if needed > free:
+    if size > free:
         raise FileError(
             folder,
-            f"{size_text(needed)} are to be written and {size_text(free)} are free",
+            f"{size_text(size)} are to be written and {size_text(free)} are free",
             "Choose fewer dates, make room, or give a folder on a larger disk",
         )
 
 
 def size_text(size: int) -> str:
-    """Bytes in words, in decimal units."""
+    """Return a number of bytes as text, in decimal units."""
     for unit, name in _UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
@@ -90,12 +90,12 @@ NAME = "checksums.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """One file.
+    """The record of one file.
 
     Attributes:
         sha256: hexadecimal, as `sha256sum` prints it.
         size: bytes.
-        url: where it came from.
+        url: that it was downloaded from.
     """
 
     sha256: str
@@ -104,13 +104,13 @@ class Entry:
 
 
 class Record:
-    """The record of one folder; the same files give the same bytes, whatever their order.
+    """The record `checksums.json` of a folder; its bytes do not depend on the order of downloads.
 
     Args:
-        folder: where `checksums.json` is, or will be once something is added.
+        folder: of the record, which is created with its first entry.
 
     Raises:
-        FileError: there is one that makes no sense.
+        FileError: the record is invalid.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -119,16 +119,16 @@ class Record:
         self._entries = _read(self._path)
 
     def get(self, name: str) -> Entry | None:
-        """What is recorded of a file."""
+        """Return the record of a file, None if it has none."""
         return self._entries.get(name)
 
     def add(self, name: str, entry: Entry) -> None:
-        """Records a file, on disk before this returns."""
+        """Record a file; the record is on disk when this returns."""
         with self._lock, _lock_folder(self._path.parent):
             self._write({**_read(self._path), name: entry})
 
-    def forget(self, name: str) -> None:
-        """Takes a file that is about to change out of the record, if it is there."""
+    def remove(self, name: str) -> None:
+        """Remove a file that is about to change from the record, if it has an entry."""
         with self._lock, _lock_folder(self._path.parent):
             entries = _read(self._path)
             if entries.pop(name, None) is not None:
@@ -143,7 +143,7 @@ class Record:
 
 @contextmanager
 def _lock_folder(folder: Path) -> Iterator[None]:
-    """Wait until no other process changes the record of a folder; systems without locks go on."""
+    """Lock the record of a folder against other processes; no lock where the system has none."""
     try:
         import fcntl
     except ImportError:  # not a POSIX system
@@ -177,7 +177,7 @@ def _read(path: Path) -> dict[str, Entry]:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
+    """Return the SHA-256 of a file, hexadecimal."""
     digest = sha256()
     with path.open("rb") as file:
         while block := file.read(BLOCK):
@@ -185,18 +185,18 @@ def checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-MOST_UNANNOUNCED = 1 << 36  # bytes of a file whose size the server does not say
+MOST_UNANNOUNCED = 1 << 36  # bytes of a file whose size the server does not send
 
 
 class Partial:
-    """A file that grows; takes over what an earlier attempt left of the same version.
+    """A partial file; bytes of the same version from an earlier attempt are used.
 
     Args:
-        file: the part, open for appending and reading.
-        note: the file beside it that says what it is part of.
+        file: the partial file, open for appending and reading.
+        note: the file beside it with URL, size and version of the remote file.
         url: of the remote file.
-        info: of the remote file.
-        on_bytes: called with every change in the number of bytes that are here.
+        info: size and version of the remote file.
+        on_bytes: called with every change in the number of local bytes.
     """
 
     def __init__(
@@ -204,32 +204,32 @@ class Partial:
     ) -> None:
         self._file, self._note, self._on_bytes = file, note, on_bytes
         self.url, self.info = url, info
-        self.position, self._digest, self._ended = 0, sha256(), False
+        self.position, self._digest, self._at_end = 0, sha256(), False
         self._resume()
 
     @property
-    def whole(self) -> bool:
-        """Whether all bytes are here; where no size is known, whether the server said so."""
-        return self._ended or (self.info.size is not None and self.position == self.info.size)
+    def is_complete(self) -> bool:
+        """True if all bytes are here; without a size, if the server has ended its answer."""
+        return self._at_end or (self.info.size is not None and self.position == self.info.size)
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of what is here, hexadecimal."""
+        """SHA-256 of the local bytes, hexadecimal."""
         return self._digest.hexdigest()
 
-    def adopt(self, part: Part) -> None:
-        """Goes on with what the server really sends: the part, another version, or all again."""
+    def adopt(self, part: ByteRange) -> None:
+        """Continue with the bytes that the server sends; start again if they begin at 0."""
         size = self.info.size if part.info.size is None else part.info.size
         self.info = Info(size, part.info.version or self.info.version)
         if part.start == 0:
             self._restart()
 
     def add(self, block: bytes) -> None:
-        """Writes a block at the end.
+        """Append a block.
 
         Raises:
             TransientError: more bytes than the server announced.
-            FileError: more bytes than any file has, of a size that the server did not announce.
+            FileError: more than `MOST_UNANNOUNCED` bytes without an announced size.
         """
         if self.info.size is None and self.position + len(block) > MOST_UNANNOUNCED:
             raise FileError(
@@ -246,9 +246,13 @@ class Partial:
         self._on_bytes(len(block))
 
     def end(self) -> None:
-        """Takes note that the server sends no more."""
+        """Register the end of the server's answer.
+
+        Raises:
+            TransientError: the answer is shorter than announced.
+        """
         if self.info.size is None:
-            self._ended = True
+            self._at_end = True
         elif self.position < self.info.size:
             raise TransientError(
                 f"the server stopped after {self.position} of {self.info.size} bytes"
@@ -269,28 +273,28 @@ class Partial:
         self._file.truncate(0)
         self._on_bytes(-self.position)
         self.position, self._digest = 0, sha256()
-        write_whole(self._note, _words(self.url, self.info))
+        write_whole(self._note, _note_text(self.url, self.info))
 
 
 def resumable_size(part: Path, note: Path, url: str, info: Info) -> int:
-    """Bytes of a part that an attempt at this version of this file left; 0 if it is of no use."""
+    """Return the size of a partial file of this URL and version; 0 if it cannot be resumed."""
     try:
         size = part.stat().st_size
-        same = note.read_text() == _words(url, info)
+        same = note.read_text() == _note_text(url, info)
     except OSError:
         return 0
     return size if same and info.size is not None and size <= info.size else 0
 
 
 def part_of(target: Path) -> Path:
-    """Where a file grows until it is whole."""
+    """Return the path of the partial file."""
     return target.with_name(f"{target.name}.part")
 
 
 def note_of(target: Path) -> Path:
-    """Where it is written what the part is part of."""
+    """Return the path of the note with URL, size and version of a partial file."""
     return target.with_name(f"{target.name}.part.json")
 
 
-def _words(url: str, info: Info) -> str:
+def _note_text(url: str, info: Info) -> str:
     return json.dumps({"size": info.size, "url": url, "version": info.version}) + "\n"

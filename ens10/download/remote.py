@@ -1,8 +1,8 @@
-"""What is on the other side: the size and version of a remote file, and its bytes from any place.
+"""Remote files: size and version of a file, its bytes from any offset, and retries.
 
 http and https are read with urllib3 and not through fsspec: its HTTP files take an answer of 200 to
-a request for a part of a file as that part, know neither `If-Range` nor `Retry-After`, do not
-resume, and need aiohttp. Every other scheme (file, s3, gs, memory, ...) is fsspec's.
+a request for a part of a file as that part, support neither `If-Range` nor `Retry-After`, do not
+resume, and need aiohttp. All other schemes (file, s3, gs, memory, ...) are read through fsspec.
 """
 
 import email.utils
@@ -27,28 +27,28 @@ BLOCK = 1 << 20  # bytes read at a time
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a remote file before it is read.
+    """Size and version of a remote file.
 
     Attributes:
-        size: bytes; None if the server does not say.
+        size: bytes; None if the server does not send it.
         version: changes when the file does (its ETag or time of change); "" if there is none.
     """
 
     size: int | None
     version: str
 
-    def agrees(self, other: "Info") -> bool:
-        """Whether both may be of the same file: what one of them does not know cannot differ."""
+    def matches(self, other: "Info") -> bool:
+        """Return True if both may be of the same file; an unknown size or version matches any."""
         sizes = None in (self.size, other.size) or self.size == other.size
         return sizes and ("" in (self.version, other.version) or self.version == other.version)
 
 
 @dataclass
-class Part:
+class ByteRange:
     """The bytes of a remote file from `start` to its end.
 
     Attributes:
-        start: where they begin, which may be before the place asked for.
+        start: offset of the first byte, which may be less than the offset requested.
         info: of the file that they belong to.
         blocks: the bytes; ends early, or with `TransientError`, if the connection does.
     """
@@ -59,12 +59,12 @@ class Part:
 
 
 class TransientError(Exception):
-    """Something that may well go better the next time.
+    """An error that may not occur at the next attempt.
 
     Args:
-        reason: what went wrong.
-        wait: seconds after which the server wishes to be asked again, if it said so.
-        unreachable: no server answered at all.
+        reason: of the error.
+        wait: seconds before the next attempt, e.g. by `Retry-After`; None for those of the policy.
+        unreachable: True if no server answered at all.
     """
 
     def __init__(self, reason: str, wait: float | None = None, unreachable: bool = False) -> None:
@@ -73,11 +73,11 @@ class TransientError(Exception):
 
 
 class RefusedError(Exception):
-    """The file is not there, or not for us: asking again is of no use.
+    """The file does not exist or access is denied, so that retries are useless.
 
     Args:
-        reason: what the other side says.
-        absent: there is no such file.
+        reason: of the error.
+        absent: True if there is no such file.
     """
 
     def __init__(self, reason: str, absent: bool = False) -> None:
@@ -86,35 +86,45 @@ class RefusedError(Exception):
 
 
 class Remote(Protocol):
-    """A way to read remote files."""
+    """Interface of readers of remote files."""
 
     def info(self, url: str) -> Info:
-        """Size and version; raises `RefusedError` or `TransientError`."""
+        """Return size and version of a file.
+
+        Raises:
+            RefusedError: the file does not exist or cannot be read.
+            TransientError: an error that may not occur at the next attempt.
+        """
 
     @contextmanager
-    def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
-        """The bytes from `start`, if the file is still the `known` one, else from 0."""
+    def read_from(self, url: str, start: int, expected: Info) -> Iterator[ByteRange]:
+        """Yield the bytes from `start`, or from 0 if the file is not the `expected` one any more.
+
+        Raises:
+            RefusedError: the file does not exist or cannot be read.
+            TransientError: an error that may not occur at the next attempt.
+        """
 
 
-class AnyFiles:
+class FsspecFiles:
     """Remote files of any scheme but http(s), through fsspec."""
 
     def info(self, url: str) -> Info:
-        """Size and version of a file."""
+        """Return size and version of a file."""
         with _fsspec_errors():
             files, path = _files(url)
             return self._info(files, path)
 
     @contextmanager
-    def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
-        """The bytes of a file from `start`, or from 0 if it has changed."""
+    def read_from(self, url: str, start: int, expected: Info) -> Iterator[ByteRange]:
+        """Yield the bytes of a file from `start`, or from 0 if it has changed."""
         with _fsspec_errors():
             files, path = _files(url)
             info = self._info(files, path)
             file = files.open(path, "rb")
         with file:
-            first = start if info.agrees(known) else 0
-            yield Part(first, info, _blocks(file, first))
+            first = start if info.matches(expected) else 0
+            yield ByteRange(first, info, _blocks(file, first))
 
     @staticmethod
     def _info(files: Any, path: str) -> Info:
@@ -161,20 +171,20 @@ def _fsspec_errors() -> Iterator[None]:
 
 
 def remote_of(base: str) -> Remote:
-    """The way to read what lies below a URL.
+    """Return the reader for the files below a URL.
 
     Raises:
-        ArgumentError: no URL, a scheme that nothing can read, or one that needs another package.
+        ArgumentError: no URL, an unknown scheme, or one that needs another package.
     """
     scheme = urlsplit(base).scheme
     if scheme in ("http", "https"):
-        return Web(base)
+        return HttpFiles(base)
     check_scheme(base)
-    return AnyFiles()
+    return FsspecFiles()
 
 
 def check_scheme(base: str, argument: str = "base") -> None:
-    """Refuses what fsspec cannot open, and says what to install.
+    """Raise an error if fsspec cannot open a URL; the error names the package to install.
 
     Raises:
         ArgumentError: no URL, an unknown scheme, or one that needs another package.
@@ -211,62 +221,62 @@ _PACKAGES = {
 }
 
 
-def public(url: str) -> str:
-    """The URL without a user's name, password or token, for records and messages."""
+def redact(url: str) -> str:
+    """Return a URL without user name, password and token, for records and messages."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
 
 
 T = TypeVar("T")
 Sleep = Callable[[float], object]
-_NOTICED = 4.0  # seconds
+_LONG_PAUSE = 4.0  # seconds; from here on pauses are announced
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How often and how slowly to ask again.
+class RetryPolicy:
+    """Number of attempts, and pauses between them, after transient errors.
 
     Attributes:
         tries: attempts in a row without any progress.
-        first: seconds before the second attempt; doubled with every further one.
-        longest: seconds between attempts at most.
-        asked: seconds that a server may ask us to wait (`Retry-After`) before we give up instead.
-        sleep: waits for some seconds.
-        say: is told of pauses long enough to be noticed.
+        first_pause: seconds before the second attempt; doubled with every further one.
+        longest_pause: maximum of the pauses in seconds.
+        max_retry_after: maximum of seconds in a server's `Retry-After`; a longer one is an error.
+        sleep: function that waits for some seconds.
+        notify: called with a message before long pauses.
     """
 
     tries: int = 8
-    first: float = 1.0
-    longest: float = 60.0
-    asked: float = 900.0
+    first_pause: float = 1.0
+    longest_pause: float = 60.0
+    max_retry_after: float = 900.0
     sleep: Sleep = time.sleep
-    say: Callable[[str], object] = lambda _: None
+    notify: Callable[[str], object] = lambda _: None
 
     def wait(self, failures: int, error: TransientError) -> None:
-        """Waits after the given number of failures in a row.
+        """Wait after a number of failures in a row.
 
         Raises:
-            TransientError: that was the last attempt, or the server asks for too long a pause.
+            TransientError: that was the last attempt, or the server requires too long a pause.
         """
         if failures >= self.tries:
             raise TransientError(
                 f"{error}; given up after {failures} attempts", unreachable=error.unreachable
             ) from error
-        if error.wait is not None and error.wait > self.asked:
+        if error.wait is not None and error.wait > self.max_retry_after:
             raise TransientError(
                 f"{error}; the server asks to come back in {error.wait:.0f} s"
             ) from error
-        backoff = min(self.longest, self.first * 2.0 ** (failures - 1))
+        backoff = min(self.longest_pause, self.first_pause * 2.0 ** (failures - 1))
         pause = backoff if error.wait is None else error.wait
-        if pause >= _NOTICED:
-            self.say(f"{error}: again in {pause:.0f} s ({failures} of {self.tries} tries)")
+        if pause >= _LONG_PAUSE:
+            self.notify(f"{error}: again in {pause:.0f} s ({failures} of {self.tries} tries)")
         self.sleep(pause)
 
     def call(self, action: Callable[[], T]) -> T:
-        """The result of an action that may raise `TransientError` a few times.
+        """Return the result of a function, calling it again after each `TransientError`.
 
         Raises:
-            TransientError: it did to the end.
+            TransientError: the last attempt failed, too.
         """
         failures = 0
         while True:
@@ -282,13 +292,13 @@ _TRANSIENT = {408, 425, 429}  # and all of 5xx
 _ABSENT = {404, 410}
 _NO_HEAD = {405, 501}
 _RANGE = re.compile(r"\s*bytes (\d+)(?:-\d*)?(?:/(\d+))?", re.ASCII)
-# Redirects alone are repeated here. `Patience` decides about every other attempt: it knows whether
-# bytes have come since the last one, and its pauses end when the download is stopped.
-_ONCE = Retry(total=None, connect=0, read=False, other=0, redirect=10)
+# urllib3 only follows redirects. All other retries are those of `RetryPolicy`, which counts the
+# attempts without progress, and whose pauses end when the download is stopped.
+_REDIRECTS_ONLY = Retry(total=None, connect=0, read=False, other=0, redirect=10)
 
 
-class Web:
-    """Reads files from http(s) servers, through the proxy that the environment names.
+class HttpFiles:
+    """Remote files on http(s) servers, through the proxy of the environment.
 
     Args:
         base: URL below which the files are.
@@ -310,30 +320,30 @@ class Web:
             return _position_and_info(answer)[1]
 
     @contextmanager
-    def part(self, url: str, start: int, known: Info) -> Iterator[Part]:
+    def read_from(self, url: str, start: int, expected: Info) -> Iterator[ByteRange]:
         """Yield the bytes of a file from `start`, or from 0 if it changed or there are no ranges.
 
-        What the server sends decides, not what was asked for: 206 with the right range is the part,
-        anything else is the whole file or an error.
+        The status of the answer decides, not the request: 206 with the right range is the part,
+        anything else is the complete file or an error.
         """
         headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and known.version.startswith('"'):  # weak ETags are not allowed in If-Range
-            headers["If-Range"] = known.version
+        if start and expected.version.startswith('"'):  # weak ETags are not allowed in If-Range
+            headers["If-Range"] = expected.version
         with self._answer(url, "GET", headers) as answer:
             first, info = _position_and_info(answer)
-            if first not in (0, start) or (first and not info.agrees(known)):
+            if first not in (0, start) or (first and not info.matches(expected)):
                 raise TransientError("the server sent another part than the one asked for")
-            yield Part(first, info, _answer_blocks(answer))
+            yield ByteRange(first, info, _answer_blocks(answer))
 
     @contextmanager
     def _answer(
         self, url: str, method: str, headers: dict[str, str] | None = None
     ) -> Iterator[BaseHTTPResponse]:
-        """Yield an answer before its body; a body that is not read whole ends the connection."""
+        """Yield an answer whose body is not read yet; a partly read body closes the connection."""
         with _urllib3_errors():
             headers = _HEADERS | (headers or {})
             answer = self._pool.request(
-                method, url, headers=headers, retries=_ONCE, preload_content=False
+                method, url, headers=headers, retries=_REDIRECTS_ONLY, preload_content=False
             )
         with closing(answer):
             if answer.status >= 400 and not (method == "HEAD" and answer.status in _NO_HEAD):
@@ -342,7 +352,7 @@ class Web:
 
 
 def _answer_blocks(answer: BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield blocks as they come: `read` waits for a full one, and loses it if the line drops."""
+    """Yield blocks as they arrive: `read` waits for a full one, and loses it if the line drops."""
     while True:
         with _urllib3_errors():
             block = answer.read1(BLOCK, decode_content=False)
@@ -353,7 +363,7 @@ def _answer_blocks(answer: BaseHTTPResponse) -> Iterator[bytes]:
 
 @contextmanager
 def _urllib3_errors() -> Iterator[None]:
-    """Raise our errors for those of urllib3."""
+    """Convert the exceptions of urllib3 to those of this module."""
     try:
         yield
     except LocationValueError as error:  # also of a redirect to a scheme that is not http(s)

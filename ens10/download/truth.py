@@ -1,4 +1,4 @@
-"""Download of ERA5 at the valid hours of chosen forecasts: one netCDF file for each year.
+"""Download of ERA5 at the valid hours of forecasts: one netCDF file for each year.
 
 The source is a Zarr store in the layout of ARCO-ERA5
 (https://github.com/google-research/arco-era5): variables over (time, latitude, longitude) and
@@ -29,7 +29,7 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.download.choice import ERA5_NAMES, Choice
-from ens10.download.files import Manner, Report, fetching_pool
+from ens10.download.files import DownloadSettings, Report, fetching_pool
 from ens10.download.local_files import (
     NAME,
     Entry,
@@ -37,10 +37,10 @@ from ens10.download.local_files import (
     check_space,
     checksum,
     free_space,
-    inside,
+    path_in,
     size_text,
 )
-from ens10.download.remote import Patience, TransientError, check_scheme, public
+from ens10.download.remote import RetryPolicy, TransientError, check_scheme, redact
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.machine_errors import writing_netcdf
@@ -57,18 +57,18 @@ _ANON = {"anon": True}
 _GOOGLE = {"token": "anon"}
 _ANONYMOUS: dict[str, dict[str, Any]] = {"gs": _GOOGLE, "gcs": _GOOGLE, "s3": _ANON}
 _TOLERANCE_DEGREES = 1e-3
-_MOST_ASKED = 3  # chunks whose size is asked for, of each variable
+_SAMPLED_CHUNKS = 3  # chunks of each variable whose size is requested
 
 
 class Era5:
-    """A store in the layout of ARCO-ERA5, and what is wanted of it.
+    """Selected fields of a Zarr store in the layout of ARCO-ERA5.
 
     Args:
         url: of the store, or its path on this machine.
-        choice: what is wanted.
+        choice: the selected fields.
 
     Raises:
-        ArgumentError: a URL that needs another package, or a grid that has not the points wanted.
+        ArgumentError: a URL that needs another package, or a spacing that does not fit the grid.
         FileError: no Zarr store, or variables in other units.
         MissingDataError: variables, levels or hours are missing.
     """
@@ -76,11 +76,11 @@ class Era5:
     def __init__(self, url: str, choice: Choice) -> None:
         if is_url(url):
             check_scheme(url)
-        self.source, self._url, self._choice = public(url), url, choice
+        self.source, self._url, self._choice = redact(url), url, choice
         self._options = _ANONYMOUS.get(url.partition("://")[0])
         store = _open_era5(url, self._options)
         short_names = {ERA5_NAMES[name]: name for name in choice.variables}
-        _check_holds(store, short_names, choice, self.source)
+        _check_contents(store, short_names, choice, self.source)
         fields = store[list(short_names)].rename(short_names)
         fields = fields.drop_vars([c for c in fields.coords if c not in _DIMS])
         for name in choice.variables:
@@ -91,11 +91,11 @@ class Era5:
 
     @property
     def grid(self) -> dict[str, npt.NDArray[Any]]:
-        """Latitudes and longitudes that are kept."""
+        """Latitudes and longitudes of the selected points."""
         return {d: self._fields[d].to_numpy() for d in ("latitude", "longitude")}
 
     def size(self, hours: Sequence[datetime]) -> int:
-        """Bytes to be read for some hours, about: the size of a few chunks times their number."""
+        """Estimate the bytes to read for some hours from the sizes of a few chunks."""
         index = self._fields.indexes["time"].get_indexer(np.array(hours, "datetime64[ns]"))
         total = 0.0
         for name in self._choice.variables:
@@ -104,11 +104,11 @@ class Era5:
         return round(total)
 
     def read(self, name: str, hour: datetime) -> xr.DataArray:
-        """One variable at one hour, over (time, [level,] latitude, longitude), float32.
+        """Return one variable at one hour, over (time, [level,] latitude, longitude), float32.
 
         Raises:
-            MissingDataError: the store has no values there, which Zarr gives as missing.
-            FileError: values that the variable cannot have.
+            MissingDataError: the store has no values there, which Zarr returns as missing.
+            FileError: values outside the variable's valid range.
         """
         lazy_field = self._fields[name].sel(time=[np.datetime64(hour, "ns")])
         field = lazy_field.load().transpose(*_DIMS, missing_dims="ignore").astype(np.float32)
@@ -120,7 +120,7 @@ class Era5:
         return field
 
     def _chunks(self, name: str, index: npt.NDArray[np.int64]) -> tuple[int, float]:
-        """How many chunks of a variable are read, and their size in bytes."""
+        """Return the number of chunks of a variable that are read, and their mean size in bytes."""
         import fsspec
         import zarr
 
@@ -135,12 +135,12 @@ class Era5:
         if is_url(self._url):
             files, path = fsspec.core.url_to_fs(self._url, **(self._options or {}))
         sizes = []
-        for n in chunk_numbers[:: max(1, chunk_numbers.size // _MOST_ASKED)][:_MOST_ASKED]:
+        for n in chunk_numbers[:: max(1, chunk_numbers.size // _SAMPLED_CHUNKS)][:_SAMPLED_CHUNKS]:
             key = array.metadata.encode_chunk_key((int(n), *[0] * (len(shape) - 1)))
             try:
                 size = files.size(f"{path}/{name}/{key}")
             except FileNotFoundError:
-                continue  # a chunk of nothing but missing values; reading it will tell
+                continue  # a chunk without values, for which `read` raises an error
             sizes.append(math.prod(shape) * array.dtype.itemsize if size is None else size)
         return chunk_numbers.size * others, float(np.mean(sizes)) if sizes else 0.0
 
@@ -154,14 +154,14 @@ def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
             store: xr.Dataset = xr.open_zarr(for_xarray(url), chunks=None, storage_options=options)
     except Exception as error:  # the back ends of fsspec have no error in common
         raise FileError(
-            public(url),
+            redact(url),
             f"no Zarr store that can be read ({type(error).__name__}: {error})",
             "Check the URL and the connection",
         ) from error
     return store
 
 
-def _check_holds(
+def _check_contents(
     store: xr.Dataset, short_names: dict[str, str], choice: Choice, source: str
 ) -> None:
     missing = [name for name in short_names if name not in store.data_vars]
@@ -181,7 +181,7 @@ def _check_holds(
 
 
 def _check_units(name: str, field: xr.DataArray, source: str) -> None:
-    """Refuses other units; `m**2 s**-2` and `m2 s-2` are the same."""
+    """Raise an error if a field has other units; `m**2 s**-2` and `m2 s-2` are the same."""
     expected = VARIABLES[name].units
     units = str(field.attrs.get("units", expected)).replace("**", "").replace("^", "")
     if units not in (expected, "(0 - 1)" if expected == "1" else expected):
@@ -191,7 +191,11 @@ def _check_units(name: str, field: xr.DataArray, source: str) -> None:
 
 
 def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
-    """Which rows and columns have the wanted spacing, from the first of each."""
+    """Return slices of rows and columns with a spacing in degrees, from the first of each.
+
+    Raises:
+        ArgumentError: the spacing is not a multiple of the grid's.
+    """
     picks = {}
     for dim in ("latitude", "longitude"):
         points = fields[dim].to_numpy().astype(np.float64)
@@ -219,7 +223,7 @@ _COORDINATES = {
 
 
 def hours_of(path: Path, grid: Grid, choice: Choice) -> set[datetime] | None:
-    """The hours of a file, None if its fields or grid are others than those wanted.
+    """Return the hours of a file; None if its fields or grid differ from the choice.
 
     Raises:
         FileError: it cannot be read.
@@ -238,14 +242,14 @@ def hours_of(path: Path, grid: Grid, choice: Choice) -> set[datetime] | None:
 
 
 def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> None:
-    """One file of the parts, and of what the year's file already had, in the order of time."""
+    """Merge parts and an existing file of the year into one file, in the order of time."""
     paths = [*parts, target] if target.exists() else parts
     datasets = [xr.open_dataset(path, engine="netcdf4", chunks={"time": 1}) for path in paths]
     try:
         all_hours = xr.concat(
             datasets, "time", data_vars="all", coords="minimal", compat="override", join="exact"
         )
-        with dask.config.set(scheduler="synchronous"):  # as netCDF bears no threads
+        with dask.config.set(scheduler="synchronous"):  # netCDF is not thread-safe
             write(all_hours.sortby("time")[list(choice.variables)], target, source)
     finally:
         for dataset in datasets:
@@ -253,7 +257,7 @@ def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> N
 
 
 def write(dataset: xr.Dataset, path: Path, source: str) -> None:
-    """Writes a CF netCDF file so that it is there whole or not at all."""
+    """Write a CF netCDF file atomically: the path has the complete file or is unchanged."""
     output = dataset.assign_coords({d: dataset[d] for d in dataset.dims})
     output.attrs = {
         "Conventions": "CF-1.8",
@@ -279,39 +283,43 @@ def write(dataset: xr.Dataset, path: Path, source: str) -> None:
 T = TypeVar("T")
 _PARTS = ".parts"
 _BYTES = 4  # of a value
-_MUCH = 3  # times as much is read as is written
-_AGAIN = "Run the same command again: what is there is kept"
+_LARGE_RATIO = 3  # of bytes read and written, above which a message names the alternative
+_REMEDY = "Run the same command again: what is there is kept"
 
 
-def fetch_truth(folder: Path, choice: Choice, base: str | None, manner: Manner) -> Report:
-    """Brings the truth into a folder; see `ens10.download.download`."""
+def fetch_truth(
+    folder: Path, choice: Choice, base: str | None, settings: DownloadSettings
+) -> Report:
+    """Download the truth to a folder; see `ens10.download.download`."""
     years = _by_year(choice.hours)
-    targets = {year: inside(folder, f"era5.{year}.nc") for year in years}
-    inside(folder, _PARTS)
-    inside(folder, NAME)
+    targets = {year: path_in(folder, f"era5.{year}.nc") for year in years}
+    path_in(folder, _PARTS)
+    path_in(folder, NAME)
     era5 = Era5(base or os.environ.get(URL_VARIABLE) or URL, choice)
     record = Record(folder)
     pending = {}
     for year, hours in years.items():
-        file_hours = _hours_in_file(targets[year], era5, choice, record, manner.check)
+        file_hours = _hours_in_file(targets[year], era5, choice, record, settings.check)
         pending[year] = [hour for hour in hours if hour not in file_hours]
     report = _report(folder, pending, targets, era5, choice)
-    _tell(report, era5, choice, pending, manner)
-    check_space(folder, report.left)
-    if manner.dry_run:
+    _show_sizes(report, era5, choice, pending, settings)
+    check_space(folder, report.remaining_size)
+    if settings.dry_run:
         return report
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
-    faults = _fetch(folder, [h for hours in pending.values() for h in hours], era5, choice, manner)
+    faults = _fetch(
+        folder, [h for hours in pending.values() for h in hours], era5, choice, settings
+    )
     for year, hours in pending.items():
         name = targets[year].name
         if hours and not any(hour in faults for hour in hours):
-            record.forget(name)  # first: a run that is killed here leaves no wrong record
-            merge(targets[year], [_part(folder, hour) for hour in hours], choice, era5.source)
+            record.remove(name)  # first, so that a killed run leaves no wrong record
+            merge(targets[year], [_part_path(folder, hour) for hour in hours], choice, era5.source)
         if targets[year].exists() and record.get(name) is None:
             size = targets[year].stat().st_size
             record.add(name, Entry(checksum(targets[year]), size, era5.source))
     if faults:
-        raise MissingDataError(folder, [faults[hour] for hour in sorted(faults)], _AGAIN)
+        raise MissingDataError(folder, [faults[hour] for hour in sorted(faults)], _REMEDY)
     shutil.rmtree(folder / _PARTS)
     return report
 
@@ -323,17 +331,17 @@ def _by_year(hours: Sequence[datetime]) -> dict[int, list[datetime]]:
     return dict(years)
 
 
-def _part(folder: Path, hour: datetime) -> Path:
-    return inside(folder / _PARTS, f"era5.{hour:%Y-%m-%dT%H}.nc")
+def _part_path(folder: Path, hour: datetime) -> Path:
+    return path_in(folder / _PARTS, f"era5.{hour:%Y-%m-%dT%H}.nc")
 
 
 def _hours_in_file(
     path: Path, era5: Era5, choice: Choice, record: Record, check: bool
 ) -> set[datetime]:
-    """The hours that a year's file has.
+    """Return the hours of a year's file; none if it does not exist.
 
     Raises:
-        FileError: it is another file than the one recorded, or has other fields than those wanted.
+        FileError: it differs from the record, or has other fields or another grid.
     """
     if not path.exists():
         return set()
@@ -362,73 +370,82 @@ def _report(
     remaining_size = hour_size * sum(len(hours) for hours in pending.values())
     return Report(
         folder=folder,
-        kept=tuple(targets[year].name for year, hours in pending.items() if not hours),
-        fetched=tuple(targets[year].name for year, hours in pending.items() if hours),
+        existing_files=tuple(targets[year].name for year, hours in pending.items() if not hours),
+        new_files=tuple(targets[year].name for year, hours in pending.items() if hours),
         size=local_size + remaining_size,
-        left=remaining_size,
-        free=free_space(folder),
+        remaining_size=remaining_size,
+        free_space=free_space(folder),
     )
 
 
-def _tell(
-    report: Report, era5: Era5, choice: Choice, pending: dict[int, list[datetime]], manner: Manner
+def _show_sizes(
+    report: Report,
+    era5: Era5,
+    choice: Choice,
+    pending: dict[int, list[datetime]],
+    settings: DownloadSettings,
 ) -> None:
     hours = [hour for of_year in pending.values() for hour in of_year]
     levels = f" at {', '.join(map(str, choice.levels))} hPa" if choice.upper else ""
-    manner.say(f"ERA5 from {era5.source}: {', '.join(choice.variables)}{levels}")
+    settings.notify(f"ERA5 from {era5.source}: {', '.join(choice.variables)}{levels}")
     if not hours:
-        manner.say(f"All {len(choice.hours)} hours are in {report.folder}")
+        settings.notify(f"All {len(choice.hours)} hours are in {report.folder}")
         return
     try:
-        size = _patiently(lambda: era5.size(hours), manner.patience)
+        size = _with_retries(lambda: era5.size(hours), settings.retries)
     except TransientError as error:
         raise FileError(era5.source, f"cannot be read ({error})", "Check the connection") from error
-    manner.say(
-        f"{len(hours)} hours, {len(report.fetched)} files: about {size_text(size)} to read, at "
-        f"most {size_text(report.left)} to write, {size_text(report.free)} free in {report.folder}"
+    settings.notify(
+        f"{len(hours)} hours, {len(report.new_files)} files: about {size_text(size)} to read, at "
+        f"most {size_text(report.remaining_size)} to write, "
+        f"{size_text(report.free_space)} free in {report.folder}"
     )
-    if size > _MUCH * report.left:
-        manner.say(
+    if size > _LARGE_RATIO * report.remaining_size:
+        settings.notify(
             "The store keeps all levels of an hour in one piece; the Climate Data Store sends "
             "those wanted alone (--cds FILE)"
         )
 
 
 def _fetch(
-    folder: Path, hours: Sequence[datetime], era5: Era5, choice: Choice, manner: Manner
+    folder: Path, hours: Sequence[datetime], era5: Era5, choice: Choice, settings: DownloadSettings
 ) -> dict[datetime, str]:
-    """Fetches hours into files of their own; what went wrong, by hour.
+    """Download hours, each to its own file; return the reasons of failures by hour.
 
-    Threads read the store, and this one alone writes: the netCDF library bears no more than one.
+    Threads read the store, and only this thread writes: the netCDF library is not thread-safe.
     """
     faults = {}
-    pending = [hour for hour in hours if not _is_part(_part(folder, hour), hour, era5, choice)]
-    with fetching_pool(folder, manner) as pool:
+    pending = [
+        hour
+        for hour in hours
+        if not _is_complete_part(_part_path(folder, hour), hour, era5, choice)
+    ]
+    with fetching_pool(folder, settings) as pool:
         futures = {
-            pool.submit(_read, era5, choice, hour, manner.patience): hour for hour in pending
+            pool.submit(_read, era5, choice, hour, settings.retries): hour for hour in pending
         }
-        for future in track(as_completed(futures), "download", len(pending), manner.progress):
+        for future in track(as_completed(futures), "download", len(pending), settings.progress):
             hour = futures.pop(future)
             try:
-                write(future.result(), _part(folder, hour), era5.source)
+                write(future.result(), _part_path(folder, hour), era5.source)
             except (TransientError, Ens10Error) as error:
                 faults[hour] = f"{hour:%Y-%m-%dT%H} ({str(error).rstrip('.')})"
     return faults
 
 
-def _is_part(path: Path, hour: datetime, era5: Era5, choice: Choice) -> bool:
+def _is_complete_part(path: Path, hour: datetime, era5: Era5, choice: Choice) -> bool:
     return path.exists() and hours_of(path, era5.grid, choice) == {hour}
 
 
-def _read(era5: Era5, choice: Choice, hour: datetime, patience: Patience) -> xr.Dataset:
-    """All fields of one hour; each variable is one large object and is asked for again alone."""
+def _read(era5: Era5, choice: Choice, hour: datetime, retries: RetryPolicy) -> xr.Dataset:
+    """Return all fields of one hour; each variable is a large object and is retried separately."""
     return xr.Dataset(
-        {name: _patiently(partial(era5.read, name, hour), patience) for name in choice.variables}
+        {name: _with_retries(partial(era5.read, name, hour), retries) for name in choice.variables}
     )
 
 
-def _patiently(action: Callable[[], T], patience: Patience) -> T:
-    """The result of reading the store; what the back ends of fsspec raise may pass."""
+def _with_retries(action: Callable[[], T], retries: RetryPolicy) -> T:
+    """Return the result of reading the store, with retries after any error of fsspec."""
 
     def once() -> T:
         try:
@@ -438,4 +455,4 @@ def _patiently(action: Callable[[], T], patience: Patience) -> T:
         except Exception as error:  # they have no base in common
             raise TransientError(f"{type(error).__name__}: {error}") from error
 
-    return patience.call(once)
+    return retries.call(once)

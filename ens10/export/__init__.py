@@ -9,7 +9,7 @@ __all__ = ["export"]
 
 
 class _CallableModule(ModuleType):
-    """Python puts this module in the place of the function `ens10.export` when it is imported."""
+    """A callable module: importing it replaces the function `ens10.export` by the module."""
 
     __call__ = staticmethod(export)
 

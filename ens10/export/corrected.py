@@ -2,7 +2,7 @@
 
 If the forecast was read from GRIB files, each message is a copy of the raw message of its variable,
 date, step and level with new values and the keys of `ens10.export.grib_products`, so that all other
-entries of a centre's tables are kept; otherwise new messages are made. Values are packed with 24
+entries of a centre's tables are kept; otherwise new messages are encoded. Values are packed with 24
 bits.
 """
 
@@ -20,7 +20,7 @@ from ens10.catalog import VARIABLES, Variable
 from ens10.channels import split_exactly
 from ens10.errors import ArgumentError
 from ens10.export.grib import check_for_grib
-from ens10.export.grib_products import INSTEAD, Encoding, Product, set_product
+from ens10.export.grib_products import REMEDY, Encoding, Product, set_product
 from ens10.export.message import grid_of
 from ens10.grib import Encoder, Message
 from ens10.progress import track
@@ -46,7 +46,7 @@ class Header:
     encoding: Encoding
 
     def message(self, field: npt.NDArray[np.float32], product: Product) -> bytes:
-        """The message with new values and the keys of a product.
+        """Return the message with new values and the keys of a product.
 
         Raises:
             ArgumentError: its edition or tables have no such keys.
@@ -68,7 +68,7 @@ class Header:
             eccodes.codes_release(handle)
 
     def _set_edition(self, handle: Any) -> None:
-        """Convert a message to the edition that was chosen."""
+        """Convert a message to the edition of the encoding, if it has another."""
         edition = eccodes.codes_get(handle, "edition")
         new_edition = self.encoding.edition or edition
         if new_edition == edition:
@@ -100,7 +100,7 @@ class Headers:
             self._encoder = Encoder(self._grid, "pf", int(dataset.sizes.get("number", 1)))
 
     def of(self, target: str, time: np.datetime64, step: float, member: int = 0) -> Header:
-        """The header of a field.
+        """Return the header of a field.
 
         Args:
             target: channel.
@@ -110,15 +110,15 @@ class Headers:
         """
         name, level = (target, None) if target in VARIABLES else split_exactly(target)
         if self._encoder is not None:
-            return self._made(_variable(name), time, int(step), int(level or 0))
-        message = self._found(name, level, time, step, member)
+            return self._new_header(_variable(name), time, int(step), int(level or 0))
+        message = self._raw_message(name, level, time, step, member)
         with message.path.open("rb") as file:
             file.seek(message.offset)
             data = file.read(message.length)
         points = np.arange(message.grid.rows * message.grid.columns)
         return Header(data, message.scan.orient(points, message.grid), self._encoding)
 
-    def _found(
+    def _raw_message(
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int
     ) -> Message:
         raw: Any = self._raw
@@ -128,13 +128,13 @@ class Headers:
         message: Message = messages[member] or next(m for m in messages if m is not None)
         return message
 
-    def _made(self, variable: Variable, time: np.datetime64, step: int, level: int) -> Header:
+    def _new_header(self, variable: Variable, time: np.datetime64, step: int, level: int) -> Header:
         moment = time.astype("datetime64[s]").item()
         zeros, date = np.zeros((self._grid.rows, self._grid.columns)), int(f"{moment:%Y%m%d}")
         encoder: Any = self._encoder
         data = encoder.message(zeros, variable, date=date, step=step, level=level)
         order = np.arange(zeros.size).reshape(zeros.shape)
-        return Header(_at(data, moment.hour * 100 + moment.minute), order, self._encoding)
+        return Header(_with_time(data, moment.hour * 100 + moment.minute), order, self._encoding)
 
 
 def write_corrected(
@@ -157,7 +157,7 @@ def write_corrected(
             are written in percent.
         targets: channels.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
-        same_members: whether each member is the correction of a raw member, whose number and type
+        same_members: True if each member is the correction of a raw member, whose number and type
             it keeps; if not, members are perturbed forecasts numbered from 1.
         encoding: edition and templates.
         progress: show a progress bar.
@@ -167,7 +167,7 @@ def write_corrected(
     """
     forecasts = dataset if "step" in dataset.dims else _with_step(dataset)
     total = forecasts.sizes["time"] * forecasts.sizes["step"] * len(targets)
-    parts = _each(forecasts, targets, raw, encoding, same_members)
+    parts = _message_groups(forecasts, targets, raw, encoding, same_members)
     with path.open("wb") as file:
         for messages in track(parts, "GRIB", total, progress):
             for message in messages:
@@ -198,19 +198,19 @@ def check_corrected(
     forecasts = first_date if "step" in first_date.dims else _with_step(first_date)
     if "number" in forecasts.dims:
         forecasts = forecasts.isel(number=[0])
-    for messages in _each(forecasts, targets, raw, encoding, same_members):
+    for messages in _message_groups(forecasts, targets, raw, encoding, same_members):
         for _ in messages:
             pass
 
 
-def _each(
+def _message_groups(
     dataset: xr.Dataset,
     targets: list[str],
     raw: GribFields | None,
     encoding: Encoding,
     same_members: bool,
 ) -> Iterator[Iterator[bytes]]:
-    """The messages of each date, step and target."""
+    """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
     headers = Headers(dataset, raw, encoding)
     for i, time in enumerate(dataset["time"].to_numpy()):
@@ -228,7 +228,7 @@ def _messages(
     headers: Headers,
     same_members: bool,
 ) -> Iterator[bytes]:
-    """The messages of one target, date and step; none where no run corrects it."""
+    """Yield the messages of one target, date and step; none if its mean is NaN everywhere."""
     if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
         return
     header = headers.of(target, time, step)
@@ -241,7 +241,7 @@ def _messages(
 
 
 def _products(forecast: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:
-    """The fields of one target, date and step that are not members."""
+    """Yield the fields of one target, date and step that are not members, with their products."""
     yield forecast[f"{target}_mean"], Product("em")
     yield forecast[f"{target}_std"], Product("es")
     if f"{target}_quantile" in forecast:
@@ -258,7 +258,7 @@ def _products(forecast: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray,
 
 
 def _with_step(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset of one step with a dimension of it."""
+    """Return the dataset of one step with a dimension `step`."""
     units = dataset["step"].attrs
     expanded = dataset.reset_coords("valid_time").expand_dims("step", axis=1)
     return expanded.set_coords("valid_time").assign_coords(
@@ -269,11 +269,11 @@ def _with_step(dataset: xr.Dataset) -> xr.Dataset:
 def _variable(name: str) -> Variable:
     if name not in VARIABLES:
         reason = f"{name} has no GRIB parameter number in the catalogue"
-        raise ArgumentError("format", reason, INSTEAD)
+        raise ArgumentError("format", reason, REMEDY)
     return VARIABLES[name]
 
 
-def _at(data: bytes, clock: int) -> bytes:
+def _with_time(data: bytes, clock: int) -> bytes:
     handle = eccodes.codes_new_from_message(data)
     try:
         eccodes.codes_set(handle, "dataTime", clock)

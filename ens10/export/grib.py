@@ -12,13 +12,13 @@ from ens10.catalog import Variable
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.export.message import Label, Messages, field_of_record, grid_of, variable_of
 from ens10.grib.packing import same_bits
-from ens10.packed16.layout import DamagedChunkError, Field, checked_values, parse
+from ens10.packed16.layout import DamagedChunkError, Field, parse, read_values
 from ens10.places import is_url
 from ens10.progress import track
 from ens10.stations import has_stations
 from ens10.store.chunks import MEND, Form, check
 
-_INSTEAD = "Export to netCDF"
+_REMEDY = "Export to netCDF"
 _MOST_IN_OCTET, _MOST_IN_TWO_OCTETS = 255, 65535
 
 
@@ -27,13 +27,13 @@ class Cell:
     """One variable and level at one date and step.
 
     Attributes:
-        variable: what GRIB calls it.
-        name: the dataset's name of it.
+        variable: of GRIB.
+        name: of the variable in the dataset.
         level: hPa, 0 at the surface.
         time: start.
         valid: valid time.
         step: hours.
-        where: positions in the dataset along time, step and level.
+        positions: positions in the dataset along time, step and level.
     """
 
     variable: Variable
@@ -42,7 +42,7 @@ class Cell:
     time: np.datetime64
     valid: np.datetime64
     step: int
-    where: dict[str, int]
+    positions: dict[str, int]
 
 
 def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
@@ -54,39 +54,39 @@ def check_for_grib(dataset: xr.Dataset, kind: str) -> None:
     """
     if "forecast_kind" in dataset.attrs or kind in ("statistics", "climate"):
         data_kind = "predictions" if "forecast_kind" in dataset.attrs else kind
-        raise ArgumentError("to", f"GRIB holds no {data_kind}", _INSTEAD)
+        raise ArgumentError("to", f"GRIB holds no {data_kind}", _REMEDY)
     if has_stations(dataset):
-        raise ArgumentError("to", "GRIB holds grids, and these are stations", _INSTEAD)
+        raise ArgumentError("to", "GRIB holds grids, and these are stations", _REMEDY)
     steps, units = dataset["step"].to_numpy(), dataset["step"].attrs.get("units", "h")
     if units != "h" or np.any(steps != steps.astype(np.int64)) or steps.min() < 0:
-        raise ArgumentError("steps", f"GRIB needs whole hours, not {units}", _INSTEAD)
+        raise ArgumentError("steps", f"GRIB needs whole hours, not {units}", _REMEDY)
     valid_times = dataset["valid_time"].transpose("time", "step").to_numpy()
     lead_times = valid_times - dataset["time"].to_numpy()[:, None]
     if np.any(lead_times != steps.astype("timedelta64[h]")[None, :]):
-        raise ArgumentError("steps", "a valid time is not the start plus the step", _INSTEAD)
+        raise ArgumentError("steps", "a valid time is not the start plus the step", _REMEDY)
     for number in dataset["number"].to_numpy() if "number" in dataset.dims else ():
         if not 0 <= number <= _MOST_IN_OCTET:
-            raise ArgumentError("members", f"GRIB has no member {number}", _INSTEAD)
+            raise ArgumentError("members", f"GRIB has no member {number}", _REMEDY)
     levels = dataset["level"].to_numpy() if "level" in dataset.dims else np.array([1])
     pascal = np.round(levels * 100.0)
     is_fractional = levels != levels.astype(np.int64)
     if np.any(is_fractional & ((pascal / 100.0 != levels) | (pascal > _MOST_IN_TWO_OCTETS))):
-        raise ArgumentError("levels", "GRIB edition 1 has whole hPa or Pa only", _INSTEAD)
+        raise ArgumentError("levels", "GRIB edition 1 has whole hPa or Pa only", _REMEDY)
 
 
 def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
     """Yield all fields' cells by date and step, then variable and level."""
-    parts = [part for field in dataset.data_vars.values() for part in _parts(field)]
+    parts = [part for field in dataset.data_vars.values() for part in _variable_levels(field)]
     valid_times = dataset["valid_time"].transpose("time", "step").to_numpy()
     steps = dataset["step"].to_numpy().tolist()
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(steps):
             for variable, name, level, level_position in parts:
-                where = {"time": i, "step": j, **level_position}
-                yield Cell(variable, name, level, time, valid_times[i, j], int(step), where)
+                positions = {"time": i, "step": j, **level_position}
+                yield Cell(variable, name, level, time, valid_times[i, j], int(step), positions)
 
 
-def _parts(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
+def _variable_levels(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
     """Return a variable on each of its levels."""
     variable, name = variable_of(field), str(field.name)
     if "level" not in field.dims:
@@ -145,12 +145,12 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
     messages = Messages(grid_of(dataset), 0)
     first_cells: dict[tuple[str, float, np.datetime64], Cell] = {}
     for cell in cells:
-        values = _values(dataset, cell)
+        values = _read_values(dataset, cell)
         first_cell = first_cells.setdefault((cell.name, cell.level, cell.valid), cell)
         if first_cell is cell:
             label = Label(cell.variable, cell.level, cell.valid, 0, 0)
             file.write(messages.message(values, label))
-        elif not same_bits(_values(dataset, first_cell), values):
+        elif not same_bits(_read_values(dataset, first_cell), values):
             raise ArgumentError(
                 "kind",
                 f"the truth of {cell.name} at {str(cell.valid)[:13]} differs between the starts "
@@ -159,13 +159,15 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
             )
 
 
-def _values(dataset: xr.Dataset, cell: Cell) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    part = dataset[cell.name].isel(cell.where)
+def _read_values(
+    dataset: xr.Dataset, cell: Cell
+) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    part = dataset[cell.name].isel(cell.positions)
     return np.ascontiguousarray(part.to_numpy(), dtype=np.float32)
 
 
 class _Chunks:
-    """The chunks of a local store, for a dataset that is a part of it."""
+    """Reader of the packed chunks of a local store, for a dataset that is a part of it."""
 
     def __init__(self, store: Path | str, dataset: xr.Dataset) -> None:
         if is_url(store):
@@ -178,13 +180,13 @@ class _Chunks:
 
     def fields(self, cell: Cell) -> list[Field]:
         """Return the members of a cell as the store packs them."""
-        array = self._store / ("pl" if "level" in cell.where else "sfc") / cell.name
+        array = self._store / ("pl" if "level" in cell.positions else "sfc") / cell.name
         if cell.name not in self._forms:
             self._forms[cell.name] = Form.read((array / "zarr.json").read_text())
         form = self._forms[cell.name]
         if form.codec != "packed16":
-            return list(_values(self._dataset, cell))
-        place = [str(self._places[dim][n]) for dim, n in cell.where.items()]
+            return list(_read_values(self._dataset, cell))
+        place = [str(self._places[dim][n]) for dim, n in cell.positions.items()]
         file = array.joinpath("c", *place, "0", "0", "0")
         try:
             return _fields_of_chunk(file, form, self._places["number"])
@@ -198,7 +200,7 @@ def _fields_of_chunk(file: Path, form: Form, members: list[int]) -> list[Field]:
     chunk = check(np.fromfile(file, np.uint8), form)
     fields, rows, columns = form.field_shape
     records = parse(chunk.data, fields, rows, columns, chunk.size)
-    member_values = [checked_values(chunk, records, n, rows * columns) for n in members]
+    member_values = [read_values(chunk, records, n, rows * columns) for n in members]
     return [
         field_of_record(records[n], values, (rows, columns))
         for n, values in zip(members, member_values, strict=True)

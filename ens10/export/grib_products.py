@@ -15,7 +15,7 @@ import eccodes
 
 from ens10.errors import ArgumentError
 
-INSTEAD = "Write netCDF or Zarr"
+REMEDY = "Write netCDF or Zarr"
 _EDITION_2 = "Add --edition 2, or write netCDF or Zarr"
 _DERIVED = {"em": 0, "es": 4}  # WMO's code table 4.7: mean, and spread of all members
 # Product definition templates of edition 2 at a point in time and over an interval
@@ -31,7 +31,7 @@ _TABLES = {86: 27, 87: 27, 89: 35, 90: 35, 199: 37, 200: 37, 201: 37, 202: 37}
 _POST_PROCESSED_FORECAST, _UNKNOWN = 13, 255  # code table 4.3, and any
 _GENERATED = {"pf": 4, "em": 4, "es": 4, "ep": 5, "pb": 5}  # 4.3: ensemble, probability forecast
 _MOST_IN_OCTET, _MOST_IN_TWO_OCTETS = 255, 65535
-_MOST_SIGNED = {1: 2**15 - 1, 2: 2**31 - 1}  # of a threshold, by edition
+_MAX_SIGNED = {1: 2**15 - 1, 2: 2**31 - 1}  # of a threshold, by edition
 Keys = dict[str, Any]
 
 
@@ -41,7 +41,7 @@ class Encoding:
 
     Attributes:
         edition: 1 or 2; None for that of the forecast's messages, 1 if it is not GRIB.
-        post_processed: whether edition 2 takes WMO's templates for post-processed forecasts.
+        post_processed: True if edition 2 uses WMO's templates for post-processed forecasts.
 
     Raises:
         ArgumentError: another edition, or these templates in edition 1.
@@ -60,7 +60,7 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Product:
-    """What one field of a corrected forecast is.
+    """The product that one field of a corrected forecast is: mean, spread, member, ...
 
     Attributes:
         type: of ECMWF: "em" mean, "es" spread, "pf" member, "pb" quantile, "ep" probability.
@@ -68,7 +68,7 @@ class Product:
             raw message.
         total: number of probabilities.
         value: level of a quantile between 0 and 1, or threshold of a probability.
-        above: whether a probability is that of values above the threshold.
+        above: True if a probability is that of values above the threshold.
     """
 
     type: Literal["em", "es", "pf", "pb", "ep"]
@@ -78,7 +78,7 @@ class Product:
     above: bool = True
 
     def keys_of_edition_1(self) -> Keys:
-        """ECMWF's keys of a message of edition 1.
+        """Return ECMWF's keys of a message of edition 1.
 
         Raises:
             ArgumentError: they cannot express the level or threshold.
@@ -90,7 +90,7 @@ class Product:
             }  # fmt: skip
         if self.type != "ep":
             return {"type": self.type, "perturbationNumber": self.number or 0}
-        scale, integer = _scale_and_integer(self.value, _MOST_SIGNED[1], _EDITION_2)
+        scale, integer = _scale_and_integer(self.value, _MAX_SIGNED[1], _EDITION_2)
         side = "lower" if self.above else "upper"
         return {
             "localDefinitionNumber": 5,
@@ -103,11 +103,11 @@ class Product:
         }
 
     def keys_of_edition_2(self, interval: bool, post_processed: bool) -> Keys:
-        """WMO's keys of a message of edition 2.
+        """Return WMO's keys of a message of edition 2.
 
         Args:
-            interval: whether the field is of a time interval, such as an accumulation.
-            post_processed: whether to take the templates for post-processed forecasts.
+            interval: True if the field is of a time interval, such as an accumulation.
+            post_processed: True to use the templates for post-processed forecasts.
 
         Raises:
             ArgumentError: they cannot express the level or threshold.
@@ -118,18 +118,18 @@ class Product:
         elif self.type == "pf":
             keys = {} if self.number is None else {"perturbationNumber": self.number}
         elif self.type == "ep":
-            keys = self._event()
+            keys = self._event_keys()
         else:
-            level, total = _quantile(self.value, _MOST_IN_TWO_OCTETS, INSTEAD)
+            level, total = _quantile(self.value, _MOST_IN_TWO_OCTETS, REMEDY)
             keys = {"totalNumberOfQuantiles": total, "quantileValue": level}
             if total == 100 and not post_processed:
                 kind, keys = "percentile", {"percentileValue": level}
         template = (_POST_PROCESSED if post_processed else _TEMPLATES)[kind][interval]
         return {"productDefinitionTemplateNumber": template, **keys}
 
-    def _event(self) -> Keys:
-        """The event of a probability in edition 2, by code table 4.9."""
-        scale, integer = _scale_and_integer(self.value, _MOST_SIGNED[2], INSTEAD)
+    def _event_keys(self) -> Keys:
+        """Return the keys of a probability's event in edition 2, by code table 4.9."""
+        scale, integer = _scale_and_integer(self.value, _MAX_SIGNED[2], REMEDY)
         side, other_side = ("Lower", "Upper") if self.above else ("Upper", "Lower")
         return {
             "forecastProbabilityNumber": self.number,
@@ -147,15 +147,15 @@ def set_product(handle: Any, product: Product, post_processed: bool) -> None:
 
     Args:
         handle: ecCodes' handle of a raw message.
-        product: what its field is.
-        post_processed: whether to take the templates for post-processed forecasts.
+        product: of the message's field.
+        post_processed: True to use the templates for post-processed forecasts.
 
     Raises:
         ArgumentError: the message does not take them.
     """
     edition, keys = eccodes.codes_get(handle, "edition"), {}
     if edition == 2:
-        keys = _in_edition_2(handle, product, post_processed)
+        keys = _edition_2_keys(handle, product, post_processed)
     elif product.type != "pf" or product.number is not None:
         keys = product.keys_of_edition_1()
     try:
@@ -166,21 +166,21 @@ def set_product(handle: Any, product: Product, post_processed: bool) -> None:
                 eccodes.codes_set(handle, key, value)
     except eccodes.CodesInternalError as error:
         reason = f"the message's GRIB header does not take {key}={value} ({error})"
-        remedy = _EDITION_2 if edition == 1 else INSTEAD
+        remedy = _EDITION_2 if edition == 1 else REMEDY
         if post_processed:
             remedy = "Leave out --post-processed, or update ecCodes"
         raise ArgumentError("format", reason, remedy) from error
 
 
-def _in_edition_2(handle: Any, product: Product, post_processed: bool) -> Keys:
-    """The keys of a product in a raw message of edition 2, in the order in which they are set."""
+def _edition_2_keys(handle: Any, product: Product, post_processed: bool) -> Keys:
+    """Return the keys of a product in a raw message of edition 2, in the order of setting them."""
     keeps_number = product.type == "pf" and product.number is None
     if keeps_number and not post_processed:
         return {}
     raw = eccodes.codes_get(handle, "productDefinitionTemplateNumber")
     if raw not in _POINT + _INTERVAL:
         reason = f"raw messages of product definition template 4.{raw} are not supported"
-        raise ArgumentError("format", reason, INSTEAD)
+        raise ArgumentError("format", reason, REMEDY)
     keys = product.keys_of_edition_2(raw in _INTERVAL, post_processed)
     template = keys["productDefinitionTemplateNumber"]
     tables = max(_TABLES.get(template, 0), eccodes.codes_get(handle, "tablesVersion"))

@@ -1,4 +1,4 @@
-"""GRIB edition 1 messages made of a header and a packing that keeps every bit of the values."""
+"""GRIB edition 1 messages from a header and a packing that keeps every bit of the values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from ens10.grib.grid import from_header
 from ens10.grib.packing import power, same_bits
 from ens10.packed16.layout import CONSTANT, MISSING, PACKED, Field, Packed
 
-_MOST_BITS = 24  # what every reader of GRIB takes
-_MOST_EXPONENT = 60
+_MAX_BITS = 24  # what every reader of GRIB takes
+_MAX_EXPONENT = 60
 _SIGN = 0x8000
 
 
 @dataclass(frozen=True)
-class Simple:
+class SimplePacking:
     """A simple packing: value = (code * 2^binary + reference) * 10^-decimal.
 
     Attributes:
-        codes: shape (points,), unsigned; of the values that are there.
+        codes: shape (points,), unsigned; of the values that are not missing.
         reference: a number that IBM's 32 bits hold.
         binary: exponent.
         decimal: exponent.
@@ -58,7 +58,7 @@ def field_of_record(record: Any, values: npt.NDArray[np.uint8], shape: tuple[int
     return Packed(codes, reference, scale, decimal, gap_code, int(record["bits"]))
 
 
-def kept_packing(field: Packed) -> Simple | None:
+def packing_of_source(field: Packed) -> SimplePacking | None:
     """Return the packing of a field in its GRIB source; None if edition 1 cannot express it."""
     mantissa, exponent = np.frexp(field.scale)
     decimal = _exponent_of_ten(field.decimal)
@@ -74,10 +74,10 @@ def kept_packing(field: Packed) -> Simple | None:
     bits = field.bits or 16
     if codes.size and int(codes.max()) >> bits:
         return None
-    return Simple(codes, field.reference, binary, decimal, bits, present)
+    return SimplePacking(codes, field.reference, binary, decimal, bits, present)
 
 
-def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
+def exact_packing(field: npt.NDArray[np.float32]) -> SimplePacking | None:
     """Return a packing of at most 24 bits that keeps the values bit for bit, or None.
 
     All values are multiples of the lowest bit that is set in any of them; the reference is the
@@ -88,7 +88,7 @@ def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
     values = flat[present]
     bitmap = None if present.all() else present
     if not values.size:
-        return Simple(values.astype(np.uint32), 0.0, 0, 0, 0, bitmap)
+        return SimplePacking(values.astype(np.uint32), 0.0, 0, 0, 0, bitmap)
     if not np.isfinite(values).all() or np.any((values == 0) & np.signbit(values)):
         return None  # no packing keeps the sign of zero
     low, high = float(values.min()), float(values.max())
@@ -96,13 +96,13 @@ def exact_packing(field: npt.NDArray[np.float32]) -> Simple | None:
     if reference is None:
         return None
     if low == high == reference:
-        return Simple(values.astype(np.uint32)[:0], low, 0, 0, 0, bitmap)
+        return SimplePacking(values.astype(np.uint32)[:0], low, 0, 0, 0, bitmap)
     binary = _lowest_bit(np.append(values, reference))
     bits = int((high - reference) / 2.0**binary).bit_length()
-    if bits > _MOST_BITS:
+    if bits > _MAX_BITS:
         return None
     codes = np.rint((values - reference) / 2.0**binary).astype(np.uint32)
-    return Simple(codes, reference, binary, 0, bits, bitmap)
+    return SimplePacking(codes, reference, binary, 0, bits, bitmap)
 
 
 def _lowest_bit(values: npt.NDArray[np.float64]) -> int:
@@ -114,7 +114,7 @@ def _lowest_bit(values: npt.NDArray[np.float64]) -> int:
 
 
 def _exponent_of_ten(decimal: float) -> int | None:
-    for exponent in (0, *range(1, _MOST_EXPONENT), *range(-_MOST_EXPONENT, 0)):
+    for exponent in (0, *range(1, _MAX_EXPONENT), *range(-_MAX_EXPONENT, 0)):
         if power(10, -exponent) == decimal:
             return int(exponent)
     return None
@@ -146,21 +146,21 @@ def ibm_below(value: float) -> float | None:
     return below if to_ibm(below) is not None else None
 
 
-def data_section(simple: Simple) -> bytes:
+def data_section(packing: SimplePacking) -> bytes:
     """Return the binary data section (4), padded to an even number of bytes."""
-    data = _bit_stream(simple.codes, simple.bits) if simple.bits else b""
-    code_bits = simple.codes.size * simple.bits if simple.bits else 0
+    data = _bit_stream(packing.codes, packing.bits) if packing.bits else b""
+    code_bits = packing.codes.size * packing.bits if packing.bits else 0
     size = 11 + len(data)
     padding = size % 2
     unused_bits = 8 * (len(data) + padding) - code_bits
-    reference = to_ibm(simple.reference) or 0
+    reference = to_ibm(packing.reference) or 0
     return b"".join(
         [
             (size + padding).to_bytes(3, "big"),
             bytes([unused_bits]),
-            sign_and_magnitude(simple.binary),
+            sign_and_magnitude(packing.binary),
             reference.to_bytes(4, "big"),
-            bytes([simple.bits]),
+            bytes([packing.bits]),
             data,
             bytes(padding),
         ]
@@ -190,19 +190,19 @@ def sign_and_magnitude(value: int) -> bytes:
     return (abs(value) | (_SIGN if value < 0 else 0)).to_bytes(2, "big")
 
 
-_INSTEAD = "Export to netCDF"
-_MARK = float(np.finfo(np.float64).max)
-_INDICATOR, _MOST_BYTES = 8, 1 << 23  # longer messages need ecCodes' own way to say so
+_REMEDY = "Export to netCDF"
+_MISSING_VALUE = float(np.finfo(np.float64).max)
+_INDICATOR, _MAX_BYTES = 8, 1 << 23  # longer messages encode their length differently
 # Octets of the product section, from its first.
 _FLAGS, _LEVEL, _DATE, _CENTURY, _DECIMAL, _NUMBER = 7, 9, 12, 24, 26, 49
 _IN_PASCAL = bytes([210])  # type of level, ECMWF's own; 100 is hPa
 _HAS_BITMAP = 64
-_NOTHING = Simple(np.zeros(0, np.uint32), 0.0, 0, 0, 0, None)  # a field of zeros
+_ZERO_FIELD = SimplePacking(np.zeros(0, np.uint32), 0.0, 0, 0, 0, None)  # a field of zeros
 
 
 @dataclass(frozen=True)
 class Label:
-    """What a message says about its field."""
+    """Variable, level, date, step and member of a message."""
 
     variable: Variable
     level: float
@@ -212,7 +212,7 @@ class Label:
 
 
 class Messages:
-    """Makes messages on one grid.
+    """Encoder of messages on one grid.
 
     Args:
         grid: of every field.
@@ -228,16 +228,16 @@ class Messages:
             self._encoders = {kind: Encoder(grid, kind, members) for kind in kinds}
         except eccodes.CodesInternalError as error:
             reason = f"GRIB edition 1 cannot tell the grid {grid} ({error})"
-            raise ArgumentError("to", reason, _INSTEAD) from error
+            raise ArgumentError("to", reason, _REMEDY) from error
         self._grid, self._members = grid, members
-        self._blank = np.zeros((grid.rows, grid.columns))
-        self._heads: dict[tuple[str, str, float, int], tuple[bytes, bytes]] = {}
+        self._zeros = np.zeros((grid.rows, grid.columns))
+        self._section_cache: dict[tuple[str, str, float, int], tuple[bytes, bytes]] = {}
 
     def message(self, field: Field, label: Label) -> bytes:
         """Return a message that ecCodes decodes to exactly the field's values.
 
         Raises:
-            ArgumentError: edition 1 cannot hold the field or what is said about it.
+            ArgumentError: edition 1 cannot hold the field or its label.
         """
         values = to_float32(field, (self._grid.rows, self._grid.columns))
         product, grid = self._sections(label)
@@ -245,9 +245,9 @@ class Messages:
             message = _assemble(product, grid, packing)
             if same_bits(_decode(message, values.shape), values):
                 return message
-        message = _as_ieee(_assemble(product, grid, _NOTHING), values)
+        message = _as_ieee(_assemble(product, grid, _ZERO_FIELD), values)
         if not same_bits(_decode(message, values.shape), values):
-            raise ArgumentError("to", f"GRIB does not hold {label.variable.name} exactly", _INSTEAD)
+            raise ArgumentError("to", f"GRIB does not hold {label.variable.name} exactly", _REMEDY)
         return message
 
     def _sections(self, label: Label) -> tuple[bytes, bytes]:
@@ -255,13 +255,13 @@ class Messages:
         kinds = ("pf", "cf") if self._members else ("fc", "an")
         kind = kinds[0 if (label.number if self._members else label.step) else 1]
         key = (kind, label.variable.name, label.level, label.step)
-        if key not in self._heads:
-            self._heads[key] = self._made_sections(kind, label)
-        head, grid = self._heads[key]
+        if key not in self._section_cache:
+            self._section_cache[key] = self._encode_sections(kind, label)
+        head, grid = self._section_cache[key]
         product = bytearray(head)
         moment = label.time.astype("datetime64[s]").item()
         if moment.second:
-            raise ArgumentError("dates", f"{moment} has seconds, GRIB edition 1 none", _INSTEAD)
+            raise ArgumentError("dates", f"{moment} has seconds, GRIB edition 1 none", _REMEDY)
         century, year = divmod(moment.year - 1, 100)
         product[_DATE : _DATE + 5] = bytes(
             [year + 1, moment.month, moment.day, moment.hour, moment.minute]
@@ -270,15 +270,15 @@ class Messages:
         product[_NUMBER] = label.number
         return bytes(product), grid
 
-    def _made_sections(self, kind: str, label: Label) -> tuple[bytes, bytes]:
+    def _encode_sections(self, kind: str, label: Label) -> tuple[bytes, bytes]:
         try:
             message = self._encoders[kind].message(
-                self._blank, label.variable, date=20000101, step=label.step, level=int(label.level)
+                self._zeros, label.variable, date=20000101, step=label.step, level=int(label.level)
             )
         except eccodes.CodesInternalError as error:
             description = f"{label.variable.name} at level {label.level}, step {label.step}"
             raise ArgumentError(
-                "to", f"GRIB edition 1 has no {description} ({error})", _INSTEAD
+                "to", f"GRIB edition 1 has no {description} ({error})", _REMEDY
             ) from error
         first = _INDICATOR + int.from_bytes(message[8:11], "big")
         last = first + int.from_bytes(message[first : first + 3], "big")
@@ -288,9 +288,9 @@ class Messages:
         return bytes(product), message[first:last]
 
 
-def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]:
+def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[SimplePacking]:
     """Yield simple packings that may hold a field exactly, its source's packing first."""
-    source_packing = kept_packing(field) if isinstance(field, Packed) else None
+    source_packing = packing_of_source(field) if isinstance(field, Packed) else None
     if source_packing is not None:
         yield source_packing
     exact = exact_packing(values)
@@ -298,16 +298,16 @@ def _packings(field: Field, values: npt.NDArray[np.float32]) -> Iterator[Simple]
         yield exact
 
 
-def _assemble(product: bytes, grid: bytes, simple: Simple) -> bytes:
+def _assemble(product: bytes, grid: bytes, packing: SimplePacking) -> bytes:
     """Return the message of a packed field."""
     product_section = bytearray(product)
-    product_section[_FLAGS] = 128 | (_HAS_BITMAP if simple.present is not None else 0)
-    product_section[_DECIMAL : _DECIMAL + 2] = sign_and_magnitude(simple.decimal)
-    bitmap = b"" if simple.present is None else bitmap_section(simple.present)
-    body = bytes(product_section) + grid + bitmap + data_section(simple) + b"7777"
+    product_section[_FLAGS] = 128 | (_HAS_BITMAP if packing.present is not None else 0)
+    product_section[_DECIMAL : _DECIMAL + 2] = sign_and_magnitude(packing.decimal)
+    bitmap = b"" if packing.present is None else bitmap_section(packing.present)
+    body = bytes(product_section) + grid + bitmap + data_section(packing) + b"7777"
     size = _INDICATOR + len(body)
-    if size >= _MOST_BYTES:
-        raise ArgumentError("to", f"a field of {size} bytes is too long for GRIB 1", _INSTEAD)
+    if size >= _MAX_BYTES:
+        raise ArgumentError("to", f"a field of {size} bytes is too long for GRIB 1", _REMEDY)
     return b"GRIB" + size.to_bytes(3, "big") + b"\x01" + body
 
 
@@ -318,10 +318,10 @@ def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
     try:
         if gaps.any():
             eccodes.codes_set(handle, "bitmapPresent", 1)
-            eccodes.codes_set(handle, "missingValue", _MARK)
+            eccodes.codes_set(handle, "missingValue", _MISSING_VALUE)
         eccodes.codes_set(handle, "packingType", "grid_ieee")
         eccodes.codes_set(handle, "precision", 1)
-        flat = np.where(gaps, _MARK, values.astype(np.float64)).ravel()
+        flat = np.where(gaps, _MISSING_VALUE, values.astype(np.float64)).ravel()
         eccodes.codes_set_values(handle, flat)
         return bytes(eccodes.codes_get_message(handle))
     finally:
@@ -331,11 +331,11 @@ def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
 def _decode(message: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     handle = eccodes.codes_new_from_message(message)
     try:
-        eccodes.codes_set(handle, "missingValue", _MARK)
+        eccodes.codes_set(handle, "missingValue", _MISSING_VALUE)
         values = eccodes.codes_get_values(handle)
     finally:
         eccodes.codes_release(handle)
-    values[values == _MARK] = np.nan
+    values[values == _MISSING_VALUE] = np.nan
     single: npt.NDArray[np.float32] = values.astype(np.float32).reshape(shape)
     return single
 
@@ -344,7 +344,7 @@ def variable_of(field: xr.DataArray) -> Variable:
     """Return the GRIB variable of a field, by the catalogue or its attribute `paramId`.
 
     Raises:
-        ArgumentError: neither knows it.
+        ArgumentError: neither has a parameter number.
     """
     name, kind = str(field.name), "pl" if "level" in field.dims else "sfc"
     if name in VARIABLES:
@@ -354,7 +354,7 @@ def variable_of(field: xr.DataArray) -> Variable:
         raise ArgumentError(
             "variables",
             f"{name} has no GRIB parameter number (attribute paramId)",
-            f"{_INSTEAD}, or leave it out",
+            f"{_REMEDY}, or leave it out",
         )
     units = str(field.attrs.get("units", ""))
     return Variable(name, name, int(number), kind, units, name, "", (-np.inf, np.inf))  # type: ignore[arg-type]
@@ -377,5 +377,5 @@ def grid_of(dataset: xr.Dataset) -> LatLonGrid:
     )
     if not is_exact:
         reason = "the grid is not regular to a thousandth of a degree, as GRIB edition 1 needs"
-        raise ArgumentError("to", reason, _INSTEAD)
+        raise ArgumentError("to", reason, _REMEDY)
     return grid

@@ -11,7 +11,7 @@ from ens10.errors import DamagedFileError
 from ens10.grib.grid import LatLonGrid
 from ens10.grib.isolated import EccodesError, Packing, values_of
 from ens10.grib.message import Message
-from ens10.grib.sections import Framed, Spans, sections
+from ens10.grib.sections import RawMessage, Spans, sections
 
 MOST_MEMBERS = 254  # one byte in edition 1, 255 of which means "missing"
 
@@ -46,16 +46,17 @@ def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
         file: its file, open for reading.
 
     Raises:
-        DamagedFileError: the message is not where the index has it, or its sections make no sense.
+        DamagedFileError: the message is not where the index has it, or its sections are invalid.
+        FileError: several fields in one message.
     """
     file.seek(message.offset)
     raw = file.read(message.length)
-    framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.edition
-    if len(raw) != message.length or not framed:
+    is_framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.edition
+    if len(raw) != message.length or not is_framed:
         reason = "the message that was indexed here is gone; the file has changed since"
         raise DamagedFileError(message.path, message.offset, reason)
     return raw, sections(
-        Framed(message.path, raw, 0, len(raw), message.edition, raw[:512], message.offset)
+        RawMessage(message.path, raw, 0, len(raw), message.edition, raw[:512], message.offset)
     )
 
 
@@ -74,7 +75,7 @@ def unpack_as_double(
 
     Raises:
         DamagedFileError: ecCodes cannot unpack the values, or no float32 holds them.
-        FileError: something ended the process in which ecCodes works.
+        FileError: the process of ecCodes was ended from outside.
     """
     points = message.grid.rows * message.grid.columns
     try:
@@ -91,10 +92,10 @@ def unpack_as_double(
 
 
 class Encoder:
-    """Writes fields as GRIB edition 1 messages the way the ENS-10 files hold them.
+    """Encoder of fields as GRIB edition 1 messages with the layout of the ENS-10 files.
 
     Centre ecmf, regular latitude-longitude grid, north to south, 16-bit simple packing, gaps as a
-    bitmap (readers of GRIB see 9999 there, their default).
+    bitmap (GRIB readers return 9999 there, their default).
 
     Args:
         grid: the grid of every field.
@@ -126,7 +127,7 @@ class Encoder:
 
         Args:
             values: shape (rows, columns), north to south, NaN where missing.
-            variable: what they are.
+            variable: the variable that the values are of.
             date: start date as YYYYMMDD (00 UTC).
             step: hours.
             number: ensemble member.
@@ -143,7 +144,7 @@ class Encoder:
         eccodes.codes_set_values(self._handle, flat)
         present_values = values[~gaps]
         if not present_values.size or present_values.min() == present_values.max():
-            # ecCodes packs a constant field with 0 bits, and the next one with 24 unless told.
+            # ecCodes packs a constant field with 0 bits, and the next with 24 if this is not set.
             del self._current["bitsPerValue"]
         return bytes(eccodes.codes_get_message(self._handle))
 

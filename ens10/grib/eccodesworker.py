@@ -48,14 +48,14 @@ _KEYS = (
     "iDirectionIncrementInDegrees",
     "jDirectionIncrementInDegrees",
 )
-_MOST_KEPT = 1 << 28  # bytes of tables of other centres and versions, which ecCodes keeps
+_MAX_CACHE = 1 << 28  # bytes; ecCodes caches tables of other centres and versions
 
 Packing = tuple[float, int, int, int]
 
 
 def serve() -> None:
     """Answer requests of the parent process until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one that started this
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent process only
     connection, shared_fd = Connection(int(sys.argv[1])), int(sys.argv[2])
     sys.path[:] = sys.argv[3:]
     import_module("eccodes")  # before its memory is measured
@@ -74,7 +74,7 @@ def serve() -> None:
                 answer = _read_values(shared_fd, request["size"])
         except Exception as error:  # any error concerns this message only
             answer = {"error": str(error) or type(error).__name__}
-        answer["is_full"] = address_space > initial_space + _MOST_KEPT
+        answer["is_full"] = address_space > initial_space + _MAX_CACHE
         connection.send_bytes(json.dumps(answer).encode())
 
 

@@ -1,8 +1,8 @@
 """The grid of a GRIB message, and how its values are scanned over it.
 
-Two messages lie on the same grid however they were scanned: `LatLonGrid` is the grid as this
-package lays it out (rows from north to south, columns eastward, a round grid beginning at the
-first column east of Greenwich), `Scan` is what turns a message's values into that layout.
+Two messages lie on the same grid however they were scanned: `LatLonGrid` is the grid in this
+package's layout (rows from north to south, columns eastward, a global grid beginning at the first
+column east of Greenwich), `Scan` converts a message's values to that layout.
 """
 
 from dataclasses import dataclass
@@ -35,12 +35,12 @@ class LatLonGrid:
     spacing: float
 
     def latitude(self) -> npt.NDArray[np.float64]:
-        """Return shape (rows,), degrees north, falling."""
+        """Return the latitudes, shape (rows,), degrees north, decreasing."""
         rows: npt.NDArray[np.float64] = np.linspace(self.north, self.south, self.rows)
         return rows.round(_DIGITS)
 
     def longitude(self) -> npt.NDArray[np.float64]:
-        """Return shape (columns,), degrees east, rising."""
+        """Return the longitudes, shape (columns,), degrees east, increasing."""
         columns = np.arange(self.columns, dtype=np.float64)
         return (self.west + self.spacing * columns).round(_DIGITS)
 

@@ -1,10 +1,10 @@
 """The header of a GRIB message: ecCodes reads it once for all messages that share it.
 
 A file of an ensemble holds thousands of messages whose headers differ only in the start time and
-the member number. ecCodes is asked once for each header with those octets left out; they are
-then read directly, from where the WMO's manual and ECMWF's local definitions 1, 26 and 30 put them.
-The first message of each header shows whether ecCodes reads the same from them; where it does not,
-or where the layout is not known, ecCodes is asked for every message whose header is new.
+the member number. ecCodes decodes each header, without those octets, once; the octets are then
+read directly, from their positions in the WMO's manual and ECMWF's local definitions 1, 26 and 30.
+The first message of each header is read in both ways. Where the results differ, ecCodes decodes
+every message of that header; where the layout is unknown, the octets stay in the header.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from ens10.errors import DamagedFileError, FileError
 from ens10.grib.grid import LatLonGrid, Scan, from_header
 from ens10.grib.isolated import EccodesError, keys_of
 from ens10.grib.message import Meaning
-from ens10.grib.sections import Framed, Spans, check, spans_of
+from ens10.grib.sections import RawMessage, Spans, check, spans_of
 
 Keys = Mapping[str, Any]
 
@@ -33,7 +33,7 @@ class Header(NamedTuple):
     number: int
 
 
-def ask_eccodes(path: Path, offset: int, raw: bytes) -> Header:
+def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
     """Return the header of a message, read by ecCodes.
 
     Args:
@@ -123,8 +123,8 @@ def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
             "Write the file again with all rows in one direction",
         )
 
-    def corner(which: str, axis: str) -> float:
-        return float(_get(keys, f"{axis}Of{which}GridPointInDegrees"))
+    def corner(end: str, axis: str) -> float:
+        return float(_get(keys, f"{axis}Of{end}GridPointInDegrees"))
 
     rows, columns = int(_get(keys, "Nj")), int(_get(keys, "Ni"))
     points = int(_get(keys, "numberOfDataPoints"))
@@ -139,9 +139,9 @@ def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
         by_column=bool(_get(keys, "jPointsAreConsecutive")),
         westward=bool(_get(keys, "iScansNegatively")),
     )
-    wrong = _contradiction(keys, grid, latitudes)
-    if wrong:
-        raise DamagedFileError(path, offset, f"its grid contradicts itself: {wrong}")
+    contradiction = _contradiction(keys, grid, latitudes)
+    if contradiction:
+        raise DamagedFileError(path, offset, f"its grid contradicts itself: {contradiction}")
     return grid, scan
 
 
@@ -173,31 +173,34 @@ _NO_LOCAL = 28  # octets of an edition 1 product section without a local part
 _MEMBER_TEMPLATES = (1, 11, 60, 61)
 # Edition 2 packings (simple, complex, CCSDS, JPEG, PNG) with their scaling in octets 12 to 19.
 _SCALED_PACKINGS = (0, 2, 3, 40, 41, 42)
-_MOST_KNOWN = 100_000  # headers: 50 MB; only where every message has a header of its own
+_MAX_HEADERS = 100_000  # headers, 50 MB; reached only where every message has a different header
 
 # Key, time and member; None where they are part of the key.
 _Head = tuple[bytes, int | None, int | None]
 
-_known: dict[bytes, Header] = {}
-_distrusted: set[bytes] = set()  # headers in which ecCodes reads another time or member than we do
+_headers: dict[bytes, Header] = {}
+# Headers in which ecCodes reads another time or member than the direct reading of the octets.
+_uncacheable_keys: set[bytes] = set()
 _dates: dict[bytes, int] = {}
-_interned: dict[Meaning, Meaning] = {}
+_unique_meanings: dict[Meaning, Meaning] = {}
 
 
-def describe(message: Framed) -> Header:
-    """Return the header of one framed message.
+def describe(message: RawMessage) -> Header:
+    """Return the header of one message.
 
     Raises:
         FileError: a grid that is not supported, or several fields in one message.
-        DamagedFileError: the header makes no sense.
+        DamagedFileError: the header is invalid.
     """
     spans = spans_of(message)
     try:
-        key, time, number = (_edition1 if message.edition == 1 else _edition2)(message, spans)
-        header = _known.get(key)
+        key, time, number = (_split_header1 if message.edition == 1 else _split_header2)(
+            message, spans
+        )
+        header = _headers.get(key)
         if header is None:
             check(message, spans)  # its result depends on nothing but the key
-            return _learn(message, key, time, number)
+            return _read_and_cache(message, key, time, number)
     except (ValueError, TypeError, LookupError, EccodesError) as error:
         reason = f"the message's header makes no sense ({error})"
         raise DamagedFileError(message.path, message.offset, reason) from error
@@ -206,22 +209,29 @@ def describe(message: Framed) -> Header:
     return Header(header.meaning, time, header.number if number is None else number)
 
 
-def _learn(message: Framed, key: bytes, time: int | None, number: int | None) -> Header:
-    """Read a header by ecCodes; cache it if the octets read directly agree with it."""
+def _read_and_cache(
+    message: RawMessage, key: bytes, time: int | None, number: int | None
+) -> Header:
+    """Read a header by ecCodes; cache it if the time and member read directly agree with it."""
     raw = message.view[message.offset : message.end]
-    header = ask_eccodes(message.path, message.offset, raw)
-    meaning = _interned.setdefault(header.meaning, header.meaning)
+    header = read_by_eccodes(message.path, message.offset, raw)
+    meaning = _unique_meanings.setdefault(header.meaning, header.meaning)
     header = Header(meaning, header.time, header.number)
-    if len(_known) >= _MOST_KNOWN:
-        _known.clear()
-    if time in (None, header.time) and number in (None, header.number) and key not in _distrusted:
-        _known[key] = header
+    if len(_headers) >= _MAX_HEADERS:
+        _headers.clear()
+    if (
+        time in (None, header.time)
+        and number in (None, header.number)
+        and key not in _uncacheable_keys
+    ):
+        _headers[key] = header
     else:
-        _distrusted.add(key)
+        _uncacheable_keys.add(key)
     return header
 
 
-def _edition1(message: Framed, spans: Spans) -> _Head:
+def _split_header1(message: RawMessage, spans: Spans) -> _Head:
+    """Return the cache key, start time and member of an edition 1 message."""
     product = message.section(spans[1])
     grid = message.section(spans[2]) if 2 in spans else b""
     bitmap = message.octets(spans[3][0], 6) if 3 in spans else b""
@@ -239,7 +249,7 @@ def _edition1(message: Framed, spans: Spans) -> _Head:
     return b"".join((*parts, *key)), time, product[49]
 
 
-def _date1(message: Framed, product: bytes) -> int:
+def _date1(message: RawMessage, product: bytes) -> int:
     octets = product[12:17] + product[24:25]
     time = _dates.get(octets)
     if time is None:
@@ -249,7 +259,8 @@ def _date1(message: Framed, product: bytes) -> int:
     return time
 
 
-def _edition2(message: Framed, spans: Spans) -> _Head:
+def _split_header2(message: RawMessage, spans: Spans) -> _Head:
+    """Return the cache key, start time and member of an edition 2 message."""
     first, product, packing = (message.section(spans[n]) for n in (1, 4, 5))
     local = message.section(spans[2]) if 2 in spans else b""
     time = _date2(message, first[12:19])
@@ -263,7 +274,7 @@ def _edition2(message: Framed, spans: Spans) -> _Head:
     return b"".join((*parts, packing, message.octets(spans[6][0], 6))), time, number
 
 
-def _date2(message: Framed, octets: bytes) -> int:
+def _date2(message: RawMessage, octets: bytes) -> int:
     time = _dates.get(octets)
     if time is None:
         year = int.from_bytes(octets[:2], "big")
@@ -271,7 +282,7 @@ def _date2(message: Framed, octets: bytes) -> int:
     return time
 
 
-def _date(message: Framed, parts: tuple[int, ...]) -> int:
+def _date(message: RawMessage, parts: tuple[int, ...]) -> int:
     try:
         return seconds(*parts)
     except ValueError as error:

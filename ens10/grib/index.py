@@ -10,17 +10,18 @@ import numpy as np
 from ens10.errors import DamagedFileError, FileError
 from ens10.grib.header import describe
 from ens10.grib.message import RECORD, Meaning, MessageList
-from ens10.grib.sections import Framed, long_length
+from ens10.grib.sections import RawMessage, long_length
 
-_WINDOW = 1024  # bytes: the end of a message and the header of the next in one reading
-_SEARCHED = 1 << 20  # bytes of each step of a search
+_WINDOW_BYTES = 1024  # bytes; one reading for the end of a message and the header of the next
+_SEARCH_BYTES = 1 << 20  # bytes of each step of a search
 
 
 class GribFile:
-    """A file that is sliced like bytes.
+    """An open file that can be sliced like bytes.
 
-    It is read and not mapped: a file that becomes shorter meanwhile is an error, where a page of
-    a map that is gone would end the process (SIGBUS). The last two readings are kept.
+    It is read, not memory-mapped: if the file becomes shorter, reading raises an error, where
+    access to a missing page of a map would end the process (SIGBUS). The last two windows are
+    cached.
 
     Args:
         path: of the file, for errors.
@@ -30,44 +31,44 @@ class GribFile:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self._file = path, file.fileno()
         self._size = os.fstat(self._file).st_size
-        self._begin = self._end = self._begin_before = self._end_before = 0
-        self._held = self._held_before = b""
+        self._begin = self._end = self._previous_begin = self._previous_end = 0
+        self._window = self._previous_window = b""
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, span: slice) -> bytes:
-        """Return bytes of the file, from one of the two windows that are kept where it holds them.
+        """Return a span of bytes, from one of the two cached windows if it contains the span.
 
         Raises:
             DamagedFileError: the file has become shorter since it was opened.
         """
         begin, end = span.start, span.stop
         if self._begin <= begin and end <= self._end:
-            return self._held[begin - self._begin : end - self._begin]
-        if self._begin_before <= begin and end <= self._end_before:
-            return self._held_before[begin - self._begin_before : end - self._begin_before]
-        if end - begin > _WINDOW:
+            return self._window[begin - self._begin : end - self._begin]
+        if self._previous_begin <= begin and end <= self._previous_end:
+            return self._previous_window[begin - self._previous_begin : end - self._previous_begin]
+        if end - begin > _WINDOW_BYTES:
             return self._read(begin, end)
-        self._begin_before, self._end_before = self._begin, self._end
-        self._held_before = self._held
-        self._held = self._read(begin, begin + _WINDOW)
-        self._begin, self._end = begin, begin + len(self._held)
-        return self._held[: end - begin]
+        self._previous_begin, self._previous_end = self._begin, self._end
+        self._previous_window = self._window
+        self._window = self._read(begin, begin + _WINDOW_BYTES)
+        self._begin, self._end = begin, begin + len(self._window)
+        return self._window[: end - begin]
 
     def find(self, pattern: bytes, begin: int) -> int:
         """Return the first position of a pattern at or after a byte, -1 if there is none."""
         while begin < self._size:
-            position = self._read(begin, begin + _SEARCHED).find(pattern)
+            position = self._read(begin, begin + _SEARCH_BYTES).find(pattern)
             if position >= 0:
                 return begin + position
-            begin += _SEARCHED - len(pattern) + 1
+            begin += _SEARCH_BYTES - len(pattern) + 1
         return -1
 
     def holds_only(self, octets: bytes, begin: int, end: int) -> bool:
-        """Return True if all bytes of a span are among some octets."""
-        spans = range(begin, end, _SEARCHED)
-        return not any(self._read(n, min(n + _SEARCHED, end)).strip(octets) for n in spans)
+        """Return True if every byte of a span is one of `octets`."""
+        spans = range(begin, end, _SEARCH_BYTES)
+        return not any(self._read(n, min(n + _SEARCH_BYTES, end)).strip(octets) for n in spans)
 
     def _read(self, begin: int, end: int) -> bytes:
         size = max(min(end, self._size) - begin, 0)
@@ -100,8 +101,8 @@ def scan(path: Path) -> MessageList:
     Raises:
         FileError: the file is empty, is no GRIB file, uses a grid that is not supported, or holds
             several fields in one message.
-        DamagedFileError: a message is cut short, does not end in 7777, has a header that makes no
-            sense, or is no GRIB.
+        DamagedFileError: a message is cut short, does not end in 7777, has an invalid header, or
+            is no GRIB.
     """
 
     def refuse(error: FileError) -> None:
@@ -127,7 +128,7 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
         raise FileError(path, "the file is empty", "Fetch or write it again")
     rows: list[tuple[int, ...]] = []
     meanings: list[Meaning] = []
-    ids: dict[int, int] = {}  # by identity: `describe` gives equal meanings as one object
+    ids: dict[int, int] = {}  # by identity: `describe` returns equal meanings as one object
     with path.open("rb") as file:
         view = GribFile(path, file)
         if view[0:4] != MAGIC:
@@ -149,7 +150,7 @@ def _scan(path: Path, report: Callable[[FileError], None]) -> MessageList:
     return MessageList([path], np.array(rows, RECORD), meanings)
 
 
-def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Framed]:
+def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[RawMessage]:
     """Yield each message from GRIB to 7777; padding between messages is skipped."""
     offset, size, number = 0, len(view), 0
     while offset >= 0:
@@ -161,7 +162,7 @@ def _frames(view: GribFile, report: Callable[[FileError], None]) -> Iterator[Fra
             report(error)
             offset = view.find(MAGIC, offset + len(MAGIC))
             continue
-        yield Framed(view.path, view, offset, end, edition, head, 0, number)
+        yield RawMessage(view.path, view, offset, end, edition, head, 0, number)
         if view[end : end + 4] == MAGIC:
             offset = end
             continue

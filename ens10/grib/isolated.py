@@ -1,8 +1,8 @@
 """ecCodes in a separate process, so that a message that aborts ecCodes does not end this process.
 
-One process is started when it is first needed, and kept; a thread that finds it busy starts
-another. They end with the process that started them, however it ends. What ecCodes allocates for a
-message is limited.
+A worker process is started on first use and reused; a thread that finds no idle one starts
+another. Workers end with the process that started them, however it ends. The memory that ecCodes
+may allocate for a message is limited.
 """
 
 import atexit
@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from ens10.errors import FileError
 
-_SECONDS = 120.0  # for one message; one of 100 MB takes less than 5
-_ROOM = 1 << 28  # bytes of memory for any message
-_FACTOR = 64  # bytes of memory for each byte of a message and for each point
+_TIMEOUT = 120.0  # for one message; one of 100 MB takes less than 5
+_BASE_MEMORY = 1 << 28  # bytes of memory for any message
+_MEMORY_FACTOR = 64  # bytes of memory for each byte of a message and for each point
 _REMEDY = "Run again, with fewer workers if memory is short"
 _SCRIPT = Path(__file__).with_name("eccodesworker.py")
 _SIGNALS = {number.value: number.name for number in signal.Signals}
@@ -60,20 +60,26 @@ class _Worker:
                 pass_fds=fds,
             )
 
-    def ask(self, what: str, path: Path, raw: bytes, memory: int) -> dict[str, Any]:
-        """Return the answer to a request; values are in the shared file.
+    def request(self, operation: str, path: Path, raw: bytes, memory: int) -> dict[str, Any]:
+        """Send a request and return the answer; values are written to the shared file.
+
+        Args:
+            operation: "keys" or "values".
+            path: of the file, for errors.
+            raw: the message.
+            memory: bytes that ecCodes may allocate for it.
 
         Raises:
-            EccodesError: ecCodes ended on the message, or takes too long.
-            FileError: something else ended the process.
+            EccodesError: ecCodes crashed on the message, or took too long.
+            FileError: the process was ended from outside.
         """
         self._shared.seek(0)
         self._shared.write(raw)
-        request = {"what": what, "size": len(raw), "memory": memory}
+        request = {"what": operation, "size": len(raw), "memory": memory}
         try:
             self._connection.send_bytes(json.dumps(request).encode())
-            if not self._connection.poll(_SECONDS):
-                raise EccodesError(f"ecCodes reads it for more than {_SECONDS:g} s")
+            if not self._connection.poll(_TIMEOUT):
+                raise EccodesError(f"ecCodes reads it for more than {_TIMEOUT:g} s")
             answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
             self.is_full = answer["is_full"]
         except (EOFError, ConnectionError) as error:
@@ -95,7 +101,7 @@ class _Worker:
 
     @property
     def is_alive(self) -> bool:
-        """True if it can answer another request."""
+        """True if the process is running."""
         return self._process.poll() is None
 
     def end(self) -> None:
@@ -105,7 +111,7 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    def leave(self) -> None:
+    def close_in_child(self) -> None:
         """Close the connection in a forked process; the process belongs to its parent."""
         self._connection.close()
         self._shared.close()
@@ -127,17 +133,17 @@ def keys_of(path: Path, raw: bytes) -> dict[str, Any]:
 
     Args:
         path: of the file, for errors.
-        raw: the message; `sections` has found nothing wrong with it.
+        raw: the message, after `sections` has checked it.
 
     Returns:
         The value of each key that the message has; an `EccodesError` where ecCodes cannot read it.
 
     Raises:
         EccodesError: ecCodes cannot read the message.
-        FileError: the process that reads was ended by another.
+        FileError: the process of ecCodes was ended from outside.
     """
     with _worker() as worker:
-        answer = worker.ask("keys", path, raw, _memory(raw, 0))
+        answer = worker.request("keys", path, raw, _memory(raw, 0))
     _check(answer)
     errors = {key: EccodesError(reason) for key, reason in answer["errors"].items()}
     return {**answer["keys"], **errors}
@@ -150,7 +156,7 @@ def values_of(
 
     Args:
         path: of the file, for errors.
-        raw: the message; `sections` has found nothing wrong with it.
+        raw: the message, after `sections` has checked it.
         points: of its grid.
 
     Returns:
@@ -159,10 +165,10 @@ def values_of(
 
     Raises:
         EccodesError: ecCodes cannot unpack them.
-        FileError: the process that reads was ended by another.
+        FileError: the process of ecCodes was ended from outside.
     """
     with _worker() as worker:
-        answer = worker.ask("values", path, raw, _memory(raw, points))
+        answer = worker.request("values", path, raw, _memory(raw, points))
         values = worker.values(answer.get("values", 0))
     _check(answer)
     packing = answer["packing"]
@@ -171,7 +177,7 @@ def values_of(
 
 def _memory(raw: bytes, points: int) -> int:
     """Return the limit of the memory, in bytes, that ecCodes may allocate for a message."""
-    return _ROOM + _FACTOR * (len(raw) + points)
+    return _BASE_MEMORY + _MEMORY_FACTOR * (len(raw) + points)
 
 
 def _check(answer: dict[str, Any]) -> None:
@@ -182,7 +188,7 @@ def _check(answer: dict[str, Any]) -> None:
 @contextmanager
 def _worker() -> Iterator[_Worker]:
     """Yield an idle ecCodes process; it is kept unless an error is raised."""
-    worker = _free()
+    worker = _idle_worker()
     try:
         yield worker
     except BaseException:  # Ctrl-C too: an answer that nobody has read would be the next one
@@ -194,7 +200,7 @@ def _worker() -> Iterator[_Worker]:
         _idle.append(worker)
 
 
-def _free() -> _Worker:
+def _idle_worker() -> _Worker:
     while True:
         try:
             worker = _idle.pop()
@@ -211,9 +217,9 @@ def _end_all() -> None:
         _idle.pop().end()
 
 
-def _leave_all() -> None:
+def _close_all_in_child() -> None:
     while _idle:
-        _idle.pop().leave()
+        _idle.pop().close_in_child()
 
 
-os.register_at_fork(after_in_child=_leave_all)
+os.register_at_fork(after_in_child=_close_all_in_child)

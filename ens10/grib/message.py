@@ -29,7 +29,7 @@ class Meaning:
         level: in the units of the level type.
         step: hours from the start to the end of the field's validity.
         data_type: such as `pf`, `cf` or `an`.
-        model_date: YYYYMMDD of the model version that made a hindcast, None for other data.
+        model_date: YYYYMMDD of the model version that computed a hindcast, None for other data.
         packing: such as `grid_simple`.
         bits: bits per value.
         grid: the grid, as fields are laid out in this package.
@@ -60,7 +60,7 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Where one GRIB message lies and what field it holds.
+    """Position of one GRIB message in its file, and the header of its field.
 
     Attributes:
         path: the file.
@@ -68,7 +68,7 @@ class Message:
         length: number of bytes.
         time: start (reference) time, datetime64[s]; of a hindcast, the date hindcast.
         number: ensemble member, or None where the message names none.
-        meaning: what else its header says; its attributes are the message's too.
+        meaning: the other keys of its header; they are attributes of the message, too.
     """
 
     path: Path
@@ -191,7 +191,7 @@ class MessageList(Sequence[Message]):
         return cls(paths, np.concatenate(parts or [np.empty(0, RECORD)]), list(ids))
 
     def take(self, which: npt.NDArray[Any]) -> "MessageList":
-        """Return some messages, selected by numbers or a mask, with only their meanings."""
+        """Return the messages at some positions, or of a mask, with the meanings that they use."""
         records = self.records[which]
         is_used = np.bincount(records["meaning"], minlength=len(self.meanings)) > 0
         records["meaning"] = (np.cumsum(is_used, dtype="<i4") - 1)[records["meaning"]]

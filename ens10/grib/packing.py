@@ -1,8 +1,8 @@
 """The packed integers of GRIB messages, read without a conversion to floats.
 
-GRIB's simple packing gives (code * 2^E + R) * 10^-D. Codes of 16 bits are copied from the data
-section to the points that the bitmap marks as present; other packings are unpacked by ecCodes, and
-packed again if that gives the same float32 bit for bit.
+A value of GRIB's simple packing is (code * 2^E + R) * 10^-D. Codes of 16 bits are copied from the
+data section to the points that the bitmap marks as present; other packings are unpacked by ecCodes,
+and packed again if that gives the same float32 bit for bit.
 """
 
 import struct
@@ -21,7 +21,7 @@ from ens10.packed16.layout import Field, Packed
 _CODES = 65536
 
 
-def spread(
+def expand_codes(
     bitmap: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8], points: int
 ) -> tuple[npt.NDArray[np.uint16], int | None] | None:
     """Return the codes of all points of a field.
@@ -32,22 +32,22 @@ def spread(
         points: of the field.
 
     Returns:
-        Codes, shape (points,), in the message's order; and the highest code that no value has,
-        which stands for the gaps, or None if there are no gaps. None if all codes are in use, or
-        if there are not as many values as the bitmap says.
+        Codes, shape (points,), in the message's order; and the code of the gaps, which is the
+        highest one that no value has, or None if there are no gaps. None in place of both if no
+        code is free for the gaps, or if the number of values differs from the bitmap's.
     """
     if 8 * bitmap.size < points:
         return None
     codes = np.empty(points, np.uint16)
     values = data.size // 2
-    gap = _spread(bitmap, data, values, codes)
+    gap = _expand_codes(bitmap, data, values, codes)
     if gap < 0:
         return None
     return codes, gap if values < points else None
 
 
 @numba.njit(**OPTIONS)
-def _spread(bitmap, data, values, out):  # type: ignore[no-untyped-def]
+def _expand_codes(bitmap, data, values, out):  # type: ignore[no-untyped-def]
     is_used = np.zeros(_CODES, np.bool_)
     for n in range(values):
         is_used[np.uint16(data[2 * n]) << 8 | data[2 * n + 1]] = True
@@ -73,45 +73,54 @@ _FLOAT_TINY = float(np.finfo(np.float32).tiny)
 _NO_BITMAP = 255
 _Signature = tuple[Any, ...]
 
-_verified: dict[_Signature, bool] = {}
+_exact_packings: dict[_Signature, bool] = {}
 
 
-class _Simple(NamedTuple):
-    """16-bit simple packing as a message describes it, and where bitmap and codes lie."""
+class _SimplePacking(NamedTuple):
+    """16-bit simple packing of a message, and the offsets of its bitmap and codes.
 
-    data: int
-    values: int
-    bitmap: int | None
+    Attributes:
+        data_offset: first byte of the codes in the message.
+        num_values: number of codes.
+        bitmap_offset: first byte of the bitmap; None if every point has a value.
+        reference: reference value R.
+        binary_exponent: E, of the factor 2^E.
+        decimal_exponent: D, of the factor 10^-D.
+    """
+
+    data_offset: int
+    num_values: int
+    bitmap_offset: int | None
     reference: float
-    binary: int
-    decimal: int
+    binary_exponent: int
+    decimal_exponent: int
 
 
 def pack(message: Message, file: BinaryIO) -> Field:
-    """Return the values of one message in the form for a packed16 chunk.
+    """Return the values of one message as a field of a packed16 chunk.
 
     Args:
         message: an entry of the index.
         file: its file, open for reading.
 
     Returns:
-        `Packed` codes, shape (rows, columns), rows north to south, columns eastward, that give
-        what `decode` gives bit for bit; or these float32 values where no 16-bit codes do; or None
-        if every value is missing.
+        `Packed` codes, shape (rows, columns), rows north to south, columns eastward, whose
+        values equal those of `decode` bit for bit; or these float32 values where no 16-bit codes
+        represent them; or None if every value is missing.
 
     Raises:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
     raw, spans = read_message(message, file)
-    simple = (_simple1 if message.edition == 1 else _simple2)(raw, spans, message)
+    simple = (_simple_packing1 if message.edition == 1 else _simple_packing2)(raw, spans, message)
     if simple is not None:
         packed = _codes(raw, simple, message)
         if packed is not None and _is_verified(packed, simple, message, file):
             return packed
-    return _through_eccodes(raw, message)
+    return _pack_by_eccodes(raw, message)
 
 
-def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
+def _simple_packing1(raw: bytes, spans: Spans, message: Message) -> _SimplePacking | None:
     """Return the simple packing of an edition 1 message, None for other packings."""
     mask, _ = spans.get(3, (None, 0))
     if mask is not None and raw[mask + 4 : mask + 6] != b"\0\0":
@@ -125,7 +134,7 @@ def _simple1(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
     binary, ibm = struct.unpack_from(">HI", raw, start + 4)
     (decimal,) = struct.unpack_from(">H", raw, 34)
     scaling = ibm_float(ibm), _signed_value(binary), _signed_value(decimal)
-    return _Simple(start + 11, bits // 16, bitmap, *scaling)
+    return _SimplePacking(start + 11, bits // 16, bitmap, *scaling)
 
 
 def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
@@ -136,7 +145,7 @@ def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
     return 0 < values <= points and bitmap + (points + 7) // 8 <= end
 
 
-def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
+def _simple_packing2(raw: bytes, spans: Spans, message: Message) -> _SimplePacking | None:
     """Return the simple packing of an edition 2 message, None for other packings."""
     template = struct.unpack_from(">H", raw, spans[5][0] + 9)
     mask, end = spans[6]
@@ -147,49 +156,56 @@ def _simple2(raw: bytes, spans: Spans, message: Message) -> _Simple | None:
     normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
     if bits != 16 or not normal or not _fits(count, bitmap, end, message):
         return None
-    return _Simple(
+    return _SimplePacking(
         spans[7][0] + 5, count, bitmap, ieee, _signed_value(binary), _signed_value(decimal)
     )
 
 
-def _codes(raw: bytes, simple: _Simple, message: Message) -> Packed | None:
+def _codes(raw: bytes, simple: _SimplePacking, message: Message) -> Packed | None:
     """Return the message's codes; None if its bitmap leaves no free code for gaps."""
     grid, gap = message.grid, None
-    if simple.bitmap is None:
-        codes: npt.NDArray[np.uint16] = np.frombuffer(raw, ">u2", simple.values, simple.data)
+    if simple.bitmap_offset is None:
+        codes: npt.NDArray[np.uint16] = np.frombuffer(
+            raw, ">u2", simple.num_values, simple.data_offset
+        )
     else:
-        from ens10.grib.packing import spread  # compiled code: fields without gaps do without
-
         points = grid.rows * grid.columns
-        mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap)
-        data = np.frombuffer(raw, np.uint8, 2 * simple.values, simple.data)
-        codes_and_gap = spread(mask, data, points)
+        mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap_offset)
+        data = np.frombuffer(raw, np.uint8, 2 * simple.num_values, simple.data_offset)
+        codes_and_gap = expand_codes(mask, data, points)
         if codes_and_gap is None:
             return None
         codes, gap = codes_and_gap
     return Packed(
         np.ascontiguousarray(message.scan.orient(codes, grid), dtype=np.uint16),
         simple.reference,
-        power(2, simple.binary),
-        power(10, -simple.decimal),
+        power(2, simple.binary_exponent),
+        power(10, -simple.decimal_exponent),
         gap,
     )
 
 
-def _is_verified(packed: Packed, simple: _Simple, message: Message, file: BinaryIO) -> bool:
+def _is_verified(packed: Packed, simple: _SimplePacking, message: Message, file: BinaryIO) -> bool:
     """Return True if the codes decode to ecCodes' values; checked once per kind of packing."""
     last = 65535.0 * packed.scale + packed.reference
     if not max(abs(packed.reference), abs(last)) * abs(packed.decimal) <= _FLOAT_MAX:
         return False
-    mask = simple.bitmap is not None
-    signature = (message.edition, mask, simple.binary, simple.decimal, message.scan, message.grid)
-    if signature not in _verified:
-        _verified[signature] = same_bits(to_float32(packed), decode(message, file))
-    return _verified[signature]
+    mask = simple.bitmap_offset is not None
+    signature = (
+        message.edition,
+        mask,
+        simple.binary_exponent,
+        simple.decimal_exponent,
+        message.scan,
+        message.grid,
+    )
+    if signature not in _exact_packings:
+        _exact_packings[signature] = same_bits(to_float32(packed), decode(message, file))
+    return _exact_packings[signature]
 
 
-def _through_eccodes(raw: bytes, message: Message) -> Field:
-    """Return the values as ecCodes decodes them, packed if that is exact."""
+def _pack_by_eccodes(raw: bytes, message: Message) -> Field:
+    """Return the values that ecCodes decodes, packed again if that is exact."""
     field, packing = unpack_as_double(message, raw)
     values = np.ascontiguousarray(field, dtype=np.float32)
     gaps = np.isnan(values)

@@ -1,4 +1,4 @@
-"""`inspect_path`: what a GRIB file, netCDF file, folder or store holds, and whether it is whole."""
+"""`inspect_path`: contents and damage of a GRIB file, netCDF file, folder or store."""
 
 from ens10.inspection.paths import inspect_path
 from ens10.inspection.rows import Row

@@ -34,9 +34,9 @@ _SCANS: tuple[tuple[str, Callable[[Meaning], bool]], ...] = (
 
 
 def is_lagged(present: npt.NDArray[np.bool_]) -> bool:
-    """Return True for a lagged ensemble, whose starts have members of their own.
+    """Return True for a lagged ensemble, in which each member starts at one of several times.
 
-    The sets of members of any two starts are then the same or share none.
+    The sets of members of any two starts are then equal or disjoint, and most fields are missing.
 
     Args:
         present: True where there is a field, (starts, steps, members).
@@ -56,14 +56,14 @@ def notes_of(group: MessageList, lagged: bool) -> Iterator[str]:
     """
     if lagged:
         yield "lagged: members of different start dates"
-    yield from _members(group)
-    yield from _hindcasts(group)
+    yield from _member_notes(group)
+    yield from _hindcast_notes(group)
     if group.meanings[0].level_type == "isobaricInPa":
         yield f"level in Pa ({group.meanings[0].level / 100:g} hPa)"
-    yield from _orientation(group)
+    yield from _orientation_notes(group)
 
 
-def _members(group: MessageList) -> Iterator[str]:
+def _member_notes(group: MessageList) -> Iterator[str]:
     kinds = np.array([meaning.data_type for meaning in group.meanings])[group.records["meaning"]]
     numbers = {
         str(kind): len(np.unique(group.records["number"][kinds == kind]))
@@ -81,7 +81,7 @@ def _members(group: MessageList) -> Iterator[str]:
         yield _TYPES.get(kind, f"dataType {kind}")
 
 
-def _hindcasts(group: MessageList) -> Iterator[str]:
+def _hindcast_notes(group: MessageList) -> Iterator[str]:
     models = sorted({m.model_date for m in group.meanings if m.model_date is not None})
     if not models:
         return
@@ -98,7 +98,7 @@ def _day(date: str) -> str:
     return f"{date[:4]}-{date[4:6]}-{date[6:]}"
 
 
-def _orientation(group: MessageList) -> Iterator[str]:
+def _orientation_notes(group: MessageList) -> Iterator[str]:
     """Yield a note if messages are scanned in another order than this package's layout."""
     ids = group.records["meaning"]
     for words, holds in _SCANS:
@@ -120,8 +120,8 @@ def _first_column(meaning: Meaning) -> float:
 
 
 _Key = tuple[str, float, str, int, str]  # name, hPa, type of level, level, grid
-_LONG = 2000  # messages from which a progress bar is worth it
-_FEW = 0.1  # share of the fields of the other levels below which a level is reported as wrong
+_PROGRESS_MINIMUM = 2000  # messages from which a progress bar is worth it
+_MIN_LEVEL_SHARE = 0.1  # of the fields of other levels; a level with fewer is reported as wrong
 
 
 def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) -> list[Row]:
@@ -137,11 +137,11 @@ def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) 
     statistics = {key: FieldStatistics(key[0]) for key in groups}
     if values:
         _measure(groups, statistics, progress)
-    most: dict[tuple[str, str], int] = defaultdict(int)
+    max_fields: dict[tuple[str, str], int] = defaultdict(int)
     for (name, *_, grid), group in groups.items():
-        most[name, grid] = max(most[name, grid], len(group))
+        max_fields[name, grid] = max(max_fields[name, grid], len(group))
     rows = [
-        _row(key, group, statistics[key], most[key[0], key[-1]])
+        _row(key, group, statistics[key], max_fields[key[0], key[-1]])
         for key, group in sorted(groups.items())
     ]
     try:
@@ -176,16 +176,16 @@ def _measure(
 ) -> None:
     total = sum(map(len, groups.values()))
     fields = ((key, message) for key, group in groups.items() for message in group)
-    with closing(_Files()) as files:
-        for key, message in track(fields, "inspect", total, progress and total > _LONG):
+    with closing(_OpenFile()) as files:
+        for key, message in track(fields, "inspect", total, progress and total > _PROGRESS_MINIMUM):
             try:
                 statistics[key].add(unpack(message, files.of(message.path)), message.place)
             except FileError as error:
-                statistics[key].unreadable.add(error)
+                statistics[key].read_errors.add(error)
 
 
-class _Files:
-    """The file read last, kept open."""
+class _OpenFile:
+    """Cache of one open file: the one that was read last."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
@@ -204,21 +204,21 @@ class _Files:
             self._file.close()
 
 
-def _row(key: _Key, group: MessageList, statistics: FieldStatistics, most: int) -> Row:
+def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields: int) -> Row:
     name, _, level_type, level, grid = key
     cube = _Cube(group)
     units = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}.get(level_type)
     problems = [*statistics.problems(), *cube.problems()]
-    if statistics.empty:
-        empty = format_count(len(statistics.empty), "field")
-        problems.append(f"{empty} without any value: {format_places(statistics.empty)}")
-    problems += _level_problems(key, group, most)
+    if statistics.empty_fields:
+        empty = format_count(len(statistics.empty_fields), "field")
+        problems.append(f"{empty} without any value: {format_places(statistics.empty_fields)}")
+    problems += _level_problems(key, group, max_fields)
     row = Row(
         name=name,
         level=f"{level} {units}" if units else level_type,
         dates=len(cube.times),
-        first=str(cube.times[0].astype("datetime64[s]"))[:13],
-        last=str(cube.times[-1].astype("datetime64[s]"))[:13],
+        first_date=str(cube.times[0].astype("datetime64[s]"))[:13],
+        last_date=str(cube.times[-1].astype("datetime64[s]"))[:13],
         steps=cube.steps,
         members=len(cube.numbers),
         missing=len(cube.gaps),
@@ -230,14 +230,14 @@ def _row(key: _Key, group: MessageList, statistics: FieldStatistics, most: int) 
     return statistics.fill(row)
 
 
-def _level_problems(key: _Key, group: MessageList, most: int) -> Iterator[str]:
+def _level_problems(key: _Key, group: MessageList, max_fields: int) -> Iterator[str]:
     """Describe implausible levels: in few messages only, or impossible values."""
     name, first = key[0], group[0]
-    if len(group) < _FEW * most:
+    if len(group) < _MIN_LEVEL_SHARE * max_fields:
         fields = format_count(len(group), "field")
         yield (
-            f"only {fields} of {name} on this level, and {most} on others: a wrong level? The "
-            f"first is {first.place}; mend its level or remove it"
+            f"only {fields} of {name} on this level, and {max_fields} on others: a wrong level? "
+            f"The first is {first.place}; mend its level or remove it"
         )
     variable = VARIABLES.get(name)
     if variable and variable.kind == "sfc" and first.meaning.pressure is not None:
@@ -248,7 +248,16 @@ def _level_problems(key: _Key, group: MessageList, most: int) -> Iterator[str]:
 
 
 class _Cube:
-    """The places of one row's fields: start, step and member."""
+    """The positions of one row's fields along start, step and member.
+
+    Attributes:
+        group: the messages of the row.
+        times: start times, sorted.
+        steps: in hours, sorted.
+        numbers: members, sorted.
+        lagged: True for a lagged ensemble, see `is_lagged`.
+        gaps: positions of the missing fields, shape (missing fields, 3).
+    """
 
     def __init__(self, group: MessageList) -> None:
         self.group = group
@@ -263,7 +272,7 @@ class _Cube:
         present = np.zeros(self._shape, dtype=bool)
         present.reshape(-1)[self._place] = True
         self.lagged = is_lagged(present)
-        self.gaps = np.argwhere(~present & _own_fields(present) if self.lagged else ~present)
+        self.gaps = np.argwhere(~present & _expected_fields(present) if self.lagged else ~present)
 
     def problems(self) -> Iterator[str]:
         """Yield descriptions of missing and duplicate fields."""
@@ -284,8 +293,12 @@ class _Cube:
             numbers[time, step].append(self.numbers[number])
         return [
             f"{str(self.times[time])[:13]} step {self.steps[step]} h "
-            + ("all members" if len(some) == self._shape[2] else f"number {_ranges(some)}")
-            for (time, step), some in numbers.items()
+            + (
+                "all members"
+                if len(members) == self._shape[2]
+                else f"number {_format_ranges(members)}"
+            )
+            for (time, step), members in numbers.items()
         ]
 
     def _duplicates(self) -> Iterator[str]:
@@ -296,13 +309,16 @@ class _Cube:
         for n in duplicates.tolist():
             one, other = (self.group[int(order[m])] for m in (n, n + 1))
             places_by_difference[_difference(one, other)].append(f"{one.place} and {other.place}")
-        for how, places in places_by_difference.items():
+        for difference, places in places_by_difference.items():
             fields = format_count(len(places), "field")
-            yield f"{fields} duplicated with {how}: {format_places(places)}; remove one of the two"
+            yield (
+                f"{fields} duplicated with {difference}: {format_places(places)}; "
+                f"remove one of the two"
+            )
 
 
-def _own_fields(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return the expected fields of a lagged ensemble: each start's own steps and members.
+def _expected_fields(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return the expected fields of a lagged ensemble: all members of each start at all its steps.
 
     Args:
         present: fields of the messages, (starts, steps, members).
@@ -313,7 +329,7 @@ def _own_fields(present: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return both
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Format numbers as ranges: "1-3, 7" for 1, 2, 3, 7."""
     parts: list[list[int]] = []
     for number in numbers:

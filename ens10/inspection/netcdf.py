@@ -22,7 +22,7 @@ from ens10.stations import STATION
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
 _OUTER = ("time", "step")
-_LONG = 50  # dates and steps from which a progress bar is worth it
+_PROGRESS_MINIMUM = 50  # dates and steps from which a progress bar is worth it
 _LATITUDES = ("latitude", "lat")
 _LONGITUDES = ("longitude", "lon")
 
@@ -49,13 +49,13 @@ def netcdf_rows(file: Path, values: bool, progress: bool) -> list[Row]:
 
 
 def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
-    """Return one row for each variable and level of what xarray opens.
+    """Return one row for each variable and level of a netCDF file, Zarr store or table of stations.
 
     Raises:
         FileError: it cannot be read.
     """
-    raw = xr.Dataset() if is_table(path) else _raw(path)
-    notes = list(_orientation(raw))
+    raw = xr.Dataset() if is_table(path) else _open_raw(path)
+    notes = list(_orientation_notes(raw))
     try:
         dataset = open_source(path)
     except (MissingDataError, ArgumentError) as error:
@@ -66,8 +66,8 @@ def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     return rows
 
 
-def _raw(path: Path) -> xr.Dataset:
-    """Open the dataset at the path without changes."""
+def _open_raw(path: Path) -> xr.Dataset:
+    """Open a netCDF file or Zarr store as it is, with undecoded times."""
     try:
         if path.is_dir():
             with warnings.catch_warnings():
@@ -82,7 +82,7 @@ def _raw(path: Path) -> xr.Dataset:
         ) from error
 
 
-def _orientation(raw: xr.Dataset) -> Iterator[str]:
+def _orientation_notes(raw: xr.Dataset) -> Iterator[str]:
     """Yield notes if the grid in the file is not in this package's orientation."""
     for name in _LATITUDES:
         if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
@@ -105,36 +105,37 @@ def _variable_rows(
     statistics = [FieldStatistics(name) for _ in levels]
     outer = [dim for dim in _OUTER if dim in variable.dims]
     places = list(product(*(range(variable.sizes[dim]) for dim in outer))) if values else []
-    for place in track(places, f"inspect {name}", len(places), progress and len(places) > _LONG):
+    show_bar = progress and len(places) > _PROGRESS_MINIMUM
+    for place in track(places, f"inspect {name}", len(places), show_bar):
         part = variable.isel(dict(zip(outer, place, strict=True)))
-        _add(part, statistics, f"{path}: {name} {_where(part, outer, place)}")
+        _add_fields(part, statistics, f"{path}: {name} {_format_position(part, outer, place)}")
     notes = [*_notes(variable), *notes]
     return [_row(variable, level, s, notes) for level, s in zip(levels, statistics, strict=True)]
 
 
-def _where(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
+def _format_position(part: xr.DataArray, outer: list[str], place: tuple[int, ...]) -> str:
     """Format a position, such as "time 2016-01-04T00 step 48 (index 0, 2)"."""
     words = [f"{dim} {str(part[dim].to_numpy())[:13]}" for dim in outer]
     return " ".join(words) + f" (index {', '.join(map(str, place))})" if words else ""
 
 
-def _add(part: xr.DataArray, statistics: list[FieldStatistics], where: str) -> None:
-    """Add the fields of one date and step: each level, each member."""
+def _add_fields(part: xr.DataArray, statistics: list[FieldStatistics], where: str) -> None:
+    """Add the fields of one date and step to the statistics of their levels."""
     try:
         fields = part.to_numpy().astype(np.float32, copy=False)
     except (OSError, RuntimeError, ValueError) as error:
-        failure = error if isinstance(error, FileError) else _unreadable(where, error)
-        for each in statistics:
-            each.unreadable.add(failure)
+        failure = error if isinstance(error, FileError) else _read_error(where, error)
+        for level_statistics in statistics:
+            level_statistics.read_errors.add(failure)
         return
     by_level = fields if "level" in part.dims else fields[None]
-    for values, each in zip(by_level, statistics, strict=True):
+    for values, level_statistics in zip(by_level, statistics, strict=True):
         numbers = np.atleast_1d(part["number"].to_numpy()) if "number" in part.dims else [None]
         for number, member in zip(numbers, values.reshape(-1, *values.shape[-2:]), strict=True):
-            each.add(member, where if number is None else f"{where} number {number}")
+            level_statistics.add(member, where if number is None else f"{where} number {number}")
 
 
-def _unreadable(where: str, error: Exception) -> FileError:
+def _read_error(where: str, error: Exception) -> FileError:
     return FileError(where, f"the values cannot be read ({error})", "Fetch or write the file again")
 
 
@@ -146,36 +147,37 @@ def _notes(variable: xr.DataArray) -> Iterator[str]:
 def _row(variable: xr.DataArray, level: Any, statistics: FieldStatistics, notes: list[str]) -> Row:
     times = variable["time"].to_numpy()
     problems = statistics.problems()
-    if statistics.empty:
-        empty = format_count(len(statistics.empty), "field")
-        problems.append(f"{empty} missing (without any value): {format_places(statistics.empty)}")
+    if statistics.empty_fields:
+        empty = format_count(len(statistics.empty_fields), "field")
+        places = format_places(statistics.empty_fields)
+        problems.append(f"{empty} missing (without any value): {places}")
     row = Row(
         name=str(variable.name),
         level="surface" if level is None else f"{level:g} hPa",
         dates=len(times),
-        first=str(times.min())[:13],
-        last=str(times.max())[:13],
+        first_date=str(times.min())[:13],
+        last_date=str(times.max())[:13],
         steps=np.atleast_1d(variable["step"].to_numpy()).tolist()
         if "step" in variable.coords
         else [],
         members=int(variable.sizes.get("number", 1)),
-        missing=len(statistics.empty),
+        missing=len(statistics.empty_fields),
         units=str(variable.attrs.get("units", "")),
-        grid=points_in_words(variable),
+        grid=format_points(variable),
         status=format_status(problems),
         note="; ".join(notes),
     )
     return statistics.fill(row)
 
 
-def points_in_words(variable: xr.DataArray) -> str:
+def format_points(variable: xr.DataArray) -> str:
     """Format the grid of a variable, or the number of its stations."""
     if STATION in variable.coords:
         return format_count(variable[STATION].size, "station")
-    return grid_in_words(variable["latitude"].to_numpy(), variable["longitude"].to_numpy())
+    return format_grid(variable["latitude"].to_numpy(), variable["longitude"].to_numpy())
 
 
-def grid_in_words(latitude: Any, longitude: Any) -> str:
+def format_grid(latitude: Any, longitude: Any) -> str:
     """Format a grid, such as "361 x 720, 90 to -90 N, 0 to 359.5 E"."""
     return (
         f"{len(latitude)} x {len(longitude)}, {latitude[0]:g} to {latitude[-1]:g} N, "
@@ -183,10 +185,10 @@ def grid_in_words(latitude: Any, longitude: Any) -> str:
     )
 
 
-def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
+def _raw_rows(raw: xr.Dataset, values: bool, path: Path, reason: str) -> list[Row]:
     """Return rows of the variables of a dataset with unknown dimensions."""
     rows = []
-    remedy = names.why_no_grid(raw) or (
+    remedy = names.missing_grid_reason(raw) or (
         f"to prepare it, map them with {NAMES_OPTION} FILE, or as truth with {TRUTH_OPTION} FILE"
     )
     for name, variable in raw.data_vars.items():
@@ -202,7 +204,7 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, why: str) -> list[Row]:
             try:
                 statistics.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
             except (OSError, RuntimeError, ValueError) as error:
-                statistics.unreadable.add(_unreadable(where, error))
+                statistics.read_errors.add(_read_error(where, error))
         row.status = format_status(statistics.problems())
         rows.append(statistics.fill(row))
-    return rows or [Row(path.name, status=why)]
+    return rows or [Row(path.name, status=reason)]

@@ -10,30 +10,31 @@ from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, format_count, format_places
 from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
 from ens10.places import is_url
-from ens10.source.opening import check_whole
+from ens10.source.opening import check_complete
 from ens10.source.tables import is_table
 from ens10.untrusted import check_regular
 
-_ASIDE = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # that lie beside data files
+_IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # of files beside the data
 _FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
-_SEARCHED = 1 << 26  # bytes of a file that are searched for a first message
+_SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a first message
 
 
 def inspect_path(path: Path | str, *, values: bool = True, progress: bool = False) -> list[Row]:
     """Describe what is at a path, one row for each variable and level.
 
-    What is damaged gets a row that says why and where, and does not stop the others.
+    A damaged part gets a row with the damage and its place; the other parts are still inspected.
 
     Args:
-        path: GRIB or netCDF file, folder of files, Zarr store, or store of ens10 (which may be one
-            that is not complete).
+        path: GRIB or netCDF file, table of stations, folder of such files, Zarr store, or complete
+            or partial store of ens10.
         values: True to decode all values for minimum, mean and maximum, and to compare
             checksums.
         progress: show a progress bar.
 
     Raises:
-        FileError: nothing is there, or a store of a newer version.
-        ArgumentError: the path is an address.
+        FileError: the path does not exist, the folder holds no data files, or the store is of a
+            newer version.
+        ArgumentError: the path is a URL.
     """
     if is_url(path):
         raise ArgumentError(
@@ -66,17 +67,17 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
     rows: list[Row] = []
     for file in files:
         try:
-            check_whole(file)
+            check_complete(file)
             if is_grib(file):
                 messages, errors = survey(file)
                 lists.append(messages)
-                rows += _damage(file, errors)
+                rows += _damage_rows(file, errors)
             elif is_netcdf(file):
                 rows += netcdf_rows(file, values, progress)
             elif is_table(file):
                 rows += zarr_rows(file, values, progress)
-            elif path.is_file() or _is_meant_as_data(file):
-                raise FileError(file, *_what_it_is(file))
+            elif path.is_file() or _should_be_data(file):
+                raise FileError(file, *_reason_and_remedy(file))
         except Ens10Error as error:
             rows.append(Row(file.name, status=str(error)))
     messages = MessageList.concatenate(lists)
@@ -87,7 +88,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
     return [*grib_rows(messages, path.name, values, progress), *rows]
 
 
-def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
+def _damage_rows(file: Path, errors: Sequence[FileError]) -> list[Row]:
     """Return one row for all damaged messages of a file."""
     if len(errors) < 2:
         return [Row(file.name, status=str(error)) for error in errors]
@@ -99,16 +100,16 @@ def _damage(file: Path, errors: Sequence[FileError]) -> list[Row]:
     return [Row(file.name, status=f"{file}: wrong in {where}: {format_places(short)}.{remedy}")]
 
 
-def _is_meant_as_data(file: Path) -> bool:
-    return file.suffix not in _ASIDE and not file.name.startswith(".")
+def _should_be_data(file: Path) -> bool:
+    return file.suffix not in _IGNORED_SUFFIXES and not file.name.startswith(".")
 
 
-def _what_it_is(file: Path) -> tuple[str, str]:
-    """Return why a file is not a data file, and what to do."""
+def _reason_and_remedy(file: Path) -> tuple[str, str]:
+    """Return why a file cannot be read as data, and the remedy."""
     if not file.stat().st_size:
         return "the file is empty", "Fetch or write it again"
     with file.open("rb") as stream:
-        begin = stream.read(_SEARCHED)
+        begin = stream.read(_SEARCH_BYTES)
     first = begin.find(b"GRIB")
     if not begin[: first if first > 0 else 512].strip(b"\0"):
         return "damaged at byte 0: it begins with zeros", "Fetch or write it again"

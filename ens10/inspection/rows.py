@@ -18,17 +18,23 @@ T = TypeVar("T")
 
 
 class Examples(Generic[T]):
-    """The first few of many items, and the number of all: memory does not grow with damage."""
+    """The first few of many items, and the number of all.
+
+    Memory is bounded, however much of a file is damaged.
+
+    Attributes:
+        items: the first items.
+    """
 
     def __init__(self) -> None:
-        self.first: list[T] = []
+        self.items: list[T] = []
         self._count = 0
 
     def add(self, item: T, times: int = 1) -> None:
-        """Count one more item, or several that are reported as one."""
+        """Add an item, counted `times` times."""
         self._count += times
-        if len(self.first) < _MAX_EXAMPLES:
-            self.first.append(item)
+        if len(self.items) < _MAX_EXAMPLES:
+            self.items.append(item)
 
     def __len__(self) -> int:
         return self._count
@@ -36,14 +42,14 @@ class Examples(Generic[T]):
 
 @dataclass
 class Row:
-    """One variable on one level, or (with a problem) one file that cannot be read.
+    """One row of the inspection table: a variable on one level, or a file that cannot be read.
 
     Attributes:
         name: cfgrib's name, or the file's.
         level: such as "surface" or "500 hPa".
         dates: number of start dates.
-        first: first start date.
-        last: last start date.
+        first_date: first start date.
+        last_date: last start date.
         steps: lead times.
         members: number of members.
         missing: number of missing fields, of all dates x steps x members.
@@ -59,8 +65,8 @@ class Row:
     name: str
     level: str = ""
     dates: int = 0
-    first: str = ""
-    last: str = ""
+    first_date: str = ""
+    last_date: str = ""
     steps: Sequence[Any] = field(default_factory=list)
     members: int = 0
     missing: int = 0
@@ -74,24 +80,24 @@ class Row:
 
 
 class FieldStatistics:
-    """Running minimum, mean and maximum of the fields of one row, and its suspicious fields.
+    """Running minimum, mean and maximum of the fields of one row, and its faulty fields.
 
     Args:
         name: of the variable; values are compared with its plausible range if the catalogue has it.
 
     Attributes:
-        empty: places of fields without any value.
-        implausible: errors about values outside the plausible range.
-        unreadable: errors about fields that cannot be read.
+        empty_fields: places of fields without any value.
+        range_errors: errors about values outside the plausible range.
+        read_errors: errors about fields that cannot be read.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._count, self._sum = 0, 0.0
         self._minimum, self._maximum = np.inf, -np.inf
-        self.empty: Examples[str] = Examples()
-        self.implausible: Examples[FileError] = Examples()
-        self.unreadable: Examples[FileError] = Examples()
+        self.empty_fields: Examples[str] = Examples()
+        self.range_errors: Examples[FileError] = Examples()
+        self.read_errors: Examples[FileError] = Examples()
 
     def add(self, values: npt.NDArray[np.float32], where: str) -> None:
         """Add the values of one field.
@@ -103,7 +109,7 @@ class FieldStatistics:
         flat = np.ascontiguousarray(values).reshape(-1)
         present, finite, total, low, high = _statistics(flat)
         if not present:
-            self.empty.add(where)
+            self.empty_fields.add(where)
             return
         self._count += finite
         self._sum += total
@@ -111,7 +117,7 @@ class FieldStatistics:
         try:
             check_range(self.name, low, high, where)
         except FileError as error:
-            self.implausible.add(error)
+            self.range_errors.add(error)
 
     def fill(self, row: Row) -> Row:
         """Write minimum, mean and maximum to a row, and return it."""
@@ -122,7 +128,7 @@ class FieldStatistics:
 
     def problems(self) -> list[str]:
         """Return descriptions of unreadable fields and implausible values."""
-        return [format_errors(errors) for errors in (self.unreadable, self.implausible) if errors]
+        return [format_errors(errors) for errors in (self.read_errors, self.range_errors) if errors]
 
 
 @numba.njit(**OPTIONS)
@@ -147,12 +153,12 @@ def _statistics(values):  # type: ignore[no-untyped-def]
 def format_errors(errors: Examples[FileError]) -> str:
     """Format the first error in full, and the number of others."""
     more = len(errors) - 1
-    return str(errors.first[0]) + (f" (And {more} more like it.)" if more else "")
+    return str(errors.items[0]) + (f" (And {more} more like it.)" if more else "")
 
 
 def format_places(places: Sequence[str] | Examples[str]) -> str:
     """Format the first places, and the number of others."""
-    first = places.first if isinstance(places, Examples) else places[:_MAX_EXAMPLES]
+    first = places.items if isinstance(places, Examples) else places[:_MAX_EXAMPLES]
     more = len(places) - len(first)
     return "; ".join(first) + (f"; and {more} more" if more > 0 else "")
 

@@ -1,4 +1,4 @@
-"""Table rows of stores, whole or partial: each chunk is read once and its checksum compared."""
+"""Table rows of complete and partial stores: read each chunk once and compare its checksum."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import xarray as xr
 from crc32c import crc32c as append_crc32c
 
 from ens10.errors import FileError
-from ens10.inspection.netcdf import points_in_words
+from ens10.inspection.netcdf import format_points
 from ens10.inspection.rows import (
     Examples,
     FieldStatistics,
@@ -31,7 +31,7 @@ from ens10.store.manifest import END, NAME
 from ens10.untrusted import is_inner, parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
-_LONG = 500  # files from which a progress bar is worth it
+_PROGRESS_MINIMUM = 500  # files from which a progress bar is worth it
 _PLAN = "plan.json"
 _CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
 _PREPARE_AGAIN = "Prepare the store anew with --force"
@@ -48,7 +48,7 @@ def is_store(path: Path) -> bool:
 
 
 def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
-    """Return one row for each variable and level, and one for whatever else is damaged.
+    """Return one row for each variable and level of a store, and one for all other damage.
 
     Raises:
         FileError: a store of a newer version.
@@ -56,7 +56,7 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     kinds, strict = _readable_kinds(path)
     scan = _Scan(path, values, strict)
     files = _StoreFiles(path)
-    for file in track(files, "inspect", files.total, progress and files.total > _LONG):
+    for file in track(files, "inspect", files.total, progress and files.total > _PROGRESS_MINIMUM):
         scan.add(file)
     rows = []
     for kind in _KINDS:
@@ -69,7 +69,7 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
 
 
 def _readable_kinds(path: Path) -> tuple[list[str], bool]:
-    """Return the store's parts that can be opened, and True if a complete store has all chunks."""
+    """Return the kinds of data in the store, and True if a missing chunk of it is damage."""
     try:
         return store_kinds(path), is_strict(path)
     except FileError:
@@ -128,16 +128,16 @@ class _StoreFiles:
 
     def __iter__(self) -> Iterator[_StoreFile]:
         if (self._store / NAME).exists():
-            return self._in_manifest()
-        return self._in_arrays()
+            return self._read_manifest()
+        return self._list_chunks()
 
-    def _in_arrays(self) -> Iterator[_StoreFile]:
+    def _list_chunks(self) -> Iterator[_StoreFile]:
         for name, form in self._forms.items():
             for place in form.places():
                 yield _StoreFile("/".join([name, "c", *map(str, place)]))
 
-    def _in_manifest(self) -> Iterator[_StoreFile]:
-        """Read files from the manifest line by line: it may have half a million chunks."""
+    def _read_manifest(self) -> Iterator[_StoreFile]:
+        """Yield files from the manifest line by line, since it may list half a million chunks."""
         offset, checksum = 0, 0
         with (self._store / NAME).open("rb") as lines:
             for n, line in enumerate(lines):
@@ -198,15 +198,15 @@ class _LevelResult:
     """Statistics and faults of one array on one level."""
 
     statistics: FieldStatistics
-    missing: Examples[str] = field(default_factory=Examples)
-    damaged: Examples[str] = field(default_factory=Examples)
+    missing_files: Examples[str] = field(default_factory=Examples)
+    damaged_files: Examples[str] = field(default_factory=Examples)
 
     def problems(self) -> list[str]:
         """Return descriptions of missing and damaged chunks and of impossible values."""
         remedy = MEND[0].lower() + MEND[1:]
         faults = [
             f"{format_count(len(places), 'file')} {fault}: {format_places(places)}; {remedy}"
-            for fault, places in (("missing", self.missing), ("damaged", self.damaged))
+            for fault, places in (("missing", self.missing_files), ("damaged", self.damaged_files))
             if places
         ]
         return [*faults, *self.statistics.problems()]
@@ -243,15 +243,15 @@ class _Scan:
         try:
             self._read(file, path, size, form, result.statistics)
         except DamagedChunkError as error:
-            result.damaged.add(f"{path} at byte {error.offset} ({error.reason})")
+            result.damaged_files.add(f"{path} at byte {error.offset} ({error.reason})")
         except OSError as error:
-            result.damaged.add(f"{path} at byte 0 (it cannot be read: {error})")
+            result.damaged_files.add(f"{path} at byte 0 (it cannot be read: {error})")
 
     def _add_missing(self, path: str, form: Form | None, result: _LevelResult) -> None:
         if self._strict or form is None:
-            result.missing.add(path)
+            result.missing_files.add(path)
         else:
-            result.statistics.empty.add(path, form.field_shape[0])
+            result.statistics.empty_fields.add(path, form.field_shape[0])
 
     def _read(
         self,
@@ -261,20 +261,24 @@ class _Scan:
         form: Form | None,
         statistics: FieldStatistics,
     ) -> None:
-        """Check size, checksum and content of a file, and add the values of a shown chunk."""
-        chunked = form if file.place is not None else None
-        plain = chunked and chunked.codec == "bytes" and not chunked.compressed
-        expected = chunked.plain_size if chunked and plain else file.size
+        """Check size, checksum and content of a file; add the values if the table shows them.
+
+        Raises:
+            DamagedChunkError: the file differs from what was written.
+        """
+        chunk_form = form if file.place is not None else None
+        is_plain = chunk_form and chunk_form.codec == "bytes" and not chunk_form.compressed
+        expected = chunk_form.plain_size if chunk_form and is_plain else file.size
         if expected is not None and size != expected:
             raise DamagedChunkError(min(size, expected), f"{size} bytes instead of {expected}")
         if not self._values:
             return
         raw = np.fromfile(path, np.uint8)
-        chunk = check(raw, chunked, file.path) if chunked else raw
+        chunk = check(raw, chunk_form, file.path) if chunk_form else raw
         if file.crc is not None and crc32c(raw) != file.crc:
             raise DamagedChunkError(0, "it does not match its checksum in the manifest")
-        if chunked and _is_shown(file.array, chunked):
-            self._add_values(chunk, chunked, path, statistics)
+        if chunk_form and _is_shown(file.array, chunk_form):
+            self._add_values(chunk, chunk_form, path, statistics)
 
     def _add_values(
         self, chunk: npt.NDArray[np.uint8], form: Form, path: Path, statistics: FieldStatistics
@@ -323,7 +327,7 @@ def _kind_rows(path: Path, kind: StoreKind, scan: _Scan) -> list[Row]:
         name = array.removeprefix(f"{kind}/")
         if not array.startswith(f"{kind}/") or name not in dataset.data_vars:
             continue
-        if result.missing or result.damaged or _has_level(dataset[name], level):
+        if result.missing_files or result.damaged_files or _has_level(dataset[name], level):
             rows.append(_row(dataset[name], level, result, kind))
     return rows
 
@@ -339,23 +343,23 @@ def _has_level(variable: xr.DataArray, level: int) -> bool:
 def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) -> Row:
     times = variable["time"].to_numpy()
     place = f"{variable['level'].to_numpy()[level]:g} hPa" if "level" in variable.dims else ""
-    empty = result.statistics.empty
+    empty = result.statistics.empty_fields
     problems = result.problems()
     if empty:
         fields = format_count(len(empty), "field")
         problems.append(f"{fields} missing (without any value): {format_places(empty)}")
-    how = variable.attrs.get("regridded")
+    method = variable.attrs.get("regridded")
     row = Row(
         name=str(variable.name),
         level=f"{place} truth".strip() if kind == "truth" else place or "surface",
         dates=len(times),
-        first=str(times.min())[:13],
-        last=str(times.max())[:13],
+        first_date=str(times.min())[:13],
+        last_date=str(times.max())[:13],
         steps=np.atleast_1d(variable["step"].to_numpy()).tolist(),
         members=int(variable.sizes.get("number", 1)),
-        missing=len(empty) + _fields_in(variable) * len(result.missing),
+        missing=len(empty) + _fields_in(variable) * len(result.missing_files),
         units=str(variable.attrs.get("units", "")),
-        grid=points_in_words(variable) + (f" (interpolated: {how})" if how else ""),
+        grid=format_points(variable) + (f" (interpolated: {method})" if method else ""),
         status=format_status(problems),
     )
     return result.statistics.fill(row)

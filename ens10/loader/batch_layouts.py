@@ -18,7 +18,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import is_global
 from ens10.loader.batch import Batch
 from ens10.loader.buffers import Layout
-from ens10.loader.content import Arrays, Content, Features, Shapes, turn
+from ens10.loader.content import Arrays, Content, Features, Shapes, scatter_points
 from ens10.loader.samples import Samples
 
 KindName = Literal["fields", "members", "slabs", "patches", "points"]
@@ -33,13 +33,13 @@ class Job:
     Attributes:
         number: index of the buffer in the epoch, from 0.
         dates: positions of its dates in the samples.
-        repeated: (N,) True for a date that only fills up a rank and must have no weight.
+        is_repeat: (N,) True for a date that makes ranks equal in length and must have no weight.
         seed: (seed, epoch) of random choices; ranks differ by their dates.
     """
 
     number: int
     dates: npt.NDArray[np.int64]
-    repeated: npt.NDArray[np.bool_]
+    is_repeat: npt.NDArray[np.bool_]
     seed: tuple[int, int]
 
 
@@ -105,7 +105,7 @@ class Fields(Kind):
         for n, date in enumerate(job.dates.tolist()):
             date_arrays = {key: values[n] for key, values in arrays.items() if key not in _LABELS}
             count += self.read(date, content, date_arrays, rows)
-            if job.repeated[n]:
+            if job.is_repeat[n]:
                 date_arrays["weights"][...] = 0
         for key, values in labels(content.samples, job.dates).items():
             arrays[key][: len(job.dates)] = values
@@ -142,21 +142,21 @@ class Slabs(Fields):
 
 
 class Scratch:
-    """Memory for one date, kept by each thread."""
+    """Reusable arrays for one date; each thread has its own."""
 
     def __init__(self) -> None:
-        self._kept = threading.local()
+        self._thread_buffers = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()
 
     def arrays(self, shapes: Shapes) -> Arrays:
         """Return float32 arrays of these shapes, with undefined content."""
-        if getattr(self._kept, "shapes", None) != shapes:
+        if getattr(self._thread_buffers, "shapes", None) != shapes:
             layout = Layout({key: (shape, np.float32) for key, shape in shapes.items()})
-            self._kept.arrays = layout.views(np.empty(layout.size, np.uint8))
-            self._kept.shapes = shapes
-        arrays: Arrays = self._kept.arrays
+            self._thread_buffers.arrays = layout.views(np.empty(layout.size, np.uint8))
+            self._thread_buffers.shapes = shapes
+        arrays: Arrays = self._thread_buffers.arrays
         return arrays
 
 
@@ -235,7 +235,7 @@ class Patches(Kind):
         """Cut the patches of each date."""
         count, place = 0, 0
         scratch = self._scratch.arrays(content.shapes(self.size[0]))
-        for date, is_repeated in zip(job.dates.tolist(), job.repeated.tolist(), strict=True):
+        for date, is_repeated in zip(job.dates.tolist(), job.is_repeat.tolist(), strict=True):
             for row, column in self.corners(content.samples, date, job.seed):
                 count += content.read(date, scratch, slice(row, row + self.size[0]))
                 for key, values in scratch.items():
@@ -317,12 +317,12 @@ class Points(Kind):
         locations |= zip(("rows", "columns"), corners, strict=True)
         for n, date in enumerate(job.dates.tolist()):
             count += content.read(date, scratch, rows)
-            if job.repeated[n]:
+            if job.is_repeat[n]:
                 scratch["weights"][...] = 0
             first = n * grid
             for key, values in scratch.items():
                 flat = values.reshape(-1, grid)
-                turn(flat, first, places, arrays[key].reshape(-1, len(flat)))
+                scatter_points(flat, first, places, arrays[key].reshape(-1, len(flat)))
             date_places = places[first : first + grid]
             for key, label in label_arrays.items():
                 arrays[key][date_places] = label[n]
@@ -385,6 +385,6 @@ def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
     return kind
 
 
-def of_members(data: Mapping[str, Any]) -> bool:
-    """Return whether the `data` of a configuration give a model the features of each member."""
+def uses_members(data: Mapping[str, Any]) -> bool:
+    """Return True if the `data` section of a configuration selects the features of each member."""
     return kind_of(data.get("kind") or "fields").features == "members"

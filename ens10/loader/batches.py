@@ -21,10 +21,10 @@ from ens10.loader.batch_layouts import Fields, Job, Kind, KindName, kind_of
 from ens10.loader.buffers import (
     Allocator,
     Block,
+    BlockPool,
+    CachedContent,
     Layout,
-    PinnedContent,
     Ring,
-    Slots,
     dates_that_fit,
     plain_memory,
 )
@@ -40,7 +40,7 @@ from ens10.loader.content import (
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.order import Epoch, Even, Part, Position, Ranks
+from ens10.loader.order import Epoch, Even, GridPart, Position, Ranks
 from ens10.loader.samples import Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
@@ -56,7 +56,7 @@ def open_samples(
     """Open samples from a store's path, or from any lazy dataset with its truth.
 
     Args:
-        data: path of a store, a lazy dataset, or samples, which are given back as they are.
+        data: path of a store, a lazy dataset, or samples, which are returned unchanged.
         target: channel or channels, with `@step` if the truth has several steps.
         truth: of a lazy dataset; None if there is none.
         ensemble: members that make the ensemble; None for all.
@@ -64,7 +64,7 @@ def open_samples(
 
     Raises:
         ArgumentError: data that are neither a path nor a dataset; a target or lead time that the
-            data lack, or that is given twice.
+            data lack, or that occurs twice.
     """
     if isinstance(data, Samples):
         return data
@@ -190,8 +190,8 @@ class Batches:
         normaliser: Normaliser | None = None,
         step: float | Sequence[float] | None = None,
     ) -> None:
-        _check(split, extras)
-        _check_least({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
+        _check_names(split, extras)
+        _check_minimums({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
         self.samples = open_samples(data, target, truth, ensemble, step)
         if split != "test" or normaliser is None:
@@ -214,7 +214,7 @@ class Batches:
         self._seed, self._ranks = seed, Ranks(rank, world, even)
         self._threads, self._ring, self._cache = threads, ring, cache
         self._factor = self._deviation_factor()
-        self._slots: Slots | None = None
+        self._pool: BlockPool | None = None
         self._lock = threading.Lock()
         self._position = Position(len(self), seed, len(self.index), batch_size, world)
         if normaliser is not None:
@@ -230,19 +230,19 @@ class Batches:
         )
 
     @cached_property
-    def _dates(self) -> DateContent | LeadsContent:
+    def _date_content(self) -> DateContent | LeadsContent:
         leads = self.samples.leads
         if len(leads) == 1:
-            return self._dates_of(self.samples, self.inputs, self.normaliser)
+            return self._date_content_of(self.samples, self.inputs, self.normaliser)
         return LeadsContent(
             self.samples,
             [
-                self._dates_of(lead, inputs_at(self.inputs, lead), self.normaliser.at(n))
+                self._date_content_of(lead, inputs_at(self.inputs, lead), self.normaliser.at(n))
                 for n, lead in enumerate(leads)
             ],
         )
 
-    def _dates_of(
+    def _date_content_of(
         self, samples: Samples, inputs: Sequence[Input], normaliser: Normaliser
     ) -> DateContent:
         return DateContent(
@@ -260,16 +260,18 @@ class Batches:
 
     @cached_property
     def content(self) -> Content:
-        """What reads dates, with the part of them that is kept in memory."""
+        """The reader of dates, with a cache of some of them if `cache` is set."""
         if self._cache is None:
-            return self._dates
-        cached_dates = dates_that_fit(self._cache, self.index.tolist(), self._dates, self._rows)
-        return PinnedContent(self._dates, cached_dates, self._rows)
+            return self._date_content
+        cached_dates = dates_that_fit(
+            self._cache, self.index.tolist(), self._date_content, self._rows
+        )
+        return CachedContent(self._date_content, cached_dates, self._rows)
 
     @property
     def channels(self) -> tuple[str, ...]:
         """Names of the features, in order: "t2m:mean", ..., "t2m:std", ..., "sst:mask", ..."""
-        return self._dates.channels
+        return self._date_content.channels
 
     @property
     def dates(self) -> npt.NDArray[np.datetime64]:
@@ -307,26 +309,28 @@ class Batches:
         return self._count(self._ranks.count(len(self.index)))
 
     def __iter__(self) -> Iterator[Batch]:
-        place = self._position.begin()
+        progress = self._position.begin()
         jobs = Epoch(
-            self.index, self._ranks, self._batch_size, self._seed, place.epoch, self._shuffle
+            self.index, self._ranks, self._batch_size, self._seed, progress.epoch, self._shuffle
         )
-        skipped_jobs, skipped_batches = divmod(place.batches, max(1, self._count(self._batch_size)))
+        skipped_jobs, skipped_batches = divmod(
+            progress.batches, max(1, self._count(self._batch_size))
+        )
         date_count = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
         layout = Layout(self.kind.arrays(self.content, date_count))
         ring = Ring(
-            jobs.after(skipped_jobs),
+            jobs.skip(skipped_jobs),
             lambda job, block: self._fill(job, layout, block),
-            self._slots_of(layout.size),
+            self._pool_of(layout.size),
             self._ring,
             self._threads,
         )
         with closing(ring.__iter__()) as buffers:
             for job, block in buffers:
-                batches = self.kind.batches(job, layout.views(block), self._points)
+                batches = self.kind.batches(job, layout.views(block), self._point_count)
                 for number, batch in enumerate(batches):
                     if number >= skipped_batches:
-                        place.advance()
+                        progress.advance()
                         yield batch
                 skipped_batches = 0
 
@@ -339,13 +343,14 @@ class Batches:
         self._fill(Job(0, positions, no_repeats, (self._seed, self.epoch)), layout, block)
         return cast("Batch", layout.views(block))
 
-    def whole(self) -> "Batches":
-        """Return batches of the same dates as fields of the whole grid, if these are not.
+    def full_fields(self) -> "Batches":
+        """Return batches of the same dates in the layout of evaluation, not split by processes.
 
-        They have counters, buffers and a position of their own, and no cache.
+        These are full fields (of slabs: the slab). They are this object if it has this layout, or a
+        copy with its own counters, buffers and position, and no cache.
         """
         kind = self.kind.evaluation
-        if isinstance(kind, Part):
+        if isinstance(kind, GridPart):
             kind = Fields(features=kind.features)
         if kind is self.kind:
             return self
@@ -353,38 +358,38 @@ class Batches:
         other._position = deepcopy(self._position)
         other.kind, other._cache, other.bytes_read = kind, None, 0
         other._rows = other.kind.rows(self.samples)
-        other.__dict__.pop("content", None)  # it knows the rows
+        other.__dict__.pop("content", None)  # it depends on the rows
         return other
 
     def free(self) -> None:
         """Free the buffers; the next iteration makes new ones."""
-        self._slots = None
+        self._pool = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_slots": None, "_lock": None}
+        return {**self.__dict__, "_pool": None, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
     @property
-    def _points(self) -> int:
+    def _point_count(self) -> int:
         return len(self.samples.latitude) * len(self.samples.longitude)
 
     def _count(self, dates: int) -> int:
         """Return the number of batches from `dates` dates."""
         full_buffers, remainder = divmod(dates, self._batch_size)
-        last = self.kind.count(remainder, self._points) if remainder else 0
-        return full_buffers * self.kind.count(self._batch_size, self._points) + last
+        last = self.kind.count(remainder, self._point_count) if remainder else 0
+        return full_buffers * self.kind.count(self._batch_size, self._point_count) + last
 
     def _fill(self, job: Job, layout: Layout, block: Block) -> None:
         count = self.kind.fill(job, self.content, layout.views(block))
         with self._lock:
             self.bytes_read += count
 
-    def _slots_of(self, size: int) -> Slots:
-        if self._slots is None or self._slots.size != size:
-            self._slots = Slots(size, self.allocate)
-        return self._slots
+    def _pool_of(self, size: int) -> BlockPool:
+        if self._pool is None or self._pool.size != size:
+            self._pool = BlockPool(size, self.allocate)
+        return self._pool
 
     def _deviation_factor(self) -> float:
         """Return the factor from the stored standard deviation (n - 1) to the protocol's."""
@@ -409,7 +414,8 @@ def _check_leads(normaliser: Normaliser, samples: Samples) -> None:
 def _splits(protocol: Protocol, samples: Samples) -> Splits:
     """Return the dates of each split; forecasts without truth all belong to the test split.
 
-    Each date is split at each lead time by itself, into years that all lead times share.
+    Each date is assigned to a split at each lead time separately; the years of the splits are the
+    same at all lead times.
     """
     if samples.has_truth:
         return split_dates(protocol, samples.time, samples.valid_time)
@@ -418,7 +424,7 @@ def _splits(protocol: Protocol, samples: Samples) -> Splits:
     return Splits({"train": [], "val": [], "test": []}, index, no_dates)
 
 
-def _check(split: str, extras: Sequence[str]) -> None:
+def _check_names(split: str, extras: Sequence[str]) -> None:
     if split not in get_args(Split):
         raise UnknownNameError("split", split, get_args(Split))
     for extra in extras:
@@ -426,7 +432,7 @@ def _check(split: str, extras: Sequence[str]) -> None:
             raise UnknownNameError("extras", extra, EXTRA_NAMES)
 
 
-def _check_least(numbers: dict[str, tuple[int, int]]) -> None:
+def _check_minimums(numbers: dict[str, tuple[int, int]]) -> None:
     for argument, (number, least) in numbers.items():
         if number < least:
             raise ArgumentError(argument, f"{number} is less than {least}")

@@ -67,36 +67,38 @@ class Layout:
 
 
 class Lease:
-    """A block in use: numpy arrays made from it keep it alive; see `Slots.lend`."""
+    """A block in use: numpy arrays made from it keep it alive; see `BlockPool.lend`."""
 
     def __init__(self, block: Block) -> None:
-        self._block = block  # which lives as long as the arrays, also without its `Slots`
+        self._block = block  # which lives as long as the arrays, also without its `BlockPool`
         self.__array_interface__ = block.__array_interface__
 
 
-class Slots:
-    """Blocks of one size, made as they are needed and kept from one iteration to the next.
+class BlockPool:
+    """A pool of memory blocks of one size, allocated as needed and reused by later iterations.
 
     Args:
         size: bytes of a block.
-        allocate: makes a block, such as pinned memory.
+        allocate: function that allocates a block, e.g. in pinned memory.
     """
 
     def __init__(self, size: int, allocate: Allocator = plain_memory) -> None:
         self.size, self._allocate = size, allocate
-        self._spare: SimpleQueue[Any] = SimpleQueue()
-        self._late: SimpleQueue[Any] = SimpleQueue()
-        self._lent: list[weakref.ref[Lease]] = []
+        self._free_blocks: SimpleQueue[Any] = SimpleQueue()
+        self._return_queue: SimpleQueue[Any] = SimpleQueue()
+        self._leases: list[weakref.ref[Lease]] = []
 
     def take(self) -> Block:
         """Return an unused block; a new one if there is none."""
-        for queue in (self._spare, self._late):
+        for queue in (self._free_blocks, self._return_queue):
             block = _first_block(queue)
             if block is not None:
                 return block
         return self._allocate(self.size)
 
-    def lend(self, block: Block, home: "SimpleQueue[Any]") -> tuple[Block, "weakref.ref[Lease]"]:
+    def lend(
+        self, block: Block, return_queue: "SimpleQueue[Any]"
+    ) -> tuple[Block, "weakref.ref[Lease]"]:
         """Return a block as an array; the block is free again once all its views are gone.
 
         The return does not run Python code: Python delivers Ctrl-C between two instructions, and an
@@ -104,27 +106,27 @@ class Slots:
 
         Args:
             block: to lend.
-            home: the queue that gets it back.
+            return_queue: the queue that the block is put into afterwards.
 
         Returns:
             The array, and a reference that is dead once the block is returned.
         """
         lease = Lease(block)
         # the queue ignores its second argument, which is the reference
-        reference = weakref.ref(lease, partial(home.put, block))
-        self._lent = [ref for ref in self._lent if ref() is not None]
-        self._lent.append(reference)
+        reference = weakref.ref(lease, partial(return_queue.put, block))
+        self._leases = [ref for ref in self._leases if ref() is not None]
+        self._leases.append(reference)
         return np.asarray(lease), reference
 
-    def collect(self, returned: "SimpleQueue[Any]") -> None:
+    def collect(self, return_queue: "SimpleQueue[Any]") -> None:
         """Register a queue whose returned blocks are reused, now and later."""
-        while (block := _first_block(returned)) is not None:
-            self._spare.put(block)
-        self._late = returned
+        while (block := _first_block(return_queue)) is not None:
+            self._free_blocks.put(block)
+        self._return_queue = return_queue
 
     def free(self) -> None:
         """Free the blocks that are not in use."""
-        self._spare, self._late = SimpleQueue(), SimpleQueue()
+        self._free_blocks, self._return_queue = SimpleQueue(), SimpleQueue()
 
 
 def _first_block(queue: "SimpleQueue[Any]") -> Block | None:
@@ -143,66 +145,66 @@ _NEW, _STOP = "make a new one", "no more"
 
 
 class Ring(Generic[Job]):
-    """Jobs with their filled buffers, in order.
+    """An iterable of jobs with their filled buffers, in order, read ahead by threads.
 
     Args:
-        jobs: what to fill buffers with.
-        fill: does a job, in a reader thread or (without threads) in the caller.
-        slots: where buffers come from.
-        size: buffers of the ring.
-        threads: reader threads; 0 to fill each buffer when it is asked for.
+        jobs: descriptions of the content of each buffer.
+        fill: fills a buffer for a job, in a reader thread or (without threads) in the caller.
+        pool: source of the buffers.
+        size: number of buffers in the ring.
+        threads: number of reader threads; 0 to fill each buffer on demand.
     """
 
     def __init__(
-        self, jobs: Sequence[Job], fill: Fill[Job], slots: Slots, size: int, threads: int
+        self, jobs: Sequence[Job], fill: Fill[Job], pool: BlockPool, size: int, threads: int
     ) -> None:
-        self._jobs, self._fill, self._slots = jobs, fill, slots
+        self._jobs, self._fill, self._pool = jobs, fill, pool
         self._threads = min(threads, len(jobs))
         self._size = size if threads else 1  # nothing is read ahead without a thread
 
     def __iter__(self) -> Generator[tuple[Job, Block], None, None]:
         """Yield each job with its buffer, or raise the error of the job."""
-        work = _Work(self._jobs, self._fill, self._slots, self._size)
+        state = _RingState(self._jobs, self._fill, self._pool, self._size)
         readers = [
-            threading.Thread(target=_read, args=(work,), name=f"ens10 reader {n}", daemon=True)
+            threading.Thread(target=_read, args=(state,), name=f"ens10 reader {n}", daemon=True)
             for n in range(self._threads)
         ]
         try:
             for reader in readers:
                 reader.start()
             for number, job in enumerate(self._jobs):
-                yield job, work.lend(work.wait(number) if readers else work.fill(number))
+                yield job, state.lend(state.wait(number) if readers else state.fill(number))
         finally:
-            work.stop(readers)
+            state.stop(readers)
 
 
-class _Work:
+class _RingState:
     """State shared by the reader threads and the consumer of one iteration."""
 
-    def __init__(self, jobs: Sequence[Any], fill: Fill[Any], slots: Slots, size: int) -> None:
-        self._jobs, self._fill, self._slots = jobs, fill, slots
-        self._free: SimpleQueue[Any] = SimpleQueue()
-        self._buffers, self._begun = size, 0
-        self._lent: list[weakref.ref[Lease]] = []
-        self._done: dict[int, Block | BaseException] = {}
-        self._changed = threading.Condition()
+    def __init__(self, jobs: Sequence[Any], fill: Fill[Any], pool: BlockPool, size: int) -> None:
+        self._jobs, self._fill, self._pool = jobs, fill, pool
+        self._free_queue: SimpleQueue[Any] = SimpleQueue()
+        self._buffer_count, self._next_job = size, 0
+        self._leases: list[weakref.ref[Lease]] = []
+        self._results: dict[int, Block | BaseException] = {}
+        self._condition = threading.Condition()
         self._stopped = False
         for _ in range(size):
-            self._free.put(_NEW)
+            self._free_queue.put(_NEW)
 
     def begin(self) -> tuple[int, Block] | None:
         """Wait for a free buffer; return it with the next job, or None when all are done."""
-        item = self._free.get()
+        item = self._free_queue.get()
         if item is _STOP:
             return None
-        with self._changed:
-            number = self._begun
+        with self._condition:
+            number = self._next_job
             if self._stopped or number == len(self._jobs):
-                self._free.put(item)
+                self._free_queue.put(item)
                 return None
-            self._begun += 1
+            self._next_job += 1
         try:
-            return number, self._slots.take() if item is _NEW else item
+            return number, self._pool.take() if item is _NEW else item
         except BaseException as error:  # as in `carry_out`
             self._finish(number, error)
             return None
@@ -217,63 +219,63 @@ class _Work:
             self._finish(number, block)
 
     def _finish(self, number: int, result: Block | BaseException) -> None:
-        with self._changed:
-            self._done[number] = result
+        with self._condition:
+            self._results[number] = result
             self._stopped |= isinstance(result, BaseException)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def fill(self, number: int) -> Block:
         """Fill and return the buffer of a job in the calling thread."""
         try:
-            item = self._free.get_nowait()
+            item = self._free_queue.get_nowait()
         except Empty:
             item = _NEW
-        block: Block = self._slots.take() if item is _NEW else item
+        block: Block = self._pool.take() if item is _NEW else item
         self._fill(self._jobs[number], block)
         return block
 
     def wait(self, number: int) -> Block:
         """Return the buffer of a job once a reader thread has filled it."""
-        with self._changed:
-            if self._begun <= number and self._all_lent():
-                self._buffers += 1
-                self._free.put(_NEW)
-            self._changed.wait_for(lambda: number in self._done)
-            result = self._done.pop(number)
+        with self._condition:
+            if self._next_job <= number and self._all_in_use():
+                self._buffer_count += 1
+                self._free_queue.put(_NEW)
+            self._condition.wait_for(lambda: number in self._results)
+            result = self._results.pop(number)
         if isinstance(result, BaseException):
             raise result
         return result
 
     def lend(self, block: Block) -> Block:
         """Return the buffer as an array; it is reused when the array's last view is gone."""
-        array, reference = self._slots.lend(block, self._free)
-        self._lent.append(reference)
+        array, reference = self._pool.lend(block, self._free_queue)
+        self._leases.append(reference)
         return array
 
     def stop(self, readers: Sequence[threading.Thread]) -> None:
         """Stop the readers after their current jobs, and keep the buffers."""
-        with self._changed:
+        with self._condition:
             self._stopped = True
         for _ in readers:
-            self._free.put(_STOP)
+            self._free_queue.put(_STOP)
         for reader in readers:
             if reader.is_alive() and reader is not threading.current_thread():
                 reader.join()
-        for result in self._done.values():
+        for result in self._results.values():
             if not isinstance(result, BaseException):
-                self._free.put(result)
-        self._done.clear()
-        self._slots.collect(self._free)
+                self._free_queue.put(result)
+        self._results.clear()
+        self._pool.collect(self._free_queue)
 
-    def _all_lent(self) -> bool:
-        self._lent = [lease for lease in self._lent if lease() is not None]
-        return len(self._lent) >= self._buffers
+    def _all_in_use(self) -> bool:
+        self._leases = [lease for lease in self._leases if lease() is not None]
+        return len(self._leases) >= self._buffer_count
 
 
-def _read(work: _Work) -> None:
+def _read(state: _RingState) -> None:
     """Run a reader thread, which ends when `stop` or the last job ends it."""
-    while (task := work.begin()) is not None:
-        work.carry_out(*task)
+    while (task := state.begin()) is not None:
+        state.carry_out(*task)
         del task  # or the thread would keep the buffer while it waits for the next
 
 
@@ -281,38 +283,38 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SIZE = re.compile(r"(?P<number>\d+(\.\d*)?)\s*(?P<unit>[KMGT]?)B", re.IGNORECASE)
 
 
-class PinnedContent:
-    """Reads dates, with a cache of some of them, decoded and normalised.
+class CachedContent:
+    """Reader of dates, with a cache of some of them, decoded and normalised.
 
     Args:
         content: reads dates.
-        dates: the positions to keep.
-        rows: the rows of the grid that are ever asked for.
+        dates: positions of the dates to cache.
+        rows: the rows of the grid that may be read.
 
     Attributes:
-        hits: dates (or parts of them) that were taken from memory.
-        kept_bytes: memory in use.
+        hits: number of reads that were answered from the cache.
+        cached_bytes: memory that the cache uses.
     """
 
     def __init__(self, content: Content, dates: Sequence[int], rows: slice) -> None:
         self.samples: Samples = content.samples
-        self._content, self._rows, self._chosen = content, rows, frozenset(dates)
+        self._content, self._rows, self._cached_dates = content, rows, frozenset(dates)
         self._layout = _layout(content, rows)
-        self._kept: dict[int, Arrays] = {}
+        self._cache: dict[int, Arrays] = {}
         self._lock = threading.Lock()
         self.hits = 0
 
     def __getstate__(self) -> dict[str, object]:
-        # A worker process keeps its own part: sending the memory would take longer than reading.
-        return {**self.__dict__, "_kept": {}, "_lock": None}
+        # A worker process has its own cache: sending the memory would take longer than reading.
+        return {**self.__dict__, "_cache": {}, "_lock": None}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
 
     @property
-    def kept_bytes(self) -> int:
-        """Memory in use."""
-        return len(self._kept) * self._layout.size
+    def cached_bytes(self) -> int:
+        """Memory that the cache uses."""
+        return len(self._cache) * self._layout.size
 
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""
@@ -320,14 +322,14 @@ class PinnedContent:
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
         """Write the arrays of date `i`, and return the bytes read from the data."""
-        if i not in self._chosen:
+        if i not in self._cached_dates:
             return self._content.read(i, out, rows)
-        cached_arrays, count = self._kept.get(i), 0
+        cached_arrays, count = self._cache.get(i), 0
         if cached_arrays is None:
             cached_arrays = self._layout.views(np.empty(self._layout.size, np.uint8))
             count = self._content.read(i, cached_arrays, self._rows)
             with self._lock:
-                self._kept[i] = cached_arrays
+                self._cache[i] = cached_arrays
         else:
             with self._lock:
                 self.hits += 1
@@ -345,8 +347,8 @@ def dates_that_fit(
     Args:
         cache: a size such as "2GB" or "500 MB", or a share of the dates from 0 to 1.
         positions: of the dates, in order.
-        content: says how large a date is.
-        rows: the rows that are kept.
+        content: reader of dates, for the size of one.
+        rows: the rows that are cached.
 
     Raises:
         ArgumentError: neither a size nor a share.

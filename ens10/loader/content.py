@@ -31,14 +31,14 @@ EXTRA_NAMES = {
     "lead": ("lead",),
 }
 Input = tuple[str, float]
-_FIXED = ("location", "altitude")
+_STATIC = ("location", "altitude")
 _MASK = ":mask"
 _DAYS = 365.25
 _HOURS = 24.0
 
 
 def parse_inputs(inputs: Sequence[str] | None, samples: Samples) -> list[Input]:
-    """(channel, step) of each input, grouped by step in the order of first mention.
+    """Return (channel, step) of each input, grouped by step in the order of first mention.
 
     Args:
         inputs: channels, with `@step` where the step is not the target's; None for all channels
@@ -87,8 +87,8 @@ def feature_statistics(
 ) -> Normaliser:
     """Return mean and scale of every feature but the extras; masks are unchanged.
 
-    They are of the dates of the splits that the protocol names; of splits by years, of the dates
-    that are valid in these years, whatever dates are split by.
+    Statistics are of the dates of the splits that the protocol names. If splits are years, they are
+    of all dates that are valid in these years at the lead time of the samples.
 
     Args:
         samples: the data; of several lead times each has statistics of its own.
@@ -200,11 +200,11 @@ def _masks(names: Sequence[str], samples: Samples) -> Normaliser:
 
 
 Floats = npt.NDArray[np.float32]
-_TILE = 64  # points that are turned at once: all their features fit in the nearest cache
+_TILE = 64  # points that are copied at once: all their features fit in the nearest cache
 
 
 @numba.njit(**OPTIONS)
-def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+def _set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
     rows, columns = truth.shape
     for row in range(rows):
         for column in range(columns):
@@ -215,7 +215,7 @@ def _pair(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def
 
 
 @numba.njit(**OPTIONS)
-def _turn(source, first, places, out):  # type: ignore[no-untyped-def]
+def _scatter_points(source, first, places, out):  # type: ignore[no-untyped-def]
     features, points = source.shape
     for begin in range(0, points, _TILE):
         end = min(begin + _TILE, points)
@@ -246,8 +246,8 @@ def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> Non
     _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1), out.reshape(-1))
 
 
-def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
-    """Set the weights of a date's points, and truth to 0 where it or the forecast is missing.
+def set_weights(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
+    """Set the weights of a date's points, and weights and truth to 0 where one field is missing.
 
     Args:
         truth: shape (H, W), changed in place.
@@ -255,10 +255,10 @@ def pair(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) 
         row_weights: shape (H,).
         weights: shape (H, W), written.
     """
-    _pair(truth, raw_mean, row_weights, weights)
+    _set_weights(truth, raw_mean, row_weights, weights)
 
 
-def turn(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
+def scatter_points(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
     """Write the features of each point contiguously, at the point's position.
 
     Args:
@@ -267,7 +267,7 @@ def turn(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats)
         places: row of `out` for each point of all dates.
         out: shape (rows, features).
     """
-    _turn(source, first, places, out)
+    _scatter_points(source, first, places, out)
 
 
 Features = Literal["moments", "members"]
@@ -275,7 +275,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 Shapes = dict[str, tuple[int, ...]]
 
 
-def _fixed_features(extra: Extra, samples: Samples) -> Field:
+def _static_features(extra: Extra, samples: Samples) -> Field:
     """Return the features (C, H, W) that are the same on all dates: the location, the altitude."""
     if extra == "location":
         return location_features(*samples.degrees)
@@ -290,7 +290,7 @@ def _fixed_features(extra: Extra, samples: Samples) -> Field:
 
 
 class Content(Interface):
-    """Interface for reading dates: `DateContent`, or `PinnedContent` around it.
+    """Interface for reading dates: `DateContent`, or `CachedContent` around it.
 
     Attributes:
         samples: the data.
@@ -335,14 +335,14 @@ class DateContent:
         normalise: bool = True,
     ) -> None:
         self.samples, self._inputs, self._normaliser = samples, list(inputs), normaliser
-        self._masked, self._factor = list(masked), np.float32(factor)
+        self._masked_inputs, self._factor = list(masked), np.float32(factor)
         self._row_weights = row_weights.astype(np.float32)
         self._extras = tuple(extras)
-        self._fixed = {
-            extra: _fixed_features(extra, samples) for extra in extras if extra in _FIXED
+        self._static_fields = {
+            extra: _static_features(extra, samples) for extra in extras if extra in _STATIC
         }
         self._features, self._members = features, members
-        self._normalised = normalise
+        self._normalise = normalise
         self._targets = {(one.target, one.step): n for n, one in enumerate(samples.targets)}
         self._check_grid()
 
@@ -353,7 +353,7 @@ class DateContent:
         if self._features == "moments":
             return (*self._normaliser.channels, *extras)
         input_labels = labels(self._inputs, self.samples.step)
-        return (*input_labels, *(f"{input_labels[n]}:mask" for n in self._masked), *extras)
+        return (*input_labels, *(f"{input_labels[n]}:mask" for n in self._masked_inputs), *extras)
 
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""
@@ -374,7 +374,7 @@ class DateContent:
         Args:
             i: position of the date in `samples`.
             out: arrays of `shapes`; each field contiguous.
-            rows: the rows wanted, without a step.
+            rows: slice of the rows to read, without a step.
 
         Returns:
             Bytes read.
@@ -386,7 +386,7 @@ class DateContent:
         )
         for n, samples in enumerate(self.samples.targets):
             count += samples.read_truth(i, truth[n], rows)
-            pair(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
+            set_weights(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
             if "members" in out:
                 members = self._by_target(out, "members")[n]
                 count += samples.read_members(i, samples.step, samples.target, members, rows)
@@ -440,7 +440,7 @@ class DateContent:
             def move(member: int, values: Field, place: Field, n: int = n) -> None:
                 self._move_input(features[member], len(self._inputs), n, rows, values, place)
 
-            plain_copy = not self._normalised and n not in self._masked
+            plain_copy = not self._normalise and n not in self._masked_inputs
             input_move = None if plain_copy else move
             count += self.samples.read_members(i, step, channel, features[:, n], rows, input_move)
         return count
@@ -458,15 +458,15 @@ class DateContent:
         self, features: Field, masks: int, n: int, rows: slice, values: Field, place: Field
     ) -> None:
         """Write mask and feature of input `n`, from its values."""
-        if n in self._masked:
-            mask = features[masks + self._masked.index(n)]
+        if n in self._masked_inputs:
+            mask = features[masks + self._masked_inputs.index(n)]
             np.isfinite(values, out=mask, casting="unsafe")
         self._standardise(n, rows, values, place)
 
     def _standardise(self, n: int, rows: slice, values: Field, place: Field) -> None:
         """Write feature `n` to its place, normalised if `normalise`."""
         statistics = self._normaliser
-        if self._normalised:
+        if self._normalise:
             standardise(values, statistics.mean[n, rows], statistics.scale[n, rows], place)
         elif values is not place:
             np.copyto(place, values)
@@ -476,8 +476,8 @@ class DateContent:
         place = features.shape[-3] - count
         for extra in self._extras:
             last = place + len(EXTRA_NAMES[extra])
-            if extra in self._fixed:
-                features[..., place:last, :, :] = self._fixed[extra][:, rows]
+            if extra in self._static_fields:
+                features[..., place:last, :, :] = self._static_fields[extra][:, rows]
             elif extra == "lead":
                 features[..., place:last, :, :] = lead_feature(self.samples)
             else:

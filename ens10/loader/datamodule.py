@@ -85,10 +85,10 @@ class EnsembleDataModule(pl.LightningDataModule):
         self.kind, self.ensemble = kind, ensemble
         self.threads, self.ring, self.cache = threads, ring, cache
         self._normaliser: Normaliser | None = None
-        self._trained: dict[str, Any] = {}
-        self._samples: Samples | None = None
+        self._training_data: dict[str, Any] = {}
+        self._samples_cache: Samples | None = None
         self._batches: dict[tuple[str, Share, int], Batches] = {}
-        self._past: dict[int, Batch] = {}
+        self._past_batches: dict[int, Batch] = {}
 
     def batches(self, split: Split, batch_size: int | None = None) -> Batches:
         """Return the numpy batches of one split and of this process's part of the grid, cached.
@@ -105,7 +105,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         if key not in self._batches:
             kind = kind_of(self.kind)
             self._batches[key] = Batches(
-                self._opened,
+                self._samples,
                 self.target,
                 self.inputs,
                 split,
@@ -133,7 +133,7 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     @property
     def share(self) -> Share:
-        """The dates, rows and columns of this process, as the trainer's strategy has it."""
+        """The dates, rows and columns of this process, as the trainer's strategy defines them."""
         return share_of(self.trainer, self.grid)
 
     @property
@@ -142,18 +142,18 @@ class EnsembleDataModule(pl.LightningDataModule):
         return sum(batches.bytes_read for batches in self._batches.values())
 
     @property
-    def _opened(self) -> Samples:
+    def _samples(self) -> Samples:
         """The samples of all splits, opened when they are first needed."""
-        if self._samples is None:
-            self._samples = open_samples(
+        if self._samples_cache is None:
+            self._samples_cache = open_samples(
                 self.store, self.target, self.truth, self.ensemble, self.step
             )
-        return self._samples
+        return self._samples_cache
 
     @property
     def parts(self) -> list[Samples]:
         """The samples of each target and lead time, ordered by lead time, then target."""
-        return [samples for lead in self._opened.leads for samples in lead.targets]
+        return [samples for lead in self._samples.leads for samples in lead.targets]
 
     @property
     def target_scales(self) -> list[float]:
@@ -174,12 +174,12 @@ class EnsembleDataModule(pl.LightningDataModule):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of the whole grid."""
-        return len(self._opened.latitude), len(self._opened.longitude)
+        return len(self._samples.latitude), len(self._samples.longitude)
 
     @property
     def stations(self) -> list[str]:
         """Names of the stations; none of a grid."""
-        return self._opened.station_names
+        return self._samples.station_names
 
     def past(self, date: int, days: int, lead: int = 0) -> list[Batch]:
         """Return the dates of any split whose truth was available when a forecast started.
@@ -197,7 +197,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         Raises:
             MissingDataError: the data have no truth.
         """
-        all_samples = self._opened
+        all_samples = self._samples
         all_samples.require_truth()
         samples = all_samples.leads[lead]
         valid = samples.valid_time.astype("datetime64[s]")
@@ -207,15 +207,17 @@ class EnsembleDataModule(pl.LightningDataModule):
         places = np.flatnonzero(window)
         offset = sum(len(other) for other in all_samples.leads[:lead])
         batches = self.batches(self.predict_split)
-        self._past = {
-            i: self._past[i] if i in self._past else as_tensors(batches.batch(np.array([i])))
+        self._past_batches = {
+            i: self._past_batches[i]
+            if i in self._past_batches
+            else as_tensors(batches.batch(np.array([i])))
             for i in (offset + places[np.argsort(valid[places], kind="stable")]).tolist()
         }
-        return list(self._past.values())
+        return list(self._past_batches.values())
 
     def setup(self, stage: str) -> None:
         """Open the store, so that a wrong path or name fails before anything is trained."""
-        if stage == "predict" and not self._opened.has_truth:
+        if stage == "predict" and not self._samples.has_truth:
             return  # the normalisation statistics come with the checkpoint, after this
         self.batches("train" if stage == "fit" else self.predict_split)
 
@@ -225,48 +227,48 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     def val_dataloader(self) -> TorchBatches | list[TorchBatches]:
         """Return validation batches; none if the protocol has no validation years."""
-        return self._evaluation("val") if len(self.batches("val")) else []
+        return self._evaluation_batches("val") if len(self.batches("val")) else []
 
     def test_dataloader(self) -> TorchBatches:
         """Return test batches."""
-        return self._evaluation("test")
+        return self._evaluation_batches("test")
 
     def predict_dataloader(self) -> TorchBatches:
         """Return dates of `predict_split`, one by one: rounding depends on the size of a batch."""
-        return self._evaluation(self.predict_split, 1)
+        return self._evaluation_batches(self.predict_split, 1)
 
-    def _evaluation(self, split: Split, batch_size: int | None = None) -> TorchBatches:
-        return TorchBatches(self.batches(split, batch_size), None, self._pinned, once=True)
+    def _evaluation_batches(self, split: Split, batch_size: int | None = None) -> TorchBatches:
+        return TorchBatches(self.batches(split, batch_size), None, self._pinned, free_buffers=True)
 
     @property
     def _pinned(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the normalisation statistics and feature names, for the checkpoint."""
+        """Return normalisation statistics, feature names and the training data's description."""
         statistics = self._normaliser
         if statistics is None:
             return {}
-        self._trained = self._trained or TrainingData.record(self.batches("train"))
+        self._training_data = self._training_data or TrainingData.record(self.batches("train"))
         return {
             "channels": list(statistics.channels),
             "mean": torch.from_numpy(statistics.mean),
             "scale": torch.from_numpy(statistics.scale),
-            "trained": self._trained,
+            "trained": self._training_data,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the statistics of the checkpoint; existing batches are made again."""
+        """Load the statistics of the checkpoint; batches are created anew with them."""
         if state_dict:
             self._normaliser = normaliser_of(state_dict)
-            self._trained = state_dict.get("trained", {})
+            self._training_data = state_dict.get("trained", {})
             self._batches.clear()
-            self._past.clear()
+            self._past_batches.clear()
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What the data of a training were, by which other data are compared with them.
+    """Description of the data of a training, with which other data are compared.
 
     Attributes:
         target: channel that is corrected.
@@ -292,19 +294,19 @@ class TrainingData:
 
     @classmethod
     def record(cls, batches: Batches) -> dict[str, Any]:
-        """Return the fields of the training split; as a list "parts" of several targets or leads.
+        """Return these attributes of the training split, for the checkpoint.
 
-        Parts are ordered by lead time, then target.
+        Several targets or lead times give a list "parts", ordered by lead time, then target.
         """
         parts = [
-            asdict(cls._of(samples, lead.valid_time[index]))
+            asdict(cls._from_samples(samples, lead.valid_time[index]))
             for lead, index in batches.by_lead()
             for samples in lead.targets
         ]
         return parts[0] if len(parts) == 1 else {"parts": parts}
 
     @classmethod
-    def _of(cls, samples: Samples, dates: npt.NDArray[np.datetime64]) -> "TrainingData":
+    def _from_samples(cls, samples: Samples, dates: npt.NDArray[np.datetime64]) -> "TrainingData":
         return cls(
             samples.target,
             str(samples.attributes.get("units", "")),

@@ -25,8 +25,8 @@ from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
 
-# What lies behind a lazy array (HDF5, ecCodes, a user's function) need not bear several threads.
-_ONE_AT_A_TIME = threading.RLock()
+# The source of a lazy array (HDF5, ecCodes, a user's function) may not be thread-safe.
+_COMPUTE_LOCK = threading.RLock()
 
 
 class DatasetSamples(Samples):
@@ -79,7 +79,7 @@ class DatasetSamples(Samples):
         unit = self._unit(i, step, rows)
         fields = [field_of(unit, channel) for channel in channels]
         lazy_fields = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
-        with _ONE_AT_A_TIME:
+        with _COMPUTE_LOCK:
             computed = lazy_fields.astype(np.float32).compute(scheduler="synchronous")
         for n, name in enumerate(computed):  # channel by channel: double precision takes memory
             mean[n], std[n] = ensemble_moments(computed[name].to_numpy(), axis=0)
@@ -112,7 +112,7 @@ class DatasetSamples(Samples):
 
 
 def _compute(field: xr.DataArray, out: Any) -> int:
-    with _ONE_AT_A_TIME:
+    with _COMPUTE_LOCK:
         values = field.astype(np.float32).compute(scheduler="synchronous").to_numpy()
     out[...] = values
     return int(values.nbytes)

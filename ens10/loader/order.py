@@ -80,12 +80,12 @@ def share(count: int, rank: int, world: int, even: Even | None) -> tuple[int, in
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which part of the dates one process visits.
+    """Rank, number of processes and the policy that gives ranks equal numbers of dates.
 
     Attributes:
         rank: of this process.
         world: number of processes.
-        even: what makes ranks equal; see `ens10.loader.order.share`.
+        even: "drop", "pad" or None; see `ens10.loader.order.share`.
     """
 
     rank: int = 0
@@ -102,7 +102,7 @@ class Epoch(Sequence[Job]):
 
     Args:
         dates: positions of the split's dates in the samples.
-        ranks: which part of them.
+        ranks: rank of the process, which visits a part of the dates.
         batch_size: dates in a buffer.
         seed: of the shuffling.
         epoch: from 0.
@@ -129,12 +129,12 @@ class Epoch(Sequence[Job]):
         if repeats:
             repeat_positions = positions if visits else of_rank(0)
             positions = np.concatenate([positions[:visits], repeat_positions[:repeats]])
-        self._visited = dates[positions[: visits + repeats]]
-        self._repeated = np.arange(visits + repeats) >= visits
+        self._dates = dates[positions[: visits + repeats]]
+        self._is_repeat = np.arange(visits + repeats) >= visits
         self._first = 0
 
     def __len__(self) -> int:
-        return -(-len(self._visited) // self._size) - self._first
+        return -(-len(self._dates) // self._size) - self._first
 
     @overload
     def __getitem__(self, number: int) -> Job: ...
@@ -148,16 +148,16 @@ class Epoch(Sequence[Job]):
             raise IndexError(number)
         number += self._first
         span = slice(number * self._size, (number + 1) * self._size)
-        return Job(number, self._visited[span], self._repeated[span], self._seed)
+        return Job(number, self._dates[span], self._is_repeat[span], self._seed)
 
-    def after(self, jobs: int) -> "Epoch":
-        """Remove the first jobs in place."""
+    def skip(self, jobs: int) -> "Epoch":
+        """Skip the first jobs of the epoch, in place; return this object."""
         self._first = jobs
         return self
 
 
-class Place:
-    """The position of one iteration.
+class IterationProgress:
+    """Progress of one iteration: its epoch, and the number of batches yielded so far.
 
     Args:
         epoch: of the iteration.
@@ -173,7 +173,7 @@ class Place:
 
 
 class Position:
-    """The place of the latest iteration, and the one that the next begins at.
+    """Progress of the latest iteration, and saved progress from which the next one resumes.
 
     Args:
         length: batches of an epoch.
@@ -186,8 +186,8 @@ class Position:
     def __init__(self, length: int, seed: int, dates: int, batch_size: int, world: int) -> None:
         self.epoch, self._length = 0, length
         self._order = {"seed": seed, "dates": dates, "batch_size": batch_size, "world": world}
-        self._now = Place(0, 0)
-        self._next: Place | None = None
+        self._current = IterationProgress(0, 0)
+        self._next: IterationProgress | None = None
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration; drop a position loaded for another epoch."""
@@ -195,18 +195,18 @@ class Position:
         if self._next is not None and self._next.epoch != epoch:
             self._next = None
 
-    def begin(self) -> Place:
-        """Return where an iteration begins: at a loaded position (used once), or at the start."""
-        loaded_place, self._next = self._next, None
-        self._now = loaded_place or Place(self.epoch, 0)
-        return self._now
+    def begin(self) -> IterationProgress:
+        """Begin an iteration at the loaded position, which is used once, or at the start."""
+        loaded_progress, self._next = self._next, None
+        self._current = loaded_progress or IterationProgress(self.epoch, 0)
+        return self._current
 
     def state_dict(self) -> dict[str, int]:
         """Return the position as numbers."""
-        place = self._next or self._now
+        progress = self._next or self._current
         return {
-            "epoch": place.epoch,
-            "batches": place.batches,
+            "epoch": progress.epoch,
+            "batches": progress.batches,
             "length": self._length,
             **self._order,
         }
@@ -215,7 +215,8 @@ class Position:
         """Load a saved position.
 
         Raises:
-            ArgumentError: in mid-epoch of an order that is not this one.
+            ArgumentError: it was saved in mid-epoch, with another seed, batch size or number of
+                dates or processes.
         """
         differences = {k: state[k] for k, value in self._order.items() if state[k] != value}
         if differences and 0 < state["batches"] < state["length"]:
@@ -228,7 +229,7 @@ class Position:
                 "Go on with the same settings, or from a checkpoint of an epoch's end",
             )
         self.epoch = state["epoch"]
-        self._next = None if differences else Place(state["epoch"], state["batches"])
+        self._next = None if differences else IterationProgress(state["epoch"], state["batches"])
 
 
 Bounds = tuple[int, ...]
@@ -236,7 +237,7 @@ Bounds = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Share:
-    """The part of one process.
+    """The dates, rows and columns that one process reads.
 
     Processes of the same rank hold parts of the same samples, and get the same dates in the same
     order.
@@ -244,8 +245,8 @@ class Share:
     Attributes:
         rank: data-parallel rank: which dates, from 0.
         world: data-parallel world: between how many ranks the dates are shared out.
-        rows: own rows of the grid, without a step.
-        columns: own columns.
+        rows: rows of this process, without a step.
+        columns: columns of this process.
         bounds: where the parts of all processes begin, and the end of the last: of the rows, and
             of the columns; ((0, 180, 361), (0, 720)) for two parts of 361 x 720 points.
 
@@ -275,13 +276,13 @@ class Share:
         return math.prod(len(bounds) - 1 for bounds in self.bounds)
 
     @property
-    def whole(self) -> bool:
+    def is_full_grid(self) -> bool:
         """True if the grid is not split."""
         return self.parts == 1
 
     @property
     def first(self) -> bool:
-        """True if this is the first part: the process that writes what has no place on the grid."""
+        """True for the first part, whose process writes arrays without rows and columns."""
         return (self.rows.start, self.columns.start) == (0, 0)
 
     @property
@@ -304,7 +305,7 @@ class Share:
         Raises:
             ArgumentError: the grid is split, and batches are not of whole fields.
         """
-        if self.whole:
+        if self.is_full_grid:
             return kind
         if not isinstance(kind, Fields) or isinstance(kind, Slabs):
             raise ArgumentError(
@@ -312,17 +313,17 @@ class Share:
                 f"{type(kind).__name__.lower()} are not split between {self.parts} processes",
                 "Set data.kind to fields or members, or lat and lon of the strategy to 1",
             )
-        return Part(self, features=kind.features)
+        return GridPart(self, features=kind.features)
 
 
 @dataclass(frozen=True)
-class Part(Fields):
+class GridPart(Fields):
     """The rows and columns of a share, of every field; bytes of other rows are not read.
 
-    Rows are read whole, and a share's columns cut from them: a row is a few kB.
+    Full rows are read, and the share's columns are cut from them: a row is a few kB.
 
     Attributes:
-        share: whose.
+        share: of this process.
     """
 
     share: Share
@@ -359,7 +360,7 @@ class Part(Fields):
         return count
 
 
-def whole_share(grid: tuple[int, int], rank: int = 0, world: int = 1) -> Share:
+def full_share(grid: tuple[int, int], rank: int = 0, world: int = 1) -> Share:
     """Return a share with all points of a grid (rows, columns)."""
     rows, columns = grid
     return Share(rank, world, slice(0, rows), slice(0, columns), ((0, rows), (0, columns)))
@@ -374,9 +375,9 @@ def share_of(trainer: Any, grid: tuple[int, int]) -> Share:
         grid: rows and columns.
     """
     if trainer is None:
-        return whole_share(grid)
+        return full_share(grid)
     share_method = getattr(trainer.strategy, "share", None)
     if callable(share_method):
         share: Share = share_method(grid)
         return share
-    return whole_share(grid, trainer.global_rank, trainer.world_size)
+    return full_share(grid, trainer.global_rank, trainer.world_size)

@@ -1,4 +1,4 @@
-"""The interface of samples: all that the loader knows of each date of an ensemble and truth."""
+"""The interface `Samples`: fields and coordinates of the dates of an ensemble and its truth."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ _ALL = slice(None)
 Move = Callable[[int, Field, Field], None]
 Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
 _NO_MOVES: Moves = (None, None)
-# what samples of several targets and lead times have in common, or take from the first
+# attributes that `SeveralSamples` takes from its first samples
 _COMMON = (
     "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
     "degrees", "stations", "members", "attributes", "step_units", "has_truth",
@@ -104,7 +104,7 @@ class Samples(ABC):
         self.longitude = dataset["longitude"].to_numpy()
         self.degrees = degrees(dataset)
         self.stations = coordinates(dataset)
-        self.members = _members(int(dataset.sizes["number"]), ensemble)
+        self.members = _ensemble_size(int(dataset.sizes["number"]), ensemble)
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
             **{k: v for k, v in self._truth.attrs.items() if k == "units"},
@@ -114,7 +114,7 @@ class Samples(ABC):
         return len(self.time)
 
     def require_truth(self) -> None:
-        """Refuse forecasts without truth, from which nothing can be learned or scored.
+        """Raise an error if there is no truth, which training and scores need.
 
         Raises:
             MissingDataError: there is no truth.
@@ -129,7 +129,7 @@ class Samples(ABC):
         Args:
             i: position of the date.
             out: contiguous.
-            rows: the rows wanted, without a step.
+            rows: slice of the rows to read, without a step.
 
         Returns:
             Bytes read.
@@ -191,7 +191,7 @@ class Samples(ABC):
         return [np.array([i for of, i in places if of == lead], np.int64) for lead in leads]
 
     def truth(self, i: int) -> Field:
-        """(H, W) truth of date `i`, NaN where missing."""
+        """Return the truth of date `i`, (H, W), NaN where missing."""
         out = np.empty(self._grid, np.float32)
         self.read_truth(i, out)
         return out
@@ -203,13 +203,13 @@ class Samples(ABC):
         return mean, std
 
     def ensemble(self, i: int) -> Field:
-        """(M, H, W) members of the target of date `i`."""
+        """Return the members of the target of date `i`, (M, H, W)."""
         out = np.empty((self.members, *self._grid), np.float32)
         self.read_members(i, self.step, self.target, out)
         return out
 
     def without_truth(self) -> npt.NDArray[np.int64]:
-        """Return positions of dates known to lack all truth, without reading them."""
+        """Return positions of dates without any truth, as far as metadata list them."""
         return np.empty(0, np.int64)
 
     @property
@@ -234,7 +234,7 @@ class Samples(ABC):
     def _sums_by_a_pass(
         self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfDates]:
-        """Compute the sums by reading the fields of these dates."""
+        """Compute sums of ensemble mean and deviation by reading the fields of these dates."""
         shape = (len(channels), *self._grid)
         mean, deviation = Sums(shape), Sums(shape)
         _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(dates))
@@ -295,8 +295,8 @@ class SeveralSamples(Samples):
         return lead, i - int(self._ends[lead]) + len(self._parts[lead][0])
 
     def require_truth(self) -> None:
-        """Refuse forecasts without truth."""
-        for samples in self._all:
+        """Raise an error if the samples of a target or lead time have no truth."""
+        for samples in self._all_samples:
             samples.require_truth()
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
@@ -338,7 +338,7 @@ class SeveralSamples(Samples):
         return self._parts[0][0].sums(dates, step, channels)
 
     def without_truth(self) -> npt.NDArray[np.int64]:
-        """Return positions of dates at which every target is known to lack all truth."""
+        """Return positions of dates without truth of any target, as far as metadata list them."""
         positions = []
         for lead, end in zip(self._parts, self._ends.tolist(), strict=True):
             places = lead[0].without_truth()
@@ -348,7 +348,7 @@ class SeveralSamples(Samples):
         return np.concatenate(positions)
 
     @property
-    def _all(self) -> list[Samples]:
+    def _all_samples(self) -> list[Samples]:
         return [samples for lead in self._parts for samples in lead]
 
 
@@ -360,7 +360,7 @@ def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
                 move(n, field, field)
 
 
-def _members(size: int, ensemble: int | None) -> int:
+def _ensemble_size(size: int, ensemble: int | None) -> int:
     if ensemble is not None and not 1 <= ensemble <= size:
         raise ArgumentError("ensemble", f"{ensemble} is not possible: the data have {size}")
     return ensemble or size

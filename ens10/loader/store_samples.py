@@ -36,10 +36,10 @@ _PARTS = ("count", "sum", "square_sum")
 
 
 class StoreSamples(Samples):
-    """Samples of a store: no dask, no zarr and no fresh memory while dates are read.
+    """Samples of a store; dates are read without dask and zarr, into reused memory.
 
-    What is read is compared with the checksums of the store's manifest when it is first read, and
-    again once its file has changed: coordinates, statistics, truth and forecasts.
+    Coordinates, statistics, truth and forecasts are compared with the checksums of the store's
+    manifest when they are first read, and again if their file has changed.
 
     Means and deviations of an ensemble that is smaller than the store's are read if the store has
     them (`ensemble_mean_first5`), and else computed from the members.
@@ -52,23 +52,23 @@ class StoreSamples(Samples):
     Raises:
         UnknownNameError: the store lacks the target.
         ArgumentError: more members than the store has.
-        DamagedFileError: coordinates differ from the manifest; so do later what is read.
+        DamagedFileError: coordinates differ from the manifest. When dates are read: a chunk does.
     """
 
     def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
-        self._given = (path, target, ensemble)
+        self._arguments = (path, target, ensemble)
         self.label = str(path)
         kinds = store_kinds(path)
         self._record = open_record(path)
         self._root = open_strictly(path, self._record)
-        parts = [self._part(kind, kinds) for kind in ("sfc", "pl") if kind in kinds]
+        parts = [self._open_part(kind, kinds) for kind in ("sfc", "pl") if kind in kinds]
         dataset = xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
-        truth = self._part("truth", kinds) if "truth" in kinds else None
+        truth = self._open_part("truth", kinds) if "truth" in kinds else None
         super().__init__(dataset, truth, target, ensemble)
-        statistics = self._part("statistics", kinds)
+        statistics = self._open_part("statistics", kinds)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         self._has_moments = f"ensemble_mean{self._suffix}" in statistics
-        self._row = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
+        self._channel_rows = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
         # the block of each date of the store, as the sums are ordered
         years, block = blocks(dataset["valid_time"].to_numpy())
         self._block = np.array(block, np.int64)
@@ -78,19 +78,19 @@ class StoreSamples(Samples):
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []
         self._truth_place = () if truth is None else self._truth_place_in(truth)
         self._readers: dict[str, Reader] = {}
-        self._opening = threading.Lock()
-        self._kept = threading.local()
+        self._lock = threading.Lock()
+        self._thread_buffers = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker process opens the store anew: kept buffers belong to one process.
-        return type(self), self._given
+        # A worker process opens the store anew: buffers belong to one process.
+        return type(self), self._arguments
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Read the truth of date `i` into `out` (h, W), NaN where missing."""
         if not self.has_truth:
             out[...] = np.nan
             return 0
-        reader = self._reader(f"truth/{self._variable(self.target)[0]}")
+        reader = self._reader(f"truth/{self._variable_and_level(self.target)[0]}")
         return reader.read_into((i, *self._truth_place), out[None], rows=rows)
 
     def read_moments(
@@ -107,7 +107,7 @@ class StoreSamples(Samples):
         if not self._has_moments:
             return self._moments_of_members(i, step, channels, mean, std, rows, moves)
         place = (int(self._positions[i]), self.steps.index(step))
-        fields = [self._row[channel] for channel in channels]
+        fields = [self._channel_rows[channel] for channel in channels]
         count = 0
         for moment, out, move in (("mean", mean, moves[0]), ("std", std, moves[1])):
             reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
@@ -124,7 +124,7 @@ class StoreSamples(Samples):
         move: Move | None = None,
     ) -> int:
         """Read the members of one channel of date `i`, (M, h, W)."""
-        name, level = self._variable(channel)
+        name, level = self._variable_and_level(channel)
         place = [int(self._positions[i]), self.steps.index(step)]
         if level is not None:
             place.append(self._levels.index(level))
@@ -136,8 +136,8 @@ class StoreSamples(Samples):
     ) -> dict[Moment, SumsOfDates]:
         """Return sums of ensemble mean and deviation over the dates at these positions.
 
-        The sums of blocks whose dates are all wanted are read; those of other blocks are computed
-        from their wanted dates.
+        Sums of blocks whose dates are all requested are read from the store; those of other blocks
+        are computed from the requested dates.
         """
         if not self._has_moments:
             return self._sums_by_a_pass(dates, step, channels)
@@ -145,12 +145,14 @@ class StoreSamples(Samples):
         block_sizes = np.bincount(self._block)
         full = np.bincount(self._block, is_requested) == block_sizes
         other_dates = dates[~full[self._block[self._positions[dates]]]]
-        rows = [self._row[channel] for channel in channels]
+        rows = [self._channel_rows[channel] for channel in channels]
         other_sums = self._sums_by_a_pass(other_dates, step, channels) if other_dates.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
-            parts = [self._sum(name, np.flatnonzero(full).tolist(), step, rows) for name in names]
+            parts = [
+                self._read_sum(name, np.flatnonzero(full).tolist(), step, rows) for name in names
+            ]
             for part, other in zip(parts, other_sums[moment] if other_sums else [], strict=False):
                 part += other
             sums[moment] = tuple(parts)
@@ -164,21 +166,21 @@ class StoreSamples(Samples):
         if self._record is None or not self.has_truth:
             return super().without_truth()
         place = "/".join(map(str, self._truth_place))
-        path = f"truth/{self._variable(self.target)[0]}/c/(\\d+)/{place}/0/0"
-        row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._points},'.encode())
+        path = f"truth/{self._variable_and_level(self.target)[0]}/c/(\\d+)/{place}/0/0"
+        row = re.compile(f'"{path}",\\d+,\\d+,[^,]*,[^,]*,{self._point_count},'.encode())
         matches = (match for lines in self._record.blocks() for match in row.finditer(lines))
         positions = [int(match[1]) for match in matches]
         return np.array(sorted(positions), np.int64)
 
     @property
-    def _points(self) -> int:
+    def _point_count(self) -> int:
         return len(self.latitude) * len(self.longitude)
 
-    def _sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
-        """Return one of the sums, added over blocks in order."""
+    def _read_sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
+        """Return one of the sums, added over blocks in order, (channels, H, W)."""
         array: Any = self._root[f"statistics/{name}"]
         total = np.zeros((len(rows), *self._grid), array.dtype)
-        planes, s = _Planes(self._given[0], array, self._record), self.steps.index(step)
+        planes, s = _PlaneReader(self._arguments[0], array, self._record), self.steps.index(step)
         for block in blocks:
             total += planes.read(block, s, rows)
         return total
@@ -193,10 +195,10 @@ class StoreSamples(Samples):
         rows: slice,
         moves: Moves,
     ) -> int:
-        members = getattr(self._kept, "members", None)
+        members = getattr(self._thread_buffers, "members", None)
         shape = (self.members, *mean.shape[1:])
         if members is None or members.shape != shape:
-            members = self._kept.members = np.empty(shape, np.float32)
+            members = self._thread_buffers.members = np.empty(shape, np.float32)
         count = 0
         for n, channel in enumerate(channels):
             count += self.read_members(i, step, channel, members, rows)
@@ -204,37 +206,38 @@ class StoreSamples(Samples):
         move_in_place(moves, mean, std)
         return count
 
-    def _variable(self, channel: str) -> tuple[str, float | None]:
+    def _variable_and_level(self, channel: str) -> tuple[str, float | None]:
         surface = self.levels[channel] is None
         return (channel, None) if surface else split_exactly(channel)
 
     def _truth_place_in(self, truth: xr.Dataset) -> tuple[int, ...]:
         """Return the truth's position along step (and level)."""
         place = [truth.get_index("step").get_loc(self.step)]
-        _, level = self._variable(self.target)
+        _, level = self._variable_and_level(self.target)
         if level is not None:
             place.append(truth.get_index("level").get_loc(level))
         return tuple(int(p) for p in place)
 
-    def _part(self, kind: StoreKind, kinds: Sequence[str]) -> xr.Dataset:
+    def _open_part(self, kind: StoreKind, kinds: Sequence[str]) -> xr.Dataset:
         """Open one part of a store without dask, whose graph of 20,000 dates takes seconds."""
         if kind not in kinds:
-            return open_store(self._given[0], kind)  # raises, and says what to do
+            return open_store(self._arguments[0], kind)  # raises, and says what to do
         store: Any = self._root.store
         part: xr.Dataset = xr.open_zarr(store, group=kind, consolidated=False, chunks=None)
         return part
 
     def _reader(self, name: str) -> Reader:
-        with self._opening:  # two threads would search the manifest twice
+        with self._lock:  # two threads would search the manifest twice
             if name not in self._readers:
-                self._readers[name] = open_reader(self._given[0], name, self._record)
+                self._readers[name] = open_reader(self._arguments[0], name, self._record)
             return self._readers[name]
 
 
-class _Planes:
-    """Reads channels of a block and step of a sum: these alone if they are numbers in a file.
+class _PlaneReader:
+    """Reader of some channels of a sum, at one block of dates and one step.
 
-    A chunk may hold all steps, of which one is wanted, and zarr would read the whole of it.
+    A chunk may hold all steps and channels, and zarr would read all of them. From local files of
+    plain numbers only the channels needed are read.
 
     Args:
         store: path or URL.
@@ -250,12 +253,12 @@ class _Planes:
             shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
         )
         plain = not array.compressors and not array.filters and array.dtype.isnative
-        self._plain = full_planes and plain
+        self._is_plain = full_planes and plain
         outer = (array.shape[0], array.shape[1] // shape[1])
-        self._sums = record.array(self._name, outer) if record and self._plain else None
+        self._sums = record.array(self._name, outer) if record and self._is_plain else None
 
     def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
-        """Return chosen channels of one block and step, shape (channels, latitude, longitude).
+        """Return channels of one block and step, shape (channels, latitude, longitude).
 
         Raises:
             FileError: the chunk is missing.
@@ -263,7 +266,7 @@ class _Planes:
         """
         chunk, within = (step, 0) if self._shape[1] == 1 else (0, step)
         file = self._folder and self._folder / f"c/{block}/{chunk}/0/0/0"
-        if not (self._plain and file and file.is_file()):
+        if not (self._is_plain and file and file.is_file()):
             return np.asarray(self._array[block, step])[channels]
         planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
         try:

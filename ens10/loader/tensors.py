@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class TorchBatches:
     """`Batches` as torch tensors, in the order of the trainer's epoch.
 
-    Lightning saves its `state_dict` with every checkpoint, so that a run that is resumed in
-    mid-epoch goes on with the batch after the last one that it trained on.
+    Lightning saves its `state_dict` with every checkpoint, so that a run resumed in mid-epoch
+    continues with the batch after the last one that it trained on.
 
     Args:
         batches: numpy batches.
-        trainer: whose `current_epoch` chooses the order; None for that of `batches`.
+        trainer: its `current_epoch` sets the order; None for the epoch of `batches`.
         pinned: True for batches in pinned memory, for asynchronous copies to a GPU.
-        once: True to free the buffers after each iteration.
+        free_buffers: True to free the buffers after each iteration.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class TorchBatches:
         batches: Batches,
         trainer: "pl.Trainer | None",
         pinned: bool = False,
-        once: bool = False,
+        free_buffers: bool = False,
     ) -> None:
         self.batches, self.pinned = batches, pinned
-        self._trainer, self._once = trainer, once
+        self._trainer, self._free_buffers = trainer, free_buffers
         if pinned:
             batches.allocate = pinned_memory
 
@@ -47,12 +47,12 @@ class TorchBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        # The trainer knows its epoch only when the first batch is asked for.
+        # The trainer sets its epoch only shortly before it requests the first batch.
         if self._trainer:
             self.batches.set_epoch(self._trainer.current_epoch)
         tensors = (as_tensors(batch) for batch in self.batches)
-        yield from _while_copied(tensors) if self.pinned else tensors
-        if self._once:
+        yield from _hold_until_copied(tensors) if self.pinned else tensors
+        if self._free_buffers:
             self.batches.free()
 
     def state_dict(self) -> dict[str, int]:
@@ -67,8 +67,8 @@ class TorchBatches:
 class SampleDataset(Dataset[Batch]):
     """The dates of `Batches` one by one, for `torch.utils.data.DataLoader`.
 
-    Elements are in the order of time (the loader shuffles, if told to), patches of a date one
-    after the other. `Batches` itself is faster: worker processes copy each sample twice.
+    Elements are in the order of time (`DataLoader` may shuffle them); the patches of a date are
+    adjacent. `Batches` itself is faster: worker processes copy each sample twice.
 
     Args:
         batches: numpy batches of any kind but points.
@@ -109,11 +109,11 @@ def pinned_memory(size: int) -> Block:
     return block
 
 
-def _while_copied(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches, keeping each until the GPU has copied it.
+def _hold_until_copied(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield the batches, holding a reference to each until the GPU has copied it.
 
-    A copy from pinned memory returns at once, and whoever asked for it forgets the batch: its
-    buffer must not be filled again before the stream has come past the copy.
+    A copy from pinned memory is asynchronous, and the caller may drop the batch at once. Its buffer
+    must not be filled again before the CUDA stream has completed the copy.
     """
     previous: tuple[torch.cuda.Event, Batch] | None = None
     for batch in batches:

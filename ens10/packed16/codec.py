@@ -1,4 +1,4 @@
-"""The Zarr v3 codec `packed16`, which Zarr finds by itself where ens10 is installed."""
+"""The Zarr v3 codec `packed16`; Zarr finds it by an entry point where ens10 is installed."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,7 +10,7 @@ from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
 from zarr.core.common import JSON
 
-from ens10.packed16.layout import checked_values, encode, parse
+from ens10.packed16.layout import encode, parse, read_values
 from ens10.packed16.unpack import unpack
 
 NAME = "packed16"
@@ -18,7 +18,7 @@ NAME = "packed16"
 
 @dataclass(frozen=True)
 class Packed16(ArrayBytesCodec):
-    """float32 fields over (..., rows, columns), each kept as it was packed.
+    """Codec of float32 fields over (..., rows, columns), which keeps GRIB's packing.
 
     Fields written through Zarr are stored as float32, constant or missing; `ens10 prepare` writes
     chunks that keep GRIB's integers. Reading checks the crc32c of every field.
@@ -53,7 +53,7 @@ class Packed16(ArrayBytesCodec):
         flat: Any = np.empty((fields, points), np.float32)
         records = parse(chunk.data, fields, rows, columns, chunk.size)
         for n, record in enumerate(records):
-            unpack(record, _align(checked_values(chunk, records, n, points)), flat[n])
+            unpack(record, _align(read_values(chunk, records, n, points)), flat[n])
         return chunk_spec.prototype.nd_buffer.from_ndarray_like(flat.reshape(chunk_spec.shape))
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:

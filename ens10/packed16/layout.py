@@ -3,8 +3,8 @@
 All numbers are little-endian. The header is 32 bytes (magic, version, number of fields, rows,
 columns, crc32c of the records, crc32c of the chunk's key in its store), the record of a field 64;
 values begin at a multiple of 64. The key, such as "sfc/t2m/c/0/0/0/0/0", is that of array, date,
-step and level: it tells a chunk that lies at the place of another one. Its checksum is 0 where it
-is not known, as in older stores and in what Zarr itself writes. A field is one of
+step and level: it reveals a chunk that lies in the place of another one. Its checksum is 0 where it
+is unknown, as in older stores and in chunks that Zarr writes. A field is one of
 
     MISSING    no values; every point is NaN
     CONSTANT   no values; every point is `reference * decimal`
@@ -56,7 +56,12 @@ _BYTES = {MISSING: 0, CONSTANT: 0, PACKED: 2, FLOAT: 4}
 
 
 class DamagedChunkError(ValueError):
-    """The bytes are no whole packed16 chunk; `offset` tells where they go wrong."""
+    """The bytes are not a complete and valid packed16 chunk.
+
+    Attributes:
+        offset: byte at which the damage begins.
+        reason: what is wrong.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         self.offset, self.reason = offset, reason
@@ -91,10 +96,10 @@ Field = Packed | npt.NDArray[np.float32] | None
 
 
 def encode(fields: Sequence[Field], rows: int, columns: int, key: str = "") -> bytearray:
-    """Return a chunk's bytes.
+    """Return the bytes of a chunk of fields.
 
     Args:
-        fields: one field after the other; None for a field without any value.
+        fields: the fields in order; None for a field without any value.
         rows: of a field.
         columns: of a field.
         key: the chunk's key in its store, "" if it is not known.
@@ -117,8 +122,8 @@ def encode(fields: Sequence[Field], rows: int, columns: int, key: str = "") -> b
     for begin, values in payloads:
         chunk[begin : begin + values.size] = values.data
     heads = np.array(records, RECORD)
-    about = (MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), _place(key))
-    header = np.array(about, _HEADER)
+    header_values = (MAGIC, VERSION, len(fields), rows, columns, crc32c(heads), _key_checksum(key))
+    header = np.array(header_values, _HEADER)
     chunk[: values_begin(len(fields))] = _pad(header.tobytes() + heads.tobytes())
     return chunk
 
@@ -146,7 +151,7 @@ def _encode_field(field: Field) -> _EncodedField:
     return CONSTANT, -1, (float(first), 0.0, 1.0), 0, None
 
 
-def _place(key: str) -> int:
+def _key_checksum(key: str) -> int:
     """Return the checksum of a key, 0 for no key; a checksum of 0 becomes 1."""
     return (crc32c(np.frombuffer(key.encode(), np.uint8)) or 1) if key else 0
 
@@ -171,7 +176,7 @@ def parse(
         rows: their rows.
         columns: their columns.
         size: bytes of the whole chunk.
-        key: where in its store the chunk lies; "" if that is not known.
+        key: the chunk's key in its store, "" if it is unknown.
 
     Raises:
         DamagedChunkError: not a packed16 chunk, one of another shape or place, or one cut short.
@@ -188,7 +193,7 @@ def parse(
     records = np.frombuffer(head, RECORD, fields, _HEADER.itemsize)
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
-    if key and header["place"] not in (0, _place(key)):
+    if key and header["place"] not in (0, _key_checksum(key)):
         raise DamagedChunkError(
             PLACE.start, "a chunk of another place (date, step, level or array)"
         )
@@ -205,10 +210,10 @@ def parse(
     return records
 
 
-def checked_values(
+def read_values(
     chunk: npt.NDArray[np.uint8], records: npt.NDArray[Any], n: int, points: int
 ) -> npt.NDArray[np.uint8]:
-    """Return the bytes of field n's values, checked, from a whole chunk.
+    """Return the bytes of the values of field n of a chunk, after a test of their checksum.
 
     Raises:
         DamagedChunkError: they do not match their checksum.
@@ -220,18 +225,18 @@ def checked_values(
     return values
 
 
-def most_bytes(fields: int, rows: int, columns: int) -> int:
-    """Return the maximum bytes of a chunk: every field as float32."""
+def max_chunk_bytes(fields: int, rows: int, columns: int) -> int:
+    """Return the maximum number of bytes of a chunk: every field as float32."""
     return values_begin(fields) + fields * _round_up(rows * columns * _BYTES[FLOAT], 8)
 
 
-def packed_bytes(fields: int, rows: int, columns: int) -> int:
-    """Return the bytes of a chunk whose fields all have 16-bit codes."""
+def packed_chunk_bytes(fields: int, rows: int, columns: int) -> int:
+    """Return the number of bytes of a chunk whose fields all have 16-bit codes."""
     return values_begin(fields) + fields * _round_up(rows * columns * _BYTES[PACKED], 8)
 
 
 def length_of(record: Any, points: int) -> int:
-    """Return bytes of a field's values."""
+    """Return the number of bytes of a field's values."""
     return _BYTES[int(record["kind"])] * points
 
 
@@ -247,5 +252,5 @@ def crc32c(values: npt.NDArray[Any]) -> int:
     return int(_crc32c.crc32c(values.reshape(-1).view(np.uint8).data))
 
 
-def _round_up(size: int, to: int) -> int:
-    return -(-size // to) * to
+def _round_up(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple

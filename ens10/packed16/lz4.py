@@ -1,4 +1,4 @@
-"""Unpack the lz4 frames of chunks (as c-blosc writes them), damaged ones without harm.
+"""Decompress the lz4 frames of chunks, as c-blosc writes them, safely also if they are damaged.
 
 c-blosc trusts the lengths in a frame's header: a truncated frame would be read past its end, and
 one with a flipped bit could allocate gigabytes. Both lengths are checked first.
@@ -19,16 +19,16 @@ _FRAME = slice(12, 16)  # bytes of the frame
 Bytes = npt.NDArray[np.uint8]
 
 
-def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
+def inflate(frame: Bytes, max_bytes: int, allocate: Callable[[int], Bytes]) -> Bytes:
     """Return the decompressed bytes of a frame.
 
     Args:
         frame: the whole frame.
-        most: maximum number of decompressed bytes.
-        into: returns an array of a given size to write them to.
+        max_bytes: maximum number of decompressed bytes.
+        allocate: returns the output array of a given number of bytes.
 
     Raises:
-        DamagedChunkError: the frame is damaged; the offset is one of the frame.
+        DamagedChunkError: the frame is damaged; `offset` counts from the start of the frame.
     """
     if frame.size < _HEADER:
         raise DamagedChunkError(frame.size, f"an lz4 frame of {frame.size} bytes")
@@ -37,9 +37,9 @@ def inflate(frame: Bytes, most: int, into: Callable[[int], Bytes]) -> Bytes:
         raise DamagedChunkError(
             min(size, frame.size), f"an lz4 frame of {size} bytes, but {frame.size} are there"
         )
-    if length > most:
-        raise DamagedChunkError(4, f"an lz4 frame that holds {length} bytes, more than {most}")
-    content = into(length)
+    if length > max_bytes:
+        raise DamagedChunkError(4, f"an lz4 frame that holds {length} bytes, more than {max_bytes}")
+    content = allocate(length)
     try:
         decompress(frame, content)
     except (RuntimeError, ValueError) as error:

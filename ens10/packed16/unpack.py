@@ -1,4 +1,4 @@
-"""Codes to float32, with the interpreter lock released.
+"""Convert codes to float32, with the interpreter lock released.
 
 The value of a code is defined in double precision. Where the decimal factor is 1 (as in ECMWF's
 files) and the reference is a float32 number, single precision gives the same bits: code * scale is
@@ -84,7 +84,7 @@ def unpack(
 
 
 def fits_single(scale: float, reference: float, decimal: float) -> bool:
-    """Return True if single and double precision give the same bits; see the module."""
+    """Return True if single and double precision give the same bits; the module says why."""
     if decimal != 1.0 or not _TINY <= scale <= _HUGE / 131072.0 or abs(reference) > _HUGE / 2:
         return False
     return float(np.float32(reference)) == reference and math.frexp(scale)[0] == 0.5

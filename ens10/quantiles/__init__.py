@@ -3,7 +3,7 @@
 The model climate of a start date, at a step and channel, are all members of the start dates within
 a window of the calendar around it (9 dates: the date itself and four on either side), in the
 climate years of a protocol. `model_climate` gives its quantiles for any dates, lazily;
-`write_climate` keeps them in a store, `stored_climate` reads them from there.
+`write_climate` writes them into a store, `stored_climate` reads them from it.
 """
 
 from ens10.quantiles.model import model_climate, stored_climate

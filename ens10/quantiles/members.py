@@ -24,11 +24,11 @@ class Members(Protocol):
     """Source of the members of one channel and step.
 
     Attributes:
-        about: the lazy field over (time, number, latitude, longitude).
-        token: identifies the members without reading them.
+        field: the lazy field over (time, number, latitude, longitude).
+        token: identifier of the members, computed without reading them.
     """
 
-    about: xr.DataArray
+    field: xr.DataArray
     token: str
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
@@ -72,23 +72,23 @@ class ArrayMembers:
             raise MissingDataError(
                 "members", missing, "Pass forecasts as `open_store` returns them"
             )
-        self.about = field.transpose(*_DIMS)
+        self.field = field.transpose(*_DIMS)
         self.token = tokenize(field)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
         """Read the members of one date, shape (members, points)."""
-        part = self.about.isel(time=position, latitude=rows).compute(scheduler="synchronous")
+        part = self.field.isel(time=position, latitude=rows).compute(scheduler="synchronous")
         return part.to_numpy().astype(np.float32, copy=False).reshape(part.sizes["number"], -1)
 
 
 class StoreMembers:
-    """Members of a store's channel, read straight from its chunks; threads may share it.
+    """Members of a store's channel, read directly from its chunks; thread-safe.
 
     Args:
         store: its path; it may still be in preparation.
         channel: such as "t2m" or "z500".
         step: lead time; optional if there is only one.
-        dataset: `forecasts(store)`, if it is open already.
+        dataset: `forecasts(store)`, if it is already open.
     """
 
     def __init__(
@@ -100,16 +100,16 @@ class StoreMembers:
     ) -> None:
         dataset = forecasts(store, dask=False) if dataset is None else dataset
         name = resolve(channel, channel_names(dataset))
-        self.about, n = _at_step(field_of(dataset, name), step)
-        self.about = self.about.transpose(*_DIMS)
-        self._place: tuple[int, ...] = (n,)
+        self.field, n = _at_step(field_of(dataset, name), step)
+        self.field = self.field.transpose(*_DIMS)
+        self._position: tuple[int, ...] = (n,)
         self._store, self._name = store, f"sfc/{name}"
         if name not in dataset.data_vars:
             variable, level = split_exactly(name)
             levels = dataset["level"].to_numpy().tolist()
-            self._name, self._place = f"pl/{variable}", (n, levels.index(level))
+            self._name, self._position = f"pl/{variable}", (n, levels.index(level))
         self._reader: Reader | None = None
-        self.token = tokenize(str(store), self._name, self._place)
+        self.token = tokenize(str(store), self._name, self._position)
 
     def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
         """Read the members of one date, shape (members, points)."""
@@ -117,7 +117,7 @@ class StoreMembers:
             self._reader = open_reader(self._store, self._name)
         first, last, _ = rows.indices(self._reader.rows)
         out = np.empty((self._reader.fields, last - first, self._reader.columns), np.float32)
-        self._reader.read_into((position, *self._place), out, rows=rows)
+        self._reader.read_into((position, *self._position), out, rows=rows)
         return out.reshape(len(out), -1)
 
     def __getstate__(self) -> dict[str, object]:
@@ -126,7 +126,7 @@ class StoreMembers:
 
 
 def _at_step(field: xr.DataArray, step: float | None) -> tuple[xr.DataArray, int]:
-    """Return the field at one step, stations as one row, and the step's position."""
+    """Return the field at one step, with stations as one row, and the position of the step."""
     field = as_row(field)
     if "step" not in field.dims:
         return field, 0
@@ -151,7 +151,7 @@ def quantiles_of(
     computed in float64 and rounded once. NaN members are left out; points with only NaN are NaN.
 
     Args:
-        members: arrays of shape (members, points), which together form the sample.
+        members: arrays of shape (members, points); the sample is their concatenation.
         levels: shape (quantiles,), in [0, 1].
 
     Returns:
@@ -167,12 +167,12 @@ def quantiles_of(
             sample[:, begin : begin + len(part)] = part[:, first:last].T
             begin += len(part)
         sample.sort(axis=1)  # NaN goes last
-        _pick(sample, levels, out[:, first:last])
+        _interpolate(sample, levels, out[:, first:last])
     return out
 
 
 @numba.njit(**OPTIONS)
-def _pick(sorted_members, levels, out):  # type: ignore[no-untyped-def]
+def _interpolate(sorted_members, levels, out):  # type: ignore[no-untyped-def]
     for point in range(sorted_members.shape[0]):
         count = sorted_members.shape[1]
         while count > 0 and np.isnan(sorted_members[point, count - 1]):

@@ -45,7 +45,8 @@ def stored_climate(
     Raises:
         MissingDataError: the store has no climate, or none for these dates.
         UnknownNameError: no such channel or step.
-        ArgumentError: dates in the climate years, which would be compared with themselves.
+        ArgumentError: dates in the climate years, which would be compared with themselves; or a
+            step that is not in hours.
     """
     climate = open_store(store, "climate")
     field = climate[resolve(channel, [str(name) for name in climate.data_vars])]
@@ -61,7 +62,7 @@ def stored_climate(
         raise MissingDataError(
             store, [f"the climate of {d}" for d in missing], "Prepare the store again"
         )
-    year = _judged_by(store, climate, years_of(valid).tolist())
+    year = _judged_year_positions(store, climate, years_of(valid).tolist())
     selection = field.isel(
         step=steps.index(step),
         month_day=xr.DataArray([month_days.index(name) for name in names], dims="time"),
@@ -78,7 +79,7 @@ def _seconds(steps: xr.DataArray, step: float) -> int:
     return round(step * 3600)
 
 
-def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list[int]:
+def _judged_year_positions(store: Path | str, climate: xr.Dataset, years: list[int]) -> list[int]:
     """Return the position along `judged_year` of the climate for each valid year."""
     judged = climate["judged_year"].to_numpy().tolist()
     if judged == [ANY_YEAR]:
@@ -98,7 +99,7 @@ def _judged_by(store: Path | str, climate: xr.Dataset, years: list[int]) -> list
     return [judged.index(year) for year in years]
 
 
-_BLOCK_BYTES = 128 << 20  # of members that a task holds
+_BLOCK_BYTES = 128 << 20  # of members in a task
 
 
 def model_climate(
@@ -113,8 +114,8 @@ def model_climate(
 ) -> xr.DataArray:
     """Return model-climate quantiles of start dates, by the rules of `ens10.quantiles.options`.
 
-    Nothing is read until the result is computed; a task then reads some rows of the members of one
-    window, at most 128 MiB (or one row).
+    Nothing is read until the result is computed; each task then reads some rows of the members of
+    one window, at most 128 MiB (or one row).
 
     Args:
         source: a store, or its members as an array over (time[, step], number, latitude,
@@ -140,12 +141,12 @@ def model_climate(
     level_values = quantile_levels(levels, rules)
     window = rules.efi.window if window is None else window
     check_window(window)
-    field = members.about
+    field = members.field
     starts, valid = (field[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
     climate = Climatology(starts, valid, rules, window)
     judged = starts if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
-    positions = [climate.climate_dates(s, _valid(s, field, starts, valid)) for s in judged]
-    data = _lazy(members, positions, level_values)
+    positions = [climate.climate_dates(s, _valid_date(s, field, starts, valid)) for s in judged]
+    data = _lazy_quantiles(members, positions, level_values)
     counts = [len(indices) * field.sizes["number"] for indices in positions]
     return xr.DataArray(
         data,
@@ -163,7 +164,7 @@ def model_climate(
     )
 
 
-def _valid(
+def _valid_date(
     start: np.datetime64, field: xr.DataArray, starts: npt.NDArray[Any], valid: npt.NDArray[Any]
 ) -> np.datetime64:
     """Return the valid date of a start date, which need not be in the data."""
@@ -201,10 +202,10 @@ class _Plan:
         return quantiles_of(parts, self.levels).reshape(shape)
 
 
-def _lazy(
+def _lazy_quantiles(
     members: Members, positions: Sequence[npt.NDArray[np.int64]], levels: npt.NDArray[np.float64]
 ) -> da.Array:
-    sizes = members.about.sizes
+    sizes = members.field.sizes
     max_members = max(len(indices) for indices in positions) * sizes["number"]
     rows = rows_within(_BLOCK_BYTES, max_members * sizes["longitude"] * 4, sizes["latitude"])
     plan = _Plan(members, positions, levels, rows)

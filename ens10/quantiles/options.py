@@ -2,7 +2,7 @@
 
 The calendar consists of the month-days of the data, sorted. The window counts dates of the
 calendar, not days. The `efi` section of a protocol sets the years, the number of dates in the
-window, and if the window crosses New Year. The judged year is that of the forecast under
+window, and whether the window crosses New Year. The judged year is that of the forecast under
 evaluation.
 
 Training years (`clean`): dates that are valid, at the step concerned, in a training year. If the
@@ -124,7 +124,7 @@ def check_window(window: int) -> None:
         raise ArgumentError("window", f"{window} dates have no middle", "Pass an odd number")
 
 
-ANY_YEAR = 0  # one climate for all years but its own
+ANY_YEAR = 0  # judged year of one climate for all years outside the climate years
 _HALF_A_YEAR = np.timedelta64(183, "D")
 _ANY_LEAP_YEAR = 2000
 Dates = npt.NDArray[np.datetime64]
@@ -162,19 +162,19 @@ class Climatology:
         return sorted(set(self.month_days.tolist()))
 
     @cached_property
-    def training(self) -> npt.NDArray[np.bool_]:
-        """Return True for dates that are valid in the protocol's training years; shape (n,)."""
+    def is_training(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the dates that are valid in the training years; shape (n,)."""
         is_training = np.zeros(self.time.size, np.bool_)
         is_training[split_dates(self.protocol, self.time, self.valid_time).index["train"]] = True
         return is_training
 
     @property
-    def rolling(self) -> int | None:
-        """Return the number of climate years up to the judged one; None for training years."""
+    def rolling_years(self) -> int | None:
+        """Return the number of climate years up to the judged year; None for training years."""
         years = self.protocol.efi.years
         return years if isinstance(years, int) else None
 
-    def around(self, month_day: str) -> list[str]:
+    def window_days(self, month_day: str) -> list[str]:
         """Return the month-days of the window around a month-day of the calendar, in order.
 
         Raises:
@@ -192,27 +192,27 @@ class Climatology:
         return [calendar[(centre + n) % count] for n in range(-half, half + 1)]
 
     def eligible(self, judged_year: int = ANY_YEAR) -> npt.NDArray[np.bool_]:
-        """Return True for dates in the climate years; shape (n,).
+        """Return a mask of the dates in the climate years; shape (n,).
 
         Args:
             judged_year: valid year of the judged date; needed if the climate years depend on it.
         """
-        if self.rolling is None or judged_year == ANY_YEAR:
-            return self.training
+        if self.rolling_years is None or judged_year == ANY_YEAR:
+            return self.is_training
         years = years_of(self.time)
-        first = judged_year - self.rolling
+        first = judged_year - self.rolling_years
         is_eligible: npt.NDArray[np.bool_] = (years > first) & (years <= judged_year)
         return is_eligible
 
     def judged_years(self) -> list[int]:
         """Return the years of the test split that need separate climates; [0] for one climate."""
-        if self.rolling is None:
+        if self.rolling_years is None:
             return [ANY_YEAR]
         return list(split_dates(self.protocol, self.time, self.valid_time).years["test"])
 
     def positions(self, month_day: str, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Return positions of eligible dates in the window around a month-day, in time order."""
-        near = np.isin(self.month_days, self.around(month_day))
+        near = np.isin(self.month_days, self.window_days(month_day))
         return np.flatnonzero(near & eligible)
 
     def climate_dates(self, start: np.datetime64, valid: np.datetime64) -> npt.NDArray[np.int64]:
@@ -228,7 +228,7 @@ class Climatology:
         year = int(years_of(np.array([valid]))[0])
         eligible = self.eligible(year)
         valid_years = years_of(self.valid_time)
-        if self.rolling is None and year in valid_years[eligible]:
+        if self.rolling_years is None and year in valid_years[eligible]:
             is_distant = np.abs(self.time - start) > _HALF_A_YEAR
             eligible = eligible & (valid_years != year) & is_distant
         positions = self.positions(month_days_of(np.array([start]))[0], eligible)

@@ -4,8 +4,9 @@
                     longitude), float32; a chunk is one month-day and step
 
 A chunk is written under a temporary name, synced and renamed: an existing chunk is complete and is
-not written again. The window moves along consecutive month-days, so that each chunk of the members
-is read less than twice. The bytes depend only on the data and the options.
+not written again. Windows of consecutive month-days overlap and share the members that were read,
+so that each chunk of the members is read less than twice. The bytes depend only on the data and the
+options.
 """
 
 import fcntl
@@ -26,7 +27,7 @@ import zarr
 
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
-from ens10.convert.plan import plain
+from ens10.convert.plan import to_json_types
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.progress import track
@@ -38,7 +39,14 @@ from ens10.splits import split_dates
 from ens10.stations import as_row
 from ens10.stations import coordinates as station_coordinates
 from ens10.store import consolidate, create_array, forecasts, write_coordinates
-from ens10.store.manifest import COPY, NAME, REST, assemble_manifest, files_of, read_manifest
+from ens10.store.manifest import (
+    COPY,
+    METADATA_UNIT,
+    NAME,
+    assemble_manifest,
+    files_of,
+    read_manifest,
+)
 from ens10.untrusted import parse_json
 
 _OUTER = ("judged_year", "month_day", "step")
@@ -67,25 +75,25 @@ class ClimateArrays:
         """Return the reader of the members of a channel at a step."""
         return StoreMembers(self.store, channel, step, self.dataset)
 
-    def file(self, channel: str, place: tuple[int, int, int]) -> Path:
+    def file(self, channel: str, position: tuple[int, int, int]) -> Path:
         """Return the file of the chunk at a position along judged_year, month_day and step."""
-        return self.folder.joinpath(channel, "c", *map(str, place), "0", "0", "0")
+        return self.folder.joinpath(channel, "c", *map(str, position), "0", "0", "0")
 
     def finish(self) -> None:
         """Add the climate to the store's consolidated metadata, if it has any."""
-        about = parse_json((self.store / "zarr.json").read_text())
-        if "consolidated_metadata" in about:
+        metadata = parse_json((self.store / "zarr.json").read_text())
+        if "consolidated_metadata" in metadata:
             consolidate(self.store)
 
 
 def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
-    """Return the arrays of a climate, and create those that do not exist.
+    """Return the arrays of a climate; create them if they do not exist.
 
     Raises:
         UnknownNameError: the store lacks a channel or a step.
         FileError: the store has a climate made with other options.
     """
-    arrays = _planned(store, as_row(forecasts(store, dask=False)), options)
+    arrays = _plan_arrays(store, as_row(forecasts(store, dask=False)), options)
     attributes = _attributes(arrays, options)
     if arrays.folder.exists():
         group = zarr.open_group(store, mode="r", use_consolidated=False)
@@ -97,7 +105,7 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
             raise FileError(
                 arrays.folder, "made with other options or from other dates", "Remove it first"
             )
-        shutil.rmtree(arrays.folder)  # an interrupted beginning, without values
+        shutil.rmtree(arrays.folder)  # of a creation that was interrupted: there are no values yet
     _create(arrays, attributes)
     return arrays
 
@@ -124,7 +132,7 @@ def check_climate(dataset: xr.Dataset, options: ClimateOptions) -> tuple[list[st
     return channels, sorted(set(options.steps))
 
 
-def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> ClimateArrays:
+def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> ClimateArrays:
     channels, steps = check_climate(dataset, options)
     time = dataset["time"].to_numpy().astype("M8[s]")
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
@@ -143,11 +151,19 @@ def _planned(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> Clima
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
     first = arrays.climatologies[arrays.steps[0]]
-    years = {int(y) for i in arrays.judged_years for y in years_of(_of(first, first.eligible(i)))}
-    rules, rolling = protocol_of(options.protocol), first.rolling
-    rule = f"the {rolling} years that end with judged_year" if rolling else "the training years"
+    years = {
+        int(y)
+        for i in arrays.judged_years
+        for y in years_of(_climate_year_dates(first, first.eligible(i)))
+    }
+    rules, rolling_years = protocol_of(options.protocol), first.rolling_years
+    rule = (
+        f"the {rolling_years} years that end with judged_year"
+        if rolling_years
+        else "the training years"
+    )
     reference = reference_of(rules)
-    extra = {} if isinstance(reference, str) else {"rules": reference}  # of a protocol of one's own
+    extra = {} if isinstance(reference, str) else {"rules": reference}  # of a user's protocol
     return {
         "protocol": rules.name,
         **extra,
@@ -161,9 +177,11 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
     }
 
 
-def _of(climatology: Climatology, eligible: npt.NDArray[np.bool_]) -> npt.NDArray[np.datetime64]:
-    """Return the dates whose years count: valid dates, or start dates for rolling years."""
-    return (climatology.time if climatology.rolling else climatology.valid_time)[eligible]
+def _climate_year_dates(
+    climatology: Climatology, eligible: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.datetime64]:
+    """Return the dates that define climate years: start dates of rolling years, or valid dates."""
+    return (climatology.time if climatology.rolling_years else climatology.valid_time)[eligible]
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
@@ -186,7 +204,7 @@ def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
 
 
 def _units_of(arrays: ClimateArrays, name: str) -> dict[str, Any]:
-    attributes = arrays.members(name, arrays.steps[0]).about.attrs
+    attributes = arrays.members(name, arrays.steps[0]).field.attrs
     return {"units": attributes["units"]} if "units" in attributes else {}
 
 
@@ -229,9 +247,12 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     if not path.exists():
         return
     manifest = read_manifest(store)
-    plan = {**manifest.plan, "options": {**manifest.plan["options"], "climate": plain(options)}}
+    plan = {
+        **manifest.plan,
+        "options": {**manifest.plan["options"], "climate": to_json_types(options)},
+    }
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
-    rows = [row for row in manifest.units[REST] if not _is_made(row[0])]
+    rows = [row for row in manifest.units[METADATA_UNIT] if not _depends_on_climate(row[0])]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
@@ -240,12 +261,12 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     write_whole(store / COPY, content.tobytes())
 
 
-def _is_made(name: str) -> bool:
+def _depends_on_climate(name: str) -> bool:
     return name == "zarr.json" or name.startswith("climate/")
 
 
 _RUN = 12  # month-days in a run: with 4 more on either side, a chunk is read 20 / 12 times
-_WINDOW_BYTES = 256 << 20  # of members that a worker holds
+_WINDOW_BYTES = 256 << 20  # of members in a worker
 
 
 def write_climate(
@@ -273,31 +294,37 @@ def write_climate(
     store = Path(store)
     arrays = create_climate(store, options)
     count = workers or len(os.sched_getaffinity(0))
-    with _alone(arrays.folder), ThreadPoolExecutor(count) as pool:
-        units = list(_units(arrays))
-        futures = [pool.submit(_write_run, unit) for unit in units]
+    with _lock_folder(arrays.folder), ThreadPoolExecutor(count) as pool:
+        runs = list(_runs(arrays))
+        futures = [pool.submit(_write_run, run) for run in runs]
         try:
-            for future in track(as_completed(futures), "climate", len(units), progress):
+            for future in track(as_completed(futures), "climate", len(runs), progress):
                 future.result()
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     arrays.finish()
     record_climate(store, options)
-    return sorted(path.relative_to(store) for unit in units for path in unit.files)
+    return sorted(path.relative_to(store) for run in runs for path in run.files)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes, until this process ends."""
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder against other processes in the block, and remove partial files.
+
+    Raises:
+        FileError: another process has locked it.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            reason = "another process is writing it"
+            raise FileError(folder, reason, "Wait for it to end") from error
         for leftover in folder.rglob("*.part"):
             leftover.unlink()
         yield
-    except BlockingIOError as error:
-        raise FileError(folder, "another process is writing it", "Wait for it to end") from error
     finally:
         os.close(handle)
 
@@ -318,7 +345,7 @@ class _Run:
         return np.flatnonzero((self.climatology.month_days == month_day) & self.eligible)
 
 
-def _units(arrays: ClimateArrays) -> Iterator[_Run]:
+def _runs(arrays: ClimateArrays) -> Iterator[_Run]:
     calendar = list(enumerate(arrays.month_days))
     for name, (j, step) in product(arrays.channels, enumerate(arrays.steps)):
         members, climatology = arrays.members(name, step), arrays.climatologies[step]
@@ -332,14 +359,14 @@ def _units(arrays: ClimateArrays) -> Iterator[_Run]:
 
 
 def _write_run(run: _Run) -> None:
-    """Write the missing chunks of a run, some rows of all of them at a time."""
+    """Write the missing chunks of a run, a block of rows of all chunks at a time."""
     missing = [(day, file) for day, file in zip(run.month_days, run.files, strict=True)
                if not file.exists()]  # fmt: skip
     if not missing:
         return
-    sizes = run.members.about.sizes
+    sizes = run.members.field.sizes
     rows, columns = sizes["latitude"], sizes["longitude"]
-    windows = [run.climatology.around(day) for day, _ in missing]
+    windows = [run.climatology.window_days(day) for day, _ in missing]
     max_dates = max(sum(run.dates(day).size for day in window) for window in windows)
     height = rows_within(_WINDOW_BYTES, max_dates * sizes["number"] * columns * 4, rows)
     with ExitStack() as stack:
@@ -362,17 +389,20 @@ def _write_run(run: _Run) -> None:
 def _slide(
     run: _Run, windows: Sequence[Sequence[str]], rows: slice
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield quantiles of successive windows, for some rows; members are cached while needed."""
-    sorted_members: dict[str, list[npt.NDArray[np.float32]]] = {}
+    """Yield the quantiles of successive windows, for some rows.
+
+    Members are read once and cached as long as a window contains their month-day.
+    """
+    cached_members: dict[str, list[npt.NDArray[np.float32]]] = {}
     for window in windows:
-        for day in [day for day in sorted_members if day not in window]:
-            del sorted_members[day]
+        for day in [day for day in cached_members if day not in window]:
+            del cached_members[day]
         for day in window:
-            if day not in sorted_members:
-                sorted_members[day] = [run.members.read(int(n), rows) for n in run.dates(day)]
-        sample = [part for day in window for part in sorted_members[day]]
+            if day not in cached_members:
+                cached_members[day] = [run.members.read(int(n), rows) for n in run.dates(day)]
+        sample = [part for day in window for part in cached_members[day]]
         if sample:
             yield quantiles_of(sample, run.levels)
         else:
-            points = (rows.stop - rows.start) * run.members.about.sizes["longitude"]
+            points = (rows.stop - rows.start) * run.members.field.sizes["longitude"]
             yield np.full((run.levels.size, points), np.nan, np.float32)

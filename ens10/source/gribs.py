@@ -33,9 +33,8 @@ def check_agreement(messages: MessageList) -> LatLonGrid:
     """Check that messages agree in grid, units and levels; return the grid.
 
     Raises:
-        FileError: a message lies on another grid than the others, or gives its variable other
-            units, another parameter or another kind of level; the message that fewest agree with
-            is named.
+        FileError: messages disagree in the grid, or messages of one variable in units, parameter or
+            type of level. The error names the first message with the rarest value.
     """
     counts = np.bincount(messages.records["meaning"], minlength=len(messages.meanings))
     grid = _common_grid(messages, counts)
@@ -43,7 +42,7 @@ def check_agreement(messages: MessageList) -> LatLonGrid:
         groups: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
         for n, meaning in enumerate(messages.meanings):
             group = (meaning.name, meaning.edition if rule.per_edition else 0)
-            groups[group][rule.agree_on(meaning)].append(n)
+            groups[group][rule.get_value(meaning)].append(n)
         for by_value in groups.values():
             if len(by_value) > 1:
                 _refuse(rule, *_odd_and_common(messages, counts, by_value))
@@ -51,20 +50,20 @@ def check_agreement(messages: MessageList) -> LatLonGrid:
 
 
 class _Rule(NamedTuple):
-    """What the messages of one variable must agree on.
+    """A property in which the messages of one variable must agree.
 
     Attributes:
         key: GRIB key of the property.
-        agree_on: returns the value that must be equal.
-        shown: formats the value for error messages.
-        per_edition: True if only messages of one edition must agree. The editions have parameters
-            and kinds of level of their own: ECMWF's 2 m temperature lies at the surface in edition
-            1, and 2 m above ground in edition 2.
+        get_value: returns the value that must be equal.
+        format_value: formats the value for error messages.
+        per_edition: True if only messages of one edition must agree. Parameters and types of level
+            differ between editions: ECMWF's 2 m temperature lies at the surface in edition 1, and
+            2 m above ground in edition 2.
     """
 
     key: str
-    agree_on: Callable[[Meaning], Hashable]
-    shown: Callable[[Meaning], str]
+    get_value: Callable[[Meaning], Hashable]
+    format_value: Callable[[Meaning], str]
     per_edition: bool
 
 
@@ -72,15 +71,15 @@ def _level(meaning: Meaning) -> str:
     return f"{meaning.level_type} {meaning.level}"
 
 
-def _place(meaning: Meaning) -> str:
-    """Return the kind of level, one for all pressure levels."""
+def _level_type(meaning: Meaning) -> str:
+    """Return type and value of the level; an empty text for all pressure levels."""
     return "" if meaning.pressure is not None else _level(meaning)
 
 
 _RULES = (
     _Rule("units", lambda m: m.units, lambda m: m.units, False),
     _Rule("paramId", lambda m: m.param_id, lambda m: str(m.param_id), True),
-    _Rule("typeOfLevel", _place, _level, True),
+    _Rule("typeOfLevel", _level_type, _level, True),
     _Rule("typeOfLevel", lambda m: m.pressure is not None, _level, False),
 )
 
@@ -89,7 +88,8 @@ def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
     raise FileError(
         odd.path,
         f"the message at byte {odd.offset} gives {odd.name} with {rule.key} "
-        f"{rule.shown(odd.meaning)}, that at {common.place} with {rule.shown(common.meaning)}",
+        f"{rule.format_value(odd.meaning)}, that at {common.place} with "
+        f"{rule.format_value(common.meaning)}",
         "Correct or remove it, or prepare the two kinds of field separately",
     )
 
@@ -123,24 +123,24 @@ def _odd_and_common(
 ) -> tuple[Message, Message]:
     """Return the first message of the smallest and of the largest group.
 
-    Of two groups of one size the one that comes first in the files is taken for the larger.
+    Of two groups of the same size, the one that comes first in the files counts as the larger.
     """
     sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
     largest = max(sizes, key=lambda value: sizes[value])
     others = [value for value in reversed(sizes) if value != largest]
     smallest = min(others, key=lambda value: sizes[value])
-    return _first(messages, groups[smallest]), _first(messages, groups[largest])
+    return _first_message(messages, groups[smallest]), _first_message(messages, groups[largest])
 
 
-def _first(messages: MessageList, meanings: Sequence[int]) -> Message:
+def _first_message(messages: MessageList, meanings: Sequence[int]) -> Message:
     return messages[int(np.isin(messages.records["meaning"], meanings).argmax())]
 
 
 Missing = Literal["error", "nan", "skip"]
-_EMPTIEST = 0.05  # share of places with a message below which the messages make no cube
-_SPARSE = 0.5  # share below which files may be whole and yet fill no cube
-_LAGGED = "The members may be lagged; choose dates, steps or members that belong together"
-_SMALL = 1_000_000  # places; a cube of so many may be as empty as it likes
+_MIN_FILLED_SHARE = 0.05  # share of fields with a message below which a cube is not built
+_SPARSE = 0.5  # share below which the files may be complete, but of a lagged ensemble
+_LAGGED_REMEDY = "The members may be lagged; choose dates, steps or members that belong together"
+_SMALL_CUBE = 1_000_000  # fields; cubes of at most so many are built however empty they are
 
 
 class Cell(NamedTuple):
@@ -158,7 +158,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Axes:
-    """What the cubes of a set of files span, all axes sorted."""
+    """The axes of the cubes of a set of files, all sorted."""
 
     times: npt.NDArray[np.datetime64]
     steps: list[int]
@@ -179,8 +179,8 @@ class Cube:
         name: cfgrib's name.
         messages: of the variable, in the order of the files.
         levels: in hPa, sorted; empty off pressure levels.
-        table: shape (time, step, level, number), the number of each field's message, -1 for none;
-            one level off pressure levels.
+        table: shape (time, step, level, number), the index in `messages` of each field's message,
+            -1 for none; one level off pressure levels.
     """
 
     name: str
@@ -189,7 +189,7 @@ class Cube:
     table: npt.NDArray[np.int32]
 
     def members(self, time: int, step: int, level: int) -> list[Message | None]:
-        """Return the messages of all members."""
+        """Return the messages of all members at a position, None where there is none."""
         return [None if n < 0 else self.messages[n] for n in self.table[time, step, level].tolist()]
 
 
@@ -214,7 +214,7 @@ def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
 
     Raises:
         FileError: two messages hold the same field.
-        MissingDataError: the fields are so few that they make no cube.
+        MissingDataError: the files hold less than 5 % of a large cube's fields.
     """
     names, name_of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
     name_of_message = name_of_meaning.astype(np.int16)[messages.records["meaning"]]
@@ -229,8 +229,8 @@ def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
     levels = sorted({pressure for pressure in pressures if pressure is not None})
     records, ids = messages.records, messages.records["meaning"]
     shape = (*axes.shape[:2], len(levels) or 1, axes.shape[2])
-    if len(messages) < _EMPTIEST * np.prod(shape) > _EMPTIEST * _SMALL:
-        raise _no_cube(name, messages, int(np.prod(shape)))
+    if len(messages) < _MIN_FILLED_SHARE * np.prod(shape) > _MIN_FILLED_SHARE * _SMALL_CUBE:
+        raise _no_cube_error(name, messages, int(np.prod(shape)))
     level_indices = [0 if pressure is None else levels.index(pressure) for pressure in pressures]
     positions = np.ravel_multi_index(
         (
@@ -248,11 +248,11 @@ def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
     return Cube(name, messages, levels, table)
 
 
-def _no_cube(name: str, messages: MessageList, size: int) -> MissingDataError:
+def _no_cube_error(name: str, messages: MessageList, size: int) -> MissingDataError:
     return MissingDataError(
         messages.paths[0].parent,
         [f"{size - len(messages)} of {size} fields of {name} at all dates, steps and members"],
-        _LAGGED,
+        _LAGGED_REMEDY,
     )
 
 
@@ -320,7 +320,7 @@ def without_gaps(
 def _remedy(cubes: dict[str, Cube], any_complete: bool) -> str:
     share = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
     if share < _SPARSE:
-        return f"The fields fill {share:.0%} of their cube. {_LAGGED}"
+        return f"The fields fill {share:.0%} of their cube. {_LAGGED_REMEDY}"
     if not any_complete:
         return "No date is complete"
     return "Fetch the files again, or accept the gaps with --missing nan or --missing skip"
@@ -363,11 +363,10 @@ class GribFields:
     """The fields of GRIB files, by variable, date, step, level and member.
 
     Args:
-        files: the files, in any order, with their messages in any order; or what `ens10.grib.scan`
-            found in them.
-        missing: what to do where fields are missing: "error" to refuse, "nan" to leave gaps,
+        files: the files, or their messages as returned by `ens10.grib.scan`; in any order.
+        missing: what to do about missing fields: "error" to raise an error, "nan" to leave gaps,
             "skip" to leave out the start dates concerned.
-        selection: the fields asked for; what was not asked for cannot be missing.
+        selection: the fields to keep; None for all. Other fields are not checked for gaps.
 
     Attributes:
         paths: the files.
@@ -377,12 +376,12 @@ class GribFields:
         grid: of all fields.
         variables: cfgrib's names, sorted.
         levels: by variable, in hPa, sorted; empty off pressure levels.
-        skipped: start times left out because they lack fields, shape (skipped,).
+        skipped_times: start times left out because they lack fields, shape (skipped,).
 
     Raises:
         MissingDataError: fields are missing; all of them are listed.
         FileError: two messages hold the same field, or do not agree in grid, units or levels.
-        UnknownNameError: something selected is in none of the files.
+        UnknownNameError: a selected item is in none of the files.
     """
 
     def __init__(
@@ -402,7 +401,7 @@ class GribFields:
         self.paths, self._cubes = messages.paths, cubes
         self.times, self.steps, self.numbers = axes.times, axes.steps, axes.numbers
         self.grid = axes.grid
-        self.skipped = np.setdiff1d(all_times, axes.times)
+        self.skipped_times = np.setdiff1d(all_times, axes.times)
         self.variables = list(cubes)
         self.levels = {name: cube.levels for name, cube in cubes.items()}
 
@@ -432,7 +431,7 @@ class GribFields:
         return attributes
 
     def coordinates(self) -> dict[str, Any]:
-        """Return the coordinates of all variables together, as xarray takes them."""
+        """Return the coordinates of the dataset of all variables, as `xr.Dataset` accepts them."""
         coordinates: dict[str, Any] = {
             "time": self.times.astype("datetime64[ns]"),
             "step": ("step", np.array(self.steps), {"units": "h"}),
@@ -462,7 +461,7 @@ class GribFields:
         else:
             outer.remove("level")
             table = table[:, :, 0]
-        data = _lazy(cube, table, self.grid)
+        data = _lazy_array(cube, table, self.grid)
         return xr.Variable((*outer, "latitude", "longitude"), data, self.attributes(name))
 
     def _cube(self, variable: str) -> Cube:
@@ -476,12 +475,12 @@ def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Datase
 
     Args:
         paths: the files, in any order, with their messages in any order.
-        missing: what to do where fields are missing: "error" to refuse, "nan" to fill with NaN,
+        missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
             "skip" to leave out the start dates concerned.
 
     Returns:
         Variables by cfgrib's name over (time, step[, level], number, latitude, longitude), float32.
-        The attribute `levels_hpa` of a variable tells which levels it has.
+        The attribute `levels_hpa` of a variable lists the levels that it has.
 
     Raises:
         MissingDataError: fields are missing; all of them are listed.
@@ -491,12 +490,12 @@ def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Datase
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
-    """Return levels as integers where all of them are whole hPa."""
+    """Return levels as integers if all of them are whole hPa, otherwise as floats."""
     array = np.array(levels)
     return array.astype(np.int64) if np.all(array == array.round()) else array
 
 
-def _lazy(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Array:
+def _lazy_array(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Array:
     """Build a lazy array (..., number, rows, columns) from messages, chunked by `...`."""
     outer, members = table.shape[:-1], table.shape[-1]
     chunks = (*((1,) * size for size in outer), (members,), (grid.rows,), (grid.columns,))
@@ -512,7 +511,13 @@ def _lazy(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Arra
 
 @dataclass(frozen=True)
 class _Reader:
-    """Decodes the members of one chunk."""
+    """Decodes the messages of one chunk of a lazy array.
+
+    Attributes:
+        messages: of the variable.
+        table: shape (..., number), the index of each field's message, -1 for none.
+        grid: of the fields.
+    """
 
     messages: MessageList
     table: npt.NDArray[np.int32]

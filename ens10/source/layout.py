@@ -14,9 +14,9 @@ from ens10.source.names import (
     NAMES_OPTION,
     TRUTH_OPTION,
     Names,
-    recognised_dimensions,
-    recognised_variables,
-    why_no_grid,
+    missing_grid_reason,
+    recognise_dimensions,
+    recognise_variables,
     with_levels_in_hpa,
 )
 from ens10.source.times import (
@@ -30,7 +30,7 @@ from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_s
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
-_KNOWN = (*FORECAST_DIMS, "valid_time", *COORDINATES)
+_COORDINATE_NAMES = (*FORECAST_DIMS, "valid_time", *COORDINATES)
 
 
 def tidy(
@@ -45,25 +45,26 @@ def tidy(
 
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
-        names: how the dataset's names map to ours; what it does not name is recognised where it is
-            known, see `ens10.source.names`.
+        names: mapping of the dataset's names to ours; well-known names that it does not contain
+            are recognised, see `ens10.source.names`.
         source: where it comes from, for errors.
-        optional_dimensions: the dataset is truth: accept a mapping of dimensions that it lacks (it
-            need not have members or steps), name the truth's mapping in errors, and leave units
-            and order of dimensions to `ens10.source.pairing.pair_truth`, which touches no more of
-            the truth than it needs.
+        optional_dimensions: True for truth, which need not have members or steps: accept a mapping
+            of dimensions that the dataset lacks, name the truth's mapping in errors, and leave
+            units and order of dimensions to `ens10.source.pairing.pair_truth`, which converts only
+            the selected fields.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
-        ArgumentError: dimensions that this package does not know.
-        FileError: a coordinate holds a value twice or gaps, or units that cannot be converted.
+        ArgumentError: unknown dimensions, a mapping of two names to one, times that are no dates,
+            or unknown units of the lead times.
+        FileError: a coordinate has duplicate or missing values, or units cannot be converted.
     """
     dataset = with_month_times(dataset)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_starts_of_hindcasts(renamed, source)
-    renamed = recognise_stations(renamed, source, located=not optional_dimensions)
-    renamed = _rename_known(renamed, names)
+    renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)
+    renamed = _rename_recognised(renamed, names)
     gridded = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(gridded, source)
     result = with_valid_time(_orient(gridded), names)
@@ -75,22 +76,28 @@ def tidy(
     return result
 
 
-def _rename_known(dataset: xr.Dataset, names: Names) -> xr.Dataset:
+def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     """Rename the well-known names of other packages to those of this package."""
-    table = recognised_dimensions(dataset)
+    table = recognise_dimensions(dataset)
     level_alias = {dim: alias for alias, dim in (names.dimensions | table).items()}.get("level", "")
     dataset = with_levels_in_hpa(dataset.rename(table), level_alias)
-    if names.variables:  # which says what each of those kept is
+    if names.variables:  # the mapping names all variables that are kept
         return dataset
-    return dataset.rename(recognised_variables(dataset))
+    return dataset.rename(recognise_variables(dataset))
 
 
-def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool) -> xr.Dataset:
+def _rename(
+    dataset: xr.Dataset, names: Names, source: Path | str, optional_dimensions: bool
+) -> xr.Dataset:
     for dim in names.dimensions.values():
-        if dim not in _KNOWN:
-            raise UnknownNameError("names: dimension", dim, _KNOWN)
+        if dim not in _COORDINATE_NAMES:
+            raise UnknownNameError("names: dimension", dim, _COORDINATE_NAMES)
     present = _all_names(dataset)
-    required_names = {**names.variables, **names.truth, **({} if lenient else names.dimensions)}
+    required_names = {
+        **names.variables,
+        **names.truth,
+        **({} if optional_dimensions else names.dimensions),
+    }
     missing = [name for name in required_names if name not in present]
     if missing:
         raise MissingDataError(source, missing, f"The file holds {', '.join(sorted(present))}")
@@ -98,7 +105,7 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
         dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
         dropped_names = set(names.truth)
-    reduced = _without(dataset, dropped_names)
+    reduced = _drop_variables(dataset, dropped_names)
     remaining = _all_names(reduced)
     table = {
         old: new for old, new in {**names.variables, **names.dimensions}.items() if old in remaining
@@ -115,10 +122,11 @@ def _rename(dataset: xr.Dataset, names: Names, source: Path | str, lenient: bool
     return reduced.rename({old: new for old, new in table.items() if old != new})
 
 
-def _without(dataset: xr.Dataset, variables: Iterable[Hashable]) -> xr.Dataset:
-    """Drop variables, and the dimensions that they alone have.
+def _drop_variables(dataset: xr.Dataset, variables: Iterable[Hashable]) -> xr.Dataset:
+    """Drop variables, and the dimensions that only they have.
 
-    Truth in the file of the forecasts may have a time axis of its own, which both call `time`.
+    Truth in the file of the forecasts may have another time axis, which the mapping also renames
+    to `time`.
     """
     reduced = dataset.drop_vars(variables)
     field_dims = {dim for field in reduced.data_vars.values() for dim in field.dims}
@@ -131,13 +139,18 @@ def _all_names(dataset: xr.Dataset) -> set[str]:
 
 
 def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) -> xr.Dataset:
-    """Return the variables over latitude and longitude, with known coordinates."""
-    dataset = dataset.set_coords([name for name in _KNOWN if name in dataset.data_vars])
-    dataset = dataset.drop_vars([name for name in dataset.coords if name not in _KNOWN])
+    """Return the variables over latitude and longitude, without coordinates of unknown names.
+
+    Raises:
+        MissingDataError: latitude or longitude is missing, or no variable lies over both.
+        ArgumentError: the variables have unknown dimensions.
+    """
+    dataset = dataset.set_coords([name for name in _COORDINATE_NAMES if name in dataset.data_vars])
+    dataset = dataset.drop_vars([name for name in dataset.coords if name not in _COORDINATE_NAMES])
     remedy = f"Map the file's dimensions with {option} FILE"
     missing_dims = [d for d in _HORIZONTAL if d not in dataset.dims]
     if missing_dims:
-        reason = why_no_grid(dataset)
+        reason = missing_grid_reason(dataset)
         raise MissingDataError(source, missing_dims, reason or remedy)
     off_grid = [
         str(name)
@@ -170,7 +183,7 @@ def _with_all_dims(
 ) -> xr.Dataset:
     """Expand scalar coordinates to dimensions, number members, convert steps to numbers."""
     if "level" in dataset.coords and "level" not in dataset.dims:
-        dataset = _on_its_level(dataset)
+        dataset = _expand_single_level(dataset)
     for dim in ("time", "step", "number"):
         if dim in dataset.coords and dim not in dataset.dims:
             dataset = dataset.expand_dims(dim)
@@ -197,8 +210,8 @@ def _calendar(dataset: xr.Dataset) -> str:
     return f", but of {calendar!r}" if calendar else ""
 
 
-def _on_its_level(dataset: xr.Dataset) -> xr.Dataset:
-    """Put fields that are not surface fields on the dataset's only level."""
+def _expand_single_level(dataset: xr.Dataset) -> xr.Dataset:
+    """Expand the scalar coordinate `level` to a dimension of all fields but surface fields."""
     level = dataset["level"]
     bare = dataset.drop_vars("level")
     upper = [
@@ -226,7 +239,7 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
 
 
 def _orient(dataset: xr.Dataset) -> xr.Dataset:
-    """Sort times; orient rows north to south and columns eastward, if they are not."""
+    """Sort times in ascending order, rows north to south and columns eastward."""
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")
     if has_stations(dataset):

@@ -1,4 +1,4 @@
-"""Names of variables and dimensions in files of other origin, and how they map to this package's.
+"""Names of variables and dimensions in files of other origin, and their mapping to our names.
 
 Common layouts (ERA5 of the old and the new Copernicus CDS, ARCO-ERA5, WeatherBench 2, cfgrib, CDO)
 are recognised; for others a short YAML file gives the mapping:
@@ -8,7 +8,7 @@ are recognised; for others a short YAML file gives the mapping:
     dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
     step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
 
-One mapping serves forecasts and truth, unless the truth has one of its own.
+One mapping serves forecasts and truth, unless there is a separate one for the truth.
 """
 
 import re
@@ -34,13 +34,13 @@ NAMES_OPTION, TRUTH_OPTION = "--names", "--truth-names"  # which errors name as 
 
 @dataclass(frozen=True)
 class Names:
-    """How a file's names map to those of this package.
+    """Mapping of a file's names to those of this package.
 
     Attributes:
-        variables: forecast variables, theirs to ours; all of the file's if empty.
+        variables: forecast variables, theirs to ours; if empty, all variables of the file.
         truth: truth variables in the same file, theirs to ours.
         dimensions: dimensions, theirs to ours.
-        step_units: "h" or "months", of steps whose units the file does not say.
+        step_units: "h" or "months", for steps without units in the file.
         first_step: the step whose valid time is the start itself, in the units of the steps.
     """
 
@@ -55,8 +55,8 @@ def read_names(path: Path | str) -> Names:
     """Read the mapping in a YAML file.
 
     Raises:
-        FileError: the file is missing, no YAML, or no mapping of names.
-        UnknownNameError: a key or a unit that is not known.
+        FileError: the file is missing, not valid YAML, or not a mapping of names.
+        UnknownNameError: an unknown key or unit.
     """
     path = Path(path)
     if not path.is_file():
@@ -107,8 +107,8 @@ _DIMENSIONS = {
     "plev": "level",
     "pressure": "level",
 }
-_PLACES = (("latitude", "longitude"), ("lat", "lon"), ("Latitude", "Longitude"))
-_IN_PASCAL = ("isobaricInPa", "plev")  # if no units are given
+_LATITUDE_LONGITUDE = (("latitude", "longitude"), ("lat", "lon"), ("Latitude", "Longitude"))
+_PASCAL_NAMES = ("isobaricInPa", "plev")  # of levels in Pa, if the file gives no units
 _GEOPOTENTIAL_HEIGHT = 156  # paramId; converted to geopotential by its units
 
 _STANDARD_NAMES = {
@@ -116,9 +116,9 @@ _STANDARD_NAMES = {
     "z": {"geopotential", "geopotential_height"},
     "msl": {"air_pressure_at_mean_sea_level", "air_pressure_at_sea_level"},
 }
-_HEIGHTS = {"t2m": 2.0, "u10": 10.0, "v10": 10.0}  # m: the names of CF do not tell these heights
+_HEIGHTS = {"t2m": 2.0, "u10": 10.0, "v10": 10.0}  # m: not part of the CF standard names
 _HEIGHT_COORDINATES = ("height", "heightAboveGround")
-_NO_INSTANT = ("maximum", "minimum", "standard_deviation", "variance", "range")
+_AGGREGATING_METHODS = ("maximum", "minimum", "standard_deviation", "variance", "range")
 
 _WELL_KNOWN = {
     "t2m": ("2m_temperature", "2_metre_temperature", "temperature_2m"),
@@ -132,8 +132,8 @@ _WELL_KNOWN = {
 }
 
 
-def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
-    """Return known names of dimensions and scalar coordinates, theirs to ours.
+def recognise_dimensions(dataset: xr.Dataset) -> dict[str, str]:
+    """Return the well-known names of dimensions and scalar coordinates, theirs to ours.
 
     Each of our names is used at most once, and not if the dataset has it already.
     """
@@ -149,13 +149,15 @@ def recognised_dimensions(dataset: xr.Dataset) -> dict[str, str]:
     return table
 
 
-def why_no_grid(dataset: xr.Dataset) -> str | None:
-    """Return why no mapping of names can give the fields a grid; None if one may.
+def missing_grid_reason(dataset: xr.Dataset) -> str | None:
+    """Return why a grid is impossible under any mapping of names; None if it may be possible.
 
     Args:
         dataset: with any names of dimensions.
     """
-    pairs = [(dataset[y], dataset[x]) for y, x in _PLACES if {y, x} <= set(dataset.variables)]
+    pairs = [
+        (dataset[y], dataset[x]) for y, x in _LATITUDE_LONGITUDE if {y, x} <= set(dataset.variables)
+    ]
     if not any(y.dims == x.dims and y.ndim > 1 for y, x in pairs):
         return None
     return (
@@ -164,17 +166,17 @@ def why_no_grid(dataset: xr.Dataset) -> str | None:
     )
 
 
-def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
-    """Return the dataset with `level` in hPa, if it has levels.
+def with_levels_in_hpa(dataset: xr.Dataset, level_name: str) -> xr.Dataset:
+    """Convert the coordinate `level` from Pa to hPa; other datasets are unchanged.
 
     Args:
         dataset: with our names of dimensions.
-        named: the name that the levels had in the file.
+        level_name: name of the levels in the file, which implies the units if none are given.
     """
     if "level" not in dataset.coords:
         return dataset
     level = dataset["level"]
-    units = unit_of(str(level.attrs.get("units", "Pa" if named in _IN_PASCAL else "hPa")))
+    units = unit_of(str(level.attrs.get("units", "Pa" if level_name in _PASCAL_NAMES else "hPa")))
     if units != "Pa":
         return dataset
     values = level.to_numpy().astype(np.float64) / 100.0
@@ -183,11 +185,12 @@ def with_levels_in_hpa(dataset: xr.Dataset, named: str) -> xr.Dataset:
     return dataset.assign_coords(level=(level.dims, values, level.attrs | {"units": "hPa"}))
 
 
-def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
+def recognise_variables(dataset: xr.Dataset) -> dict[str, str]:
     """Return catalogue variables under other names in the dataset, theirs to ours.
 
-    In this order: paramId, CF standard name (with level or height), well-known name. What carries
-    our name already is left so; where two variables fit equally well, neither is taken.
+    They are recognised, in this order, by paramId, CF standard name (with level or height) and
+    well-known name. Variables with our names are unchanged. If two variables fit equally well,
+    neither is recognised.
 
     Args:
         dataset: with our names of dimensions.
@@ -211,7 +214,7 @@ def recognised_variables(dataset: xr.Dataset) -> dict[str, str]:
 
 
 def _kind_fits(variable: Variable, field: xr.DataArray) -> bool:
-    """Return True if a field has levels exactly if its variable does."""
+    """Return True if field and variable both have levels, or both have none."""
     if variable.kind == "sfc":
         return "level" not in field.dims
     return "level" in field.coords or "level" in field.dims
@@ -230,10 +233,10 @@ def _by_param(field: xr.DataArray) -> str | None:
 
 
 def _by_standard_name(field: xr.DataArray) -> str | None:
-    """Find the variable by standard name, if unique for the field's kind and height."""
+    """Return the variable by CF standard name, if it is unique for the field's level and height."""
     standard_name = field.attrs.get("standard_name")
     methods = str(field.attrs.get("cell_methods", ""))
-    if any(method in methods for method in _NO_INSTANT):
+    if any(method in methods for method in _AGGREGATING_METHODS):
         return None
     heights = [float(field[c]) for c in _HEIGHT_COORDINATES if _is_scalar(field, c)]
     candidates = [
@@ -251,7 +254,7 @@ def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:
 
 
 def _by_well_known_name(field: xr.DataArray) -> str | None:
-    """Find the variable by its name; `long_name` may be left over from other variables."""
+    """Return the variable by its name; `long_name` is ignored, since it may be inherited."""
     plain = re.sub(r"[^a-z0-9]+", "_", str(field.name).lower()).strip("_")
     for variable in VARIABLES.values():
         words = variable.long_name.lower().replace(" ", "_")

@@ -1,12 +1,12 @@
-"""Open anything that holds forecasts or truth as one lazy dataset in this package's layout.
+"""Open files or stores of forecasts or truth as one lazy dataset in this package's layout.
 
 GRIB files, netCDF files, folders of both, and Zarr stores become a Dataset over (time, step,
 [level,] number, latitude, longitude), rows north to south, columns eastward, with `valid_time`.
 Files of a folder may differ in the names and directions of their dimensions.
 
 The netCDF library reads the missing end of a truncated file of the classic formats as zeros, so the
-length is compared with the header first (NetCDF Classic Format Specification, CDF-1, 2 and 5; HDF5
-File Format Specification, superblock).
+file size is compared with the header first (NetCDF Classic Format Specification, CDF-1, 2 and 5;
+HDF5 File Format Specification, superblock).
 """
 
 import io
@@ -28,23 +28,23 @@ from ens10.places import for_xarray, is_url
 from ens10.source import times
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
-from ens10.source.names import Names, recognised_dimensions
+from ens10.source.names import Names, recognise_dimensions
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
-from ens10.stations import coordinates, has_stations, places_of
+from ens10.stations import coordinates, has_stations, station_columns
 from ens10.untrusted import check_regular
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # of the types
-_STREAMING = (2**32 - 1, 2**64 - 1)  # number of records of a file that was not closed
+_TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # bytes
+_UNKNOWN_RECORDS = (2**32 - 1, 2**64 - 1)  # record count of a file that was not closed
 
 
 def check_length(path: Path) -> None:
     """Refuse a truncated netCDF file; files of other formats pass.
 
     Raises:
-        DamagedFileError: bytes lack at the end, or the header itself is cut short.
+        DamagedFileError: bytes are missing at the end, or the header is truncated or invalid.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -58,7 +58,7 @@ def check_length(path: Path) -> None:
 
 
 def _expected_size(file: BinaryIO) -> int | None:
-    """Return the bytes the file should have, None if its format does not say."""
+    """Return the size in bytes that the header implies; None for formats that do not store it."""
     magic = file.read(8)
     if magic == _HDF5:
         return _end_of_hdf5(file)
@@ -69,14 +69,14 @@ def _expected_size(file: BinaryIO) -> int | None:
 
 
 def _end_of_hdf5(file: BinaryIO) -> int | None:
-    head = _exactly(file, 8)  # from byte 8 on: the version of the superblock first
+    head = _read_exactly(file, 8)  # from byte 8 on: the version of the superblock first
     version = head[0]
     if version > 3:
         return None
     width = head[5] if version < 2 else head[1]
     addresses = {0: 24, 1: 28}.get(version, 12)
     file.seek(addresses + 2 * width)  # after base address, and free space or extension
-    return int.from_bytes(_exactly(file, width), "little")
+    return int.from_bytes(_read_exactly(file, width), "little")
 
 
 @dataclass(frozen=True)
@@ -87,52 +87,57 @@ class _Variable:
 
 
 class _Header:
-    """The header of a classic file, read from its fourth byte on."""
+    """Reader of the header of a classic netCDF file.
+
+    Args:
+        file: positioned after the magic number.
+        version: 1, 2 or 5.
+    """
 
     def __init__(self, file: BinaryIO, version: int) -> None:
         self._file = file
-        self._wide = 8 if version == 5 else 4
-        self._address = 4 if version == 1 else 8
+        self._count_width = 8 if version == 5 else 4
+        self._address_width = 4 if version == 1 else 8
 
-    def number(self, width: int = 0) -> int:
+    def read_number(self, width: int = 0) -> int:
         """Read a big-endian number, by default as wide as counts."""
-        return int.from_bytes(_exactly(self._file, width or self._wide), "big")
+        return int.from_bytes(_read_exactly(self._file, width or self._count_width), "big")
 
-    def address(self) -> int:
+    def read_address(self) -> int:
         """Read the offset of a variable."""
-        return self.number(self._address)
+        return self.read_number(self._address_width)
 
-    def skip(self, size: int) -> None:
-        """Skip bytes that are padded to a multiple of four."""
+    def skip_padded(self, size: int) -> None:
+        """Skip `size` bytes and their padding to a multiple of four."""
         self._file.seek(-(-size // 4) * 4, io.SEEK_CUR)
 
-    def name(self) -> None:
+    def skip_name(self) -> None:
         """Skip a name."""
-        self.skip(self.number())
+        self.skip_padded(self.read_number())
 
-    def count(self) -> int:
-        """Read the number of elements of the list that begins here."""
-        self.number(4)  # its tag
-        return self.number()
+    def read_count(self) -> int:
+        """Read the tag and the length of a list; return the length."""
+        self.read_number(4)  # its tag
+        return self.read_number()
 
-    def attributes(self) -> None:
+    def skip_attributes(self) -> None:
         """Skip a list of attributes."""
-        for _ in range(self.count()):
-            self.name()
-            size = _SIZES[self.number(4)]
-            self.skip(size * self.number())
+        for _ in range(self.read_count()):
+            self.skip_name()
+            size = _TYPE_SIZES[self.read_number(4)]
+            self.skip_padded(size * self.read_number())
 
 
 def _end_of_classic(header: _Header) -> int | None:
-    records = header.number()
-    if records in _STREAMING:
+    records = header.read_number()
+    if records in _UNKNOWN_RECORDS:
         return None
     dimensions = []
-    for _ in range(header.count()):
-        header.name()
-        dimensions.append(header.number())
-    header.attributes()
-    variables = [_variable(header, dimensions) for _ in range(header.count())]
+    for _ in range(header.read_count()):
+        header.skip_name()
+        dimensions.append(header.read_number())
+    header.skip_attributes()
+    variables = [_read_variable(header, dimensions) for _ in range(header.read_count())]
     steps = [v.size for v in variables if v.by_record]
     record = steps[0] if len(steps) == 1 else sum(-(-size // 4) * 4 for size in steps)
     ends = [v.begin + v.size for v in variables if not v.by_record]
@@ -141,17 +146,17 @@ def _end_of_classic(header: _Header) -> int | None:
     return max(ends, default=0)
 
 
-def _variable(header: _Header, dimensions: list[int]) -> _Variable:
-    header.name()
-    sizes = [dimensions[header.number()] for _ in range(header.number())]
-    header.attributes()
-    item = _SIZES[header.number(4)]
-    header.number()  # its size, which large variables cannot tell
+def _read_variable(header: _Header, dimensions: list[int]) -> _Variable:
+    header.skip_name()
+    sizes = [dimensions[header.read_number()] for _ in range(header.read_number())]
+    header.skip_attributes()
+    item = _TYPE_SIZES[header.read_number(4)]
+    header.read_number()  # its size, which large variables cannot tell
     by_record = bool(sizes) and sizes[0] == 0
-    return _Variable(header.address(), item * prod(sizes[by_record:]), by_record)
+    return _Variable(header.read_address(), item * prod(sizes[by_record:]), by_record)
 
 
-def _exactly(file: BinaryIO, size: int) -> bytes:
+def _read_exactly(file: BinaryIO, size: int) -> bytes:
     content = file.read(size)
     if len(content) < size:
         raise EOFError(f"it ends at byte {file.tell()}")
@@ -159,22 +164,22 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 
 _GRID = ("latitude", "longitude")
-_STACKED = ("time", "step", "level", "number")
+_CONCATENATED_DIMS = ("time", "step", "level", "number")
 _TOLERANCE_DEGREES = 1e-3
 
 
 def combine(
-    parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, whole: Path
+    parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, path: Path
 ) -> xr.Dataset:
-    """Combine the parts to one dataset.
+    """Combine datasets of several files to one dataset.
 
     Args:
         parts: in the layout of `ens10.source.layout.tidy`.
-        sources: where each of them comes from.
+        sources: path of each part.
         missing: "error" if all variables must have the same dates, steps and members, "nan" to
-            fill what one lacks, "skip" to leave out the dates that not all of them have. Levels
-            may differ: the attribute `levels_hpa` of a variable tells which it has.
-        whole: where all of them come from, for errors.
+            fill gaps with NaN, "skip" to leave out dates that some variables lack. Levels may
+            differ: the attribute `levels_hpa` of a variable lists those that it has.
+        path: folder of all parts, for errors.
 
     Returns:
         The dataset, with `valid_time` where the parts have it.
@@ -182,25 +187,31 @@ def combine(
     Raises:
         FileError: the parts lie on different grids, hold the same field twice, or leave holes.
     """
-    parts = _on_one_grid(parts, sources)
+    parts = _align_grids(parts, sources)
     holders: dict[str, list[tuple[Path, xr.DataArray]]] = defaultdict(list)
     for part, source in zip(parts, sources, strict=True):
         for name, field in part.data_vars.items():
-            holders[str(name)].append((source, _own_levels(field)))
+            holders[str(name)].append((source, _select_present_levels(field)))
     fields = []
     for name, parts_with_field in holders.items():
-        _refuse_twice(name, parts_with_field)
-        fields.append(_concatenate(name, [field for _, field in parts_with_field], missing, whole))
-    return _merge_variables(fields, missing, whole)
+        _refuse_duplicates(name, parts_with_field)
+        fields.append(_concatenate(name, [field for _, field in parts_with_field], missing, path))
+    return _merge_variables(fields, missing, path)
 
 
-def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
-    """Give all parts exactly the coordinates of the first, which others may hold rounded."""
+def _align_grids(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
+    """Assign the grid of the first part to all parts, whose coordinates may be rounded.
+
+    Raises:
+        FileError: a part lies on another grid.
+        ArgumentError: stations beside a grid.
+        MissingDataError: a part lacks stations of the first.
+    """
     first = parts[0]
     aligned = []
     for part, source in zip(parts, sources, strict=True):
         if has_stations(first) or has_stations(part):
-            part = part.isel(longitude=places_of(first, part, str(source)))
+            part = part.isel(longitude=station_columns(first, part, str(source)))
             names = [*_GRID, *coordinates(first)]
             aligned.append(part.assign_coords({name: first[name] for name in names}))
             continue
@@ -217,8 +228,8 @@ def _on_one_grid(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[x
     return aligned
 
 
-def _own_levels(field: xr.DataArray) -> xr.DataArray:
-    """Return the field on its own levels, which may be fewer than those of its file."""
+def _select_present_levels(field: xr.DataArray) -> xr.DataArray:
+    """Drop the levels that a field lacks, by its attribute `levels_hpa`."""
     levels = field.attrs.get("levels_hpa")
     if levels is None or "level" not in field.dims:
         return field
@@ -228,8 +239,8 @@ def _own_levels(field: xr.DataArray) -> xr.DataArray:
     )
 
 
-def _refuse_twice(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) -> None:
-    """Refuse a variable that two parts hold for the same time, step, level and member."""
+def _refuse_duplicates(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) -> None:
+    """Refuse a variable that two parts contain for the same time, step, level and member."""
     by_time: dict[Any, list[int]] = defaultdict(list)
     for n, (_, field) in enumerate(parts):
         for time in field["time"].to_numpy() if "time" in field.dims else (None,):
@@ -239,7 +250,7 @@ def _refuse_twice(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) -> None
         first, second = parts[a][1], parts[b][1]
         shared = {
             dim: np.intersect1d(first[dim].to_numpy(), second[dim].to_numpy())
-            for dim in _STACKED
+            for dim in _CONCATENATED_DIMS
             if dim in first.dims and dim in second.dims
         }
         if all(values.size for values in shared.values()):
@@ -267,8 +278,8 @@ def _compare_values(first: xr.DataArray, second: xr.DataArray) -> str:
 def _concatenate(
     name: str, fields: list[xr.DataArray], missing: Missing, path: Path
 ) -> xr.DataArray:
-    """Concatenate the pieces of one variable along one dimension after the other."""
-    for dim in reversed(_STACKED):
+    """Concatenate the fields of one variable along one dimension after the other."""
+    for dim in reversed(_CONCATENATED_DIMS):
         groups: dict[Any, list[xr.DataArray]] = defaultdict(list)
         for field in fields:
             others = [other for other in field.dims if other not in (dim, *_GRID)]
@@ -298,7 +309,7 @@ def _concatenate_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
 def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, path: Path) -> xr.Dataset:
     """Merge variables, each with NaN at levels that only others have."""
     levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
-    arrays = [_on_levels(field, levels) for field in fields]
+    arrays = [_expand_levels(field, levels) for field in fields]
     for dim in ("time", "step", "number"):
         coordinates = [set(f[dim].to_numpy().tolist()) for f in arrays if dim in f.dims]
         if missing == "error" and any(values != coordinates[0] for values in coordinates):
@@ -328,7 +339,7 @@ def _union(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     return np.unique(np.array(levels)) if levels else np.array([])
 
 
-def _on_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
+def _expand_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
     if "level" not in field.dims or np.array_equal(field["level"].to_numpy(), levels):
         return field
     present = np.sort(field["level"].to_numpy()).tolist()
@@ -357,8 +368,8 @@ def open_source(
         path: a GRIB or netCDF file, a table of stations (CSV, Parquet), a folder of such files
             (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads.
         names: how the file's names map to ours; see `ens10.source.names`.
-        missing: "error" to refuse files that lack fields, "nan" to fill with NaN, "skip" to leave
-            out the dates of GRIB files that lack any.
+        missing: "error" to refuse files that lack fields, "nan" to fill gaps with NaN, "skip" to
+            leave out dates that lack fields.
         optional_dimensions: accept a mapping of dimensions that the file lacks, as truth may.
 
     Returns:
@@ -366,21 +377,21 @@ def open_source(
         `valid_time` over (time, step), or (time,) where there are no steps.
 
     Raises:
-        FileError: nothing there, or neither GRIB, netCDF nor Zarr.
+        FileError: the path does not exist, or is none of these formats.
         MissingDataError: fields or dimensions are missing.
-        ArgumentError: the data have dimensions that mean nothing here.
+        ArgumentError: the data have unknown dimensions.
     """
     names = names or Names()
     if is_url(path) or is_zarr(Path(path)):
-        dataset = _zarr(path, by_chunk=not optional_dimensions)
+        dataset = _open_zarr(path, by_chunk=not optional_dimensions)
         return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    parts = _parts(_files(path), names, missing, truth=optional_dimensions)
+    parts = _open_parts(_data_files(path), names, missing, truth=optional_dimensions)
     if len(parts) == 1:
         return tidy(parts[0][1], names, path, optional_dimensions=optional_dimensions)
-    return _one(parts, names, missing, path, optional_dimensions)
+    return _combine_parts(parts, names, missing, path, optional_dimensions)
 
 
 def is_zarr(path: Path) -> bool:
@@ -388,7 +399,7 @@ def is_zarr(path: Path) -> bool:
     return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
-def _parts(
+def _open_parts(
     files: list[Path], names: Names, missing: Missing, *, truth: bool
 ) -> list[tuple[Path, xr.Dataset]]:
     """Open all GRIB files as one dataset, and each netCDF file or table as one."""
@@ -398,7 +409,7 @@ def _parts(
             file,
             table_dataset(file, names, missing, truth=truth)
             if is_table(file)
-            else _netcdf_file(file, names),
+            else _open_netcdf(file, names),
         )
         for file in files
         if file not in set(gribs)
@@ -409,14 +420,19 @@ def _parts(
     return parts
 
 
-def _one(
+def _combine_parts(
     parts: list[tuple[Path, xr.Dataset]],
     names: Names,
     missing: Missing,
     path: Path,
     optional_dimensions: bool,
 ) -> xr.Dataset:
-    """Combine the parts; a mapped name must be in at least one of them."""
+    """Convert the parts to this package's layout and combine them.
+
+    Raises:
+        MissingDataError: a mapped name is in none of the parts.
+        FileError: the parts do not make one dataset, see `combine`.
+    """
     present = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
     required_names = {
         **names.variables,
@@ -442,7 +458,7 @@ def _one(
 
 
 def _names_of(part: xr.Dataset, names: Names) -> Names:
-    """Return the mapping without names that the part does not hold."""
+    """Return the mapping, reduced to the names in one part."""
     present = {str(name) for name in (*part.variables, *part.dims)}
     return replace(
         names,
@@ -452,11 +468,11 @@ def _names_of(part: xr.Dataset, names: Names) -> Names:
     )
 
 
-def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
-    """Open a Zarr store, by dask chunks or by xarray's own lazy arrays.
+def _open_zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
+    """Open a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
 
-    The latter cost nothing where a few of very many chunks are wanted: hourly truth of all years,
-    where dask would list each chunk first.
+    The latter open fast if few of very many chunks are read, such as hourly truth of many years:
+    dask would list each chunk first.
     """
     try:
         with warnings.catch_warnings():
@@ -480,7 +496,7 @@ def _zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
 
 
 def _cut_unwritten_times(dataset: xr.Dataset) -> xr.Dataset:
-    """Cut the time axis where the data end: that of ARCO-ERA5 runs to the year 2050."""
+    """Cut the time axis to the dates with data: that of ARCO-ERA5 extends to the year 2050."""
     first, last = (dataset.attrs.get(f"valid_time_{end}") for end in ("start", "stop"))
     if first is None or last is None or "time" not in dataset.indexes:
         return dataset
@@ -488,11 +504,10 @@ def _cut_unwritten_times(dataset: xr.Dataset) -> xr.Dataset:
 
 
 def files_in(path: Path) -> list[Path]:
-    """Return a file, or the sorted data files of a folder; none if there is nothing.
+    """Return the path of a file, or the sorted data files of a folder; [] if it does not exist.
 
     Raises:
-        FileError: one of them is a download that is not complete, it is a pipe or a device, or a
-            synthetic world that is still being written.
+        FileError: an incomplete download, a pipe or a device, or an incomplete synthetic world.
     """
     if not path.is_dir():
         if path.exists():
@@ -504,11 +519,11 @@ def files_in(path: Path) -> list[Path]:
         raise FileError(path, "a synthetic world that is not complete", remedy)
     files = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
     for file in files:
-        check_whole(file)
+        check_complete(file)
     return [f for f in files if f.suffix not in _IGNORED_SUFFIXES]
 
 
-def _files(path: Path) -> list[Path]:
+def _data_files(path: Path) -> list[Path]:
     files = files_in(path)
     if not files:
         raise FileError(
@@ -524,11 +539,11 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def check_whole(file: Path) -> None:
-    """Refuse a download that is not complete.
+def check_complete(file: Path) -> None:
+    """Refuse an incomplete download.
 
     Raises:
-        FileError: the file grows, or was left behind, beside a note of what it is part of.
+        FileError: the suffix is .part, and the JSON file of the download lies beside it.
     """
     if file.suffix == ".part" and file.with_name(f"{file.name}.json").exists():
         raise FileError(
@@ -543,8 +558,13 @@ def _is_netcdf(path: Path) -> bool:
         return file.read(4) in _NETCDF_MAGICS
 
 
-def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
-    """Open one file by its own chunks, or by date if a variable would be one chunk."""
+def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
+    """Open a netCDF file by its own chunks; variables without chunks by date, step and level.
+
+    Raises:
+        DamagedFileError: the file is truncated.
+        FileError: it cannot be read.
+    """
 
     def open_file(chunks: dict[Any, int], drop: list[Any]) -> xr.Dataset:
         return times.open_with_times(
@@ -559,14 +579,14 @@ def _netcdf_file(file: Path, names: Names) -> xr.Dataset:
             file,
         )
 
-    check_length(file)  # the library reads what lacks at the end as zeros
+    check_length(file)  # the library reads a missing end as zeros
     try:
         dataset = open_file({}, [])
         fields = dataset.data_vars
         contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]
         if not contiguous:
             return dataset
-        dim_names = names.dimensions | recognised_dimensions(dataset)
+        dim_names = names.dimensions | recognise_dimensions(dataset)
         outer = [d for d in dataset.dims if dim_names.get(str(d), d) in _OUTER]
         by_date = open_file(
             dict.fromkeys(outer, 1), [name for name in fields if name not in contiguous]

@@ -13,28 +13,28 @@ from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
 from ens10.source.regridding import Regrid, regrid_truth
 from ens10.source.units import in_catalogue_units
-from ens10.stations import coordinates, has_stations, places_of
+from ens10.stations import coordinates, has_stations, station_columns
 
 _TOLERANCE_HPA = 1e-6
 
 
-def wanted_fields(
+def select_truth_fields(
     forecasts: xr.Dataset, truth: xr.Dataset, source: str, variables: Sequence[str] | None
 ) -> xr.Dataset:
-    """Return the truth's variables and levels that the forecasts have too.
+    """Return the variables and levels of the truth that the forecasts have too.
 
     Args:
         forecasts: in this package's layout.
         truth: likewise, without members.
         source: where the truth comes from, for errors.
-        variables: names to keep instead of those that both have.
+        variables: names to keep; None for those that both have.
 
     Raises:
-        MissingDataError: the truth lacks variables asked for, or has none of the forecasts'.
+        MissingDataError: the truth lacks some of `variables`, or has none of the forecasts'.
         ArgumentError: only one of the two has levels, or they have none in common.
         FileError: a field has no dates.
     """
-    names = _names(forecasts, truth, source, variables)
+    names = _truth_names(forecasts, truth, source, variables)
     truth_fields = truth[names]
     dateless = [str(name) for name in names if "time" not in truth[name].dims]
     if dateless:
@@ -51,10 +51,10 @@ def wanted_fields(
                 f"{name} has levels in {side} alone ({source})",
                 f"Write its level as a coordinate in hPa, or map others with {TRUTH_OPTION} FILE",
             )
-    return _on_common_levels(forecasts, truth_fields, source)
+    return _select_common_levels(forecasts, truth_fields, source)
 
 
-def _names(
+def _truth_names(
     forecasts: xr.Dataset, truth: xr.Dataset, source: str, variables: Sequence[str] | None
 ) -> list[Hashable]:
     fields = ", ".join(map(str, truth.data_vars))
@@ -64,7 +64,7 @@ def _names(
             raise MissingDataError(source, missing_names, f"The truth holds {fields}")
         return list(variables)
     names = [name for name in truth.data_vars if name in forecasts.data_vars]
-    names = [name for name in names if not _is_of_the_surface(truth[name], forecasts[name])]
+    names = [name for name in names if not _is_surface_geopotential(truth[name], forecasts[name])]
     if not names:
         raise MissingDataError(
             source,
@@ -74,13 +74,16 @@ def _names(
     return names
 
 
-def _is_of_the_surface(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
-    """Return True for a geopotential of the ground, which is not truth for pressure levels."""
+def _is_surface_geopotential(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
+    """Return True for GRIB truth at the surface whose forecast lies on pressure levels.
+
+    It is geopotential of the ground, not truth of geopotential on a level.
+    """
     upper = "level" in forecast.dims and "level" not in truth.dims
     return upper and truth.attrs.get("GRIB_typeOfLevel") == "surface"
 
 
-def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:
+def _select_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:
     if "level" not in truth.dims or "level" not in forecasts.dims:
         return truth
     truth_levels, forecast_levels = truth["level"].to_numpy(), forecasts["level"].to_numpy()
@@ -97,7 +100,7 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
     aligned = truth
     if not np.array_equal(places, np.arange(truth_levels.size)):
         aligned = truth.isel(level=places).assign_coords(level=forecasts["level"][is_common])
-    levels_of = {name: _own_levels(truth, forecasts, name, source) for name in aligned.data_vars}
+    levels_of = {name: _shared_levels(truth, forecasts, name, source) for name in aligned.data_vars}
     return aligned.assign(
         {
             name: aligned[name].assign_attrs(levels_hpa=levels) if levels else aligned[name]
@@ -106,10 +109,14 @@ def _on_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> 
     )
 
 
-def _own_levels(
+def _shared_levels(
     truth: xr.Dataset, forecasts: xr.Dataset, name: Hashable, source: str
 ) -> list[float]:
-    """Return the levels that a variable has in both if it lacks some; else an empty list."""
+    """Return the levels that a variable has in both datasets; [] if it lacks none of their axes.
+
+    Raises:
+        ArgumentError: there are none.
+    """
     sides = [
         side[name] for side in (truth, forecasts) if name in side and "level" in side[name].dims
     ]
@@ -135,11 +142,11 @@ def _format_levels(levels: npt.NDArray[Any]) -> str:
 
 _GRID = ("latitude", "longitude")
 _TOLERANCE_DEGREES = 1e-3
-# A step is one that the truth is meant for if at least this share of its valid dates has truth:
-# valid dates of other steps can coincide with a few of them (31 December + 48 h, 1 January + 24 h).
-_MEANT = 0.5
+# The truth covers a step if at least this share of the step's valid dates has truth. Valid dates of
+# other steps coincide with a few dates of truth (31 December + 48 h, 1 January + 24 h).
+_MIN_TRUTH_SHARE = 0.5
 _HOUR = 3600  # seconds
-SINCE_START = "since start"  # of the attribute `accumulation` of truth that is such a sum
+SINCE_START = "since start"  # value of the attribute `accumulation` of sums since the start
 
 
 def pair_truth(
@@ -151,8 +158,7 @@ def pair_truth(
 ) -> xr.Dataset:
     """Return the truth at the forecasts' valid dates, grid points and levels.
 
-    Nothing is read but coordinates: fields stay lazy, in the catalogue's units, and of those that
-    are not asked for nothing is ever touched.
+    Only coordinates are read. Fields stay lazy, and are converted to the catalogue's units.
 
     Forecasts of precipitation (tp, cp) are sums since the start. Hourly truth, as in ERA5, is the
     sum of the hour before its time: it is added up over the hours from the start to the valid time,
@@ -162,42 +168,42 @@ def pair_truth(
 
     Args:
         forecasts: with `valid_time` over (time, step).
-        truth: over (time, ...) at analysis times, or over (time, step, ...) like the forecasts.
+        truth: over (time, ...) with analysis times, or over (time, step, ...) as the forecasts.
         missing: what to do about valid dates without truth: "error", "nan" or "skip".
-        variables: of the truth, to keep; if None, those that the forecasts hold too. Levels are
-            those that both have.
+        variables: variables of the truth to keep; None for those that the forecasts have too.
+            The levels are those that both have.
         regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid (see
             `ens10.source.regridding.regrid_truth`); None for truth at the forecasts' points.
 
     Returns:
         Dataset over (time, step[, level], latitude, longitude), with the steps that have truth and,
-        if dates were skipped, the times that remain. Interpolated fields have the attribute
+        if dates were skipped, the remaining times. Interpolated fields have the attribute
         `regridded`.
 
     Raises:
-        MissingDataError: valid dates lack truth; all are listed. Or variables lack.
+        MissingDataError: valid dates without truth, all of which are listed; or missing variables.
         ArgumentError: the truth's grid does not contain the forecasts' points, the truth has
-            several members, or its levels are not those of the forecasts; precipitation of an
-            unknown period.
+            several members, none of its levels is one of the forecasts, precipitation is of an
+            unknown period, or `regrid` is given for stations.
         FileError: units of the truth that cannot be converted.
     """
     source = truth.encoding.get("source", "truth")
     analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
-    truth = wanted_fields(forecasts, as_truth(truth), source, variables)
+    truth = select_truth_fields(forecasts, as_truth(truth), source, variables)
     if regrid and (has_stations(forecasts) or has_stations(truth)):
         raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
-    picks = {} if regrid else _grid_picks(truth, forecasts)
+    picks = {} if regrid else _grid_indices(truth, forecasts)
     position = _positions(forecasts, truth)
     has_truth = position >= 0
     hourly_names = _hourly_sums(forecasts, truth, analyses)
-    hours = _hours(forecasts, truth) if hourly_names else {}
+    hours = _hour_positions(forecasts, truth) if hourly_names else {}
     steps = _covered_steps(has_truth)
     for j in steps if hourly_names else ():
         has_truth[:, j] &= (hours[j] >= 0).all(axis=1)
-    times = _times(forecasts, truth, has_truth, steps, missing, hourly_names)
+    times = _start_indices(forecasts, truth, has_truth, steps, missing, hourly_names)
     parts = []
     if len(hourly_names) < len(truth.data_vars):
-        parts = [_take(truth.drop_vars(hourly_names), position[np.ix_(times, steps)])]
+        parts = [_select_positions(truth.drop_vars(hourly_names), position[np.ix_(times, steps)])]
     if hourly_names:
         places = [np.where(has_truth[times, j, None], hours[j][times], -1) for j in steps]
         parts.append(_sum_hours(truth[hourly_names], places))
@@ -212,17 +218,17 @@ def pair_truth(
 
 
 def on_grid(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
-    """Return the truth at the forecasts' grid points, which must be among its own."""
-    result = truth.isel(_grid_picks(truth, forecasts))
+    """Return the truth at the forecasts' grid points, which must be among those of the truth."""
+    result = truth.isel(_grid_indices(truth, forecasts))
     return result.assign_coords({dim: forecasts[dim] for dim in (*_GRID, *coordinates(forecasts))})
 
 
-def _grid_picks(
+def _grid_indices(
     truth: xr.Dataset, forecasts: xr.Dataset
 ) -> dict[str, slice | npt.NDArray[np.int64]]:
     """Return rows and columns of the truth that are the forecasts' grid points or stations."""
     if has_stations(forecasts) or has_stations(truth):
-        return {"longitude": _as_slice(places_of(forecasts, truth, "truth"))}
+        return {"longitude": _as_slice(station_columns(forecasts, truth, "truth"))}
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
         targets, points = forecasts[dim].to_numpy(), truth[dim].to_numpy()
@@ -251,13 +257,16 @@ def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
 
 
 def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64]:
-    """Return the index of the truth of each valid time (time, step), -1 for none.
+    """Return the position of the truth of each valid time, shape (time, step), -1 for none.
 
-    Truth over (time, step) counts as one sequence, row by row. Where it holds the forecast's own
-    start and step, that field is taken rather than another one of the same valid time.
+    Positions count along time, or row by row over (time, step). A field of the forecast's own start
+    and step has priority over other fields of the same valid time.
     """
-    valid_times, available = _seconds(forecasts["valid_time"]), _seconds(_dates(truth)).ravel()
-    position = _places(valid_times, available)
+    valid_times, available = (
+        _seconds(forecasts["valid_time"]),
+        _seconds(_truth_times(truth)).ravel(),
+    )
+    position = _find_times(valid_times, available)
     if "step" in truth.dims:
         rows = truth.indexes["time"].get_indexer(forecasts.indexes["time"])[:, None]
         columns = truth.indexes["step"].get_indexer(forecasts.indexes["step"])[None, :]
@@ -267,7 +276,7 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     return position
 
 
-def _places(
+def _find_times(
     requested_times: npt.NDArray[np.int64], available: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return the index of each requested time among those that are available, -1 for none."""
@@ -278,7 +287,7 @@ def _places(
 
 
 def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> list[Hashable]:
-    """Return names of the truth's precipitation of single hours, to be summed since the start.
+    """Return the names of hourly precipitation, which has to be summed since the start.
 
     Args:
         forecasts: with `valid_time` over (time, step).
@@ -286,7 +295,8 @@ def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> li
         analyses: True if the truth has step 0 alone, as GRIB analyses do.
 
     Raises:
-        ArgumentError: the period of a sum is not known.
+        ArgumentError: the period of a sum is unknown, or it is one hour and lead times are not in
+            hours.
     """
     names: list[Hashable] = [
         name
@@ -295,7 +305,7 @@ def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> li
     ]
     if not names:
         return []
-    available = np.unique(_seconds(_dates(truth)))
+    available = np.unique(_seconds(_truth_times(truth)))
     if available.size > 1 and np.median(np.diff(available)) == _HOUR:
         if str(forecasts["step"].attrs.get("units", "h")) != "h":
             reason = "precipitation of every hour, and lead times that are not in hours"
@@ -316,21 +326,26 @@ def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> li
     )
 
 
-def _hours(forecasts: xr.Dataset, truth: xr.Dataset) -> dict[int, npt.NDArray[np.int64]]:
-    """Return for each step the places (time, hours) of the hours up to the valid time, -1 for none.
+def _hour_positions(forecasts: xr.Dataset, truth: xr.Dataset) -> dict[int, npt.NDArray[np.int64]]:
+    """Return the positions of the hours from the start to the valid time, by index of the step.
 
-    Step 0 has none of them.
+    Each is of shape (time, hours), with -1 for missing hours. Step 0 has no hours.
     """
-    available, valid = _seconds(_dates(truth)).ravel(), _seconds(forecasts["valid_time"])
+    available, valid = _seconds(_truth_times(truth)).ravel(), _seconds(forecasts["valid_time"])
     steps = np.rint(forecasts["step"].to_numpy().astype(np.float64)).astype(np.int64)
     return {
-        j: _places(valid[:, j, None] - _HOUR * np.arange(step), available)
+        j: _find_times(valid[:, j, None] - _HOUR * np.arange(step), available)
         for j, step in enumerate(steps.tolist())
     }
 
 
 def _sum_hours(fields: xr.Dataset, places: Sequence[npt.NDArray[np.int64]]) -> xr.Dataset:
-    """Return the sums over places (time, hours), for each step; NaN where one is -1."""
+    """Return the sums over the hours of each step, over (time, step, ...).
+
+    Args:
+        fields: hourly sums.
+        places: for each step, positions of the hours, (time, hours); the sum is NaN if one is -1.
+    """
     bare = fields.drop_vars([c for c in fields.coords if c not in _GRID])
     parts = []
     for place in places:
@@ -344,14 +359,14 @@ def _sum_hours(fields: xr.Dataset, places: Sequence[npt.NDArray[np.int64]]) -> x
                 zip(("time", "step"), np.divmod(place.clip(0), bare.sizes["step"]), strict=True)
             )
         index = {d: xr.DataArray(i, dims=("start", "hour")) for d, i in positions.items()}
-        part = bare.isel(index).rename(start="time").map(_by_date)
+        part = bare.isel(index).rename(start="time").map(_chunk_by_date)
         total = part.clip(min=0).sum("hour", skipna=False, keep_attrs=True)
         parts.append(total.where(xr.DataArray((place >= 0).all(axis=1), dims="time")))
     result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
     return result.map(lambda field: field.assign_attrs(fields[field.name].attrs))
 
 
-def _dates(truth: xr.Dataset) -> xr.DataArray:
+def _truth_times(truth: xr.Dataset) -> xr.DataArray:
     """Return the valid times of the truth's fields, over (time,) or (time, step)."""
     return truth["valid_time" if "valid_time" in truth.coords else "time"]
 
@@ -361,12 +376,18 @@ def _seconds(times: xr.DataArray) -> npt.NDArray[np.int64]:
 
 
 def _covered_steps(has_truth: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """Return the indices of steps that the truth covers; all if it covers none."""
+    """Return the indices of the steps that the truth covers; see `_MIN_TRUTH_SHARE`.
+
+    If it covers no step, those with the largest share of valid dates with truth.
+
+    Args:
+        has_truth: shape (time, step).
+    """
     share = has_truth.mean(axis=0)
-    return np.flatnonzero(share >= min(_MEANT, share.max()))
+    return np.flatnonzero(share >= min(_MIN_TRUTH_SHARE, share.max()))
 
 
-def _times(
+def _start_indices(
     forecasts: xr.Dataset,
     truth: xr.Dataset,
     has_truth: npt.NDArray[np.bool_],
@@ -374,7 +395,19 @@ def _times(
     missing: Literal["error", "nan", "skip"],
     hourly_names: Sequence[Hashable] = (),
 ) -> npt.NDArray[np.int64]:
-    """Return indices of the start dates to keep."""
+    """Return the indices of the start dates to keep.
+
+    Args:
+        forecasts: with `valid_time` over (time, step).
+        truth: for the error.
+        has_truth: shape (time, step).
+        steps: indices of the covered steps.
+        missing: "error", "nan" or "skip".
+        hourly_names: variables that are summed over hours, for the error.
+
+    Raises:
+        MissingDataError: valid dates without truth; all are listed.
+    """
     complete = has_truth[:, steps].all(axis=1)
     if complete.all() or (missing == "nan" and has_truth.any()):
         return np.arange(len(has_truth))
@@ -391,7 +424,7 @@ def _times(
         fields = ", ".join(map(str, hourly_names))
         remedy = f"Every hour from the start on is needed for the sums of {fields}. {remedy}"
     if not has_truth.any():
-        truth_dates = _dates(truth).to_numpy()
+        truth_dates = _truth_times(truth).to_numpy()
         remedy = (
             f"The truth's own dates, {str(truth_dates.min())[:13]} to "
             f"{str(truth_dates.max())[:13]}, are none of them: give it a time dimension of valid "
@@ -407,10 +440,10 @@ def _times(
     )
 
 
-def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
-    """Return the truth at positions (time, step) of its sequence, NaN at -1.
+def _select_positions(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
+    """Return the truth at positions of shape (time, step), see `_positions`; NaN at -1.
 
-    Step by step, so that each is taken in the order of the file.
+    It is indexed step by step, so that each step is read in the order of the file.
     """
     bare = truth.drop_vars([c for c in truth.coords if c not in (*_GRID, "level")])
     parts = []
@@ -422,16 +455,16 @@ def _take(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.Dataset:
             part = bare.isel(index | {"step": xr.DataArray(columns, dims="time")})
         else:
             part = bare.isel(time=place)
-        part = part.map(_by_date)
+        part = part.map(_chunk_by_date)
         has_truth = xr.DataArray(column >= 0, dims="time")
         parts.append(part if has_truth.all() else part.where(has_truth))
     result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
     return result
 
 
-def _by_date(field: xr.DataArray) -> xr.DataArray:
+def _chunk_by_date(field: xr.DataArray) -> xr.DataArray:
     """Chunk a lazy field by date; a field in memory is unchanged."""
-    if field.variable._in_memory:  # public interfaces tell it of dask arrays alone
+    if field.variable._in_memory:  # public attributes show this for dask arrays only
         return field
     return field.chunk({"time": 1})
 

@@ -18,7 +18,7 @@ Regrid = Literal["bilinear", "conservative"]
 Floats = npt.NDArray[np.float64]
 _GRID = ("latitude", "longitude")
 _TOLERANCE = 1e-6  # degrees, or share of a cell: below it two points are one
-_LEAST_SHARE = 0.5  # of a cell that must have values
+_MIN_SHARE = 0.5  # of a cell's area that must have values
 
 
 def regrid_truth(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr.Dataset:
@@ -40,12 +40,13 @@ def regrid_truth(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr
         method: "bilinear" or "conservative".
 
     Returns:
-        Fields over (..., latitude, longitude) of the forecasts, float32, as lazy as before, with
+        Fields over (..., latitude, longitude) of the forecasts, float32, lazy if the truth is, with
         the attribute `regridded`.
 
     Raises:
         UnknownNameError: another method.
-        ArgumentError: the truth does not cover the forecasts' points, or has too few of its own.
+        ArgumentError: the truth does not cover the forecasts' points, or a grid has fewer than two
+            rows or columns.
     """
     if method not in get_args(Regrid):
         raise UnknownNameError("regrid", method, get_args(Regrid))
@@ -55,13 +56,13 @@ def regrid_truth(truth: xr.Dataset, forecasts: xr.Dataset, method: Regrid) -> xr
     weights = Weights(lat, lon, to_lat, to_lon, method)
     description = f"{method}, from {truth.sizes['latitude']} x {truth.sizes['longitude']} points"
     fields = {
-        name: _on_new_grid(field, weights).assign_attrs(regridded=description)
+        name: _regrid(field, weights).assign_attrs(regridded=description)
         for name, field in truth.data_vars.items()
     }
     return xr.Dataset(fields, {dim: forecasts[dim] for dim in _GRID}, truth.attrs)
 
 
-def _on_new_grid(field: xr.DataArray, weights: "Weights") -> xr.DataArray:
+def _regrid(field: xr.DataArray, weights: "Weights") -> xr.DataArray:
     if field.chunks:
         field = field.chunk(dict.fromkeys(_GRID, -1))
     rows, columns = weights.shape
@@ -80,7 +81,7 @@ def _on_new_grid(field: xr.DataArray, weights: "Weights") -> xr.DataArray:
 
 
 class Weights:
-    """Weights from one latitude-longitude grid to another.
+    """Interpolation weights from one latitude-longitude grid to another.
 
     Args:
         latitude: of the source, shape (h,), degrees, monotonic.
@@ -90,7 +91,8 @@ class Weights:
         method: "bilinear" or "conservative".
 
     Raises:
-        ArgumentError: the source does not cover the target, or has fewer than two rows or columns.
+        ArgumentError: the source does not cover the target, or one of them has fewer than two rows
+            or columns.
     """
 
     def __init__(
@@ -106,20 +108,20 @@ class Weights:
             reason = f"grids of {sizes[0]} x {sizes[1]} and {sizes[2]} x {sizes[3]} points"
             raise ArgumentError("regrid", reason, "Use grids of two rows and columns or more")
         self.method, self.shape = method, (to_latitude.size, to_longitude.size)
-        self._poles = (False, False)
+        self._pole_rows = (False, False)
         if method == "bilinear":
             latitude = self._with_poles(latitude, to_latitude, is_global(longitude))
             rows = _linear(to_latitude, latitude)
-            columns = _linear_round(to_longitude, longitude)
+            columns = _linear_on_circle(to_longitude, longitude)
         else:
             rows = _overlap(np.sin(np.deg2rad(_row_edges(to_latitude))),
                             np.sin(np.deg2rad(_row_edges(latitude))))  # fmt: skip
-            columns = _overlap_round(to_longitude, longitude)
+            columns = _overlap_on_circle(to_longitude, longitude)
         for dim, share, targets, nodes in (
             ("latitude", rows, to_latitude, latitude),
             ("longitude", columns, to_longitude, longitude),
         ):
-            if share.sum(axis=1).min() < _LEAST_SHARE:
+            if share.sum(axis=1).min() < _MIN_SHARE:
                 raise ArgumentError(
                     "truth",
                     f"its {dim}s ({nodes[0]:g} to {nodes[-1]:g}, {nodes.size}) do not cover those "
@@ -135,21 +137,21 @@ class Weights:
         flat = fields.reshape(-1, *fields.shape[-2:])
         out = np.empty((len(flat), *self.shape), np.float32)
         for n, field in enumerate(flat):
-            out[n] = self._one(field.astype(np.float64))
+            out[n] = self._regrid_field(field.astype(np.float64))
         return out.reshape(*outer, *self.shape)
 
-    def _one(self, field: Floats) -> Floats:
+    def _regrid_field(self, field: Floats) -> Floats:
         if self.method == "bilinear":
             first, last = (
                 np.full((int(pole), field.shape[1]), field[row].mean())
-                for row, pole in zip((0, -1), self._poles, strict=True)
+                for row, pole in zip((0, -1), self._pole_rows, strict=True)
             )
             return self._product(np.concatenate([first, field, last]))
         valid = np.isfinite(field)
         share = self._product(valid.astype(np.float64))
         with np.errstate(invalid="ignore", divide="ignore"):
             mean = self._product(np.where(valid, field, 0.0)) / share
-        return np.where(share >= _LEAST_SHARE - _TOLERANCE, mean, np.nan)
+        return np.where(share >= _MIN_SHARE - _TOLERANCE, mean, np.nan)
 
     def _product(self, field: Floats) -> Floats:
         # sparse products add in a fixed order: the result does not depend on machine or threads
@@ -157,16 +159,16 @@ class Weights:
         result: Floats = self._rows @ np.ascontiguousarray(along)
         return result
 
-    def _with_poles(self, latitude: Floats, to_latitude: Floats, circles: bool) -> Floats:
+    def _with_poles(self, latitude: Floats, to_latitude: Floats, is_global_grid: bool) -> Floats:
         """Add rows at the poles to a global grid that ends within one row of them."""
         spacing = np.abs(np.diff(latitude)).max() + _TOLERANCE
         sign = 1 if latitude[0] > latitude[-1] else -1  # of the pole beyond the first row
         first, last = sign * latitude[0], -sign * latitude[-1]  # degrees towards their poles
-        self._poles = (
-            bool(circles and 90 - first <= spacing and (sign * to_latitude).max() > first),
-            bool(circles and 90 - last <= spacing and (-sign * to_latitude).max() > last),
+        self._pole_rows = (
+            bool(is_global_grid and 90 - first <= spacing and (sign * to_latitude).max() > first),
+            bool(is_global_grid and 90 - last <= spacing and (-sign * to_latitude).max() > last),
         )
-        before, after = (90.0 * sign,) * self._poles[0], (-90.0 * sign,) * self._poles[1]
+        before, after = (90.0 * sign,) * self._pole_rows[0], (-90.0 * sign,) * self._pole_rows[1]
         return np.concatenate([before, latitude, after])
 
 
@@ -185,9 +187,9 @@ def _linear(points: Floats, nodes: Floats) -> Floats:
     return weights
 
 
-def _linear_round(points: Floats, nodes: Floats) -> Floats:
+def _linear_on_circle(points: Floats, nodes: Floats) -> Floats:
     """Return weights of linear interpolation along the circle of longitude."""
-    unrolled = _unrolled(nodes)
+    unrolled = _unroll(nodes)
     offset = np.mod(points - nodes[0], 360)
     offset = np.where(offset > 360 - _TOLERANCE, 0.0, offset)
     if not is_global(nodes):
@@ -197,8 +199,12 @@ def _linear_round(points: Floats, nodes: Floats) -> Floats:
     return weights[:, :-1]
 
 
-def _unrolled(longitude: Floats) -> Floats:
-    """Return degrees east of the first column, rising."""
+def _unroll(longitude: Floats) -> Floats:
+    """Return degrees east of the first column, which increase.
+
+    Raises:
+        ArgumentError: the columns are not ordered eastward.
+    """
     offset: Floats = np.mod(longitude - longitude[0], 360)
     if np.any(np.diff(offset) <= 0):
         raise ArgumentError("longitude", "columns are not in order eastward", "Sort them")
@@ -219,7 +225,7 @@ def _edges(points: Floats) -> Floats:
 
 def _column_edges(longitude: Floats) -> Floats:
     """Return the edges of the columns' cells, (W + 1,), rising from about the first longitude."""
-    unrolled = _unrolled(longitude)
+    unrolled = _unroll(longitude)
     edges = _edges(unrolled)
     if is_global(longitude):  # the last cell ends where the first begins
         edges[0] = (unrolled[-1] - 360) / 2
@@ -228,16 +234,24 @@ def _column_edges(longitude: Floats) -> Floats:
     return shifted
 
 
-def _overlap(edges: Floats, other: Floats) -> Floats:
-    """Return the share of each target cell that lies in each source cell."""
+def _overlap(edges: Floats, source_edges: Floats) -> Floats:
+    """Return the share of each target cell that lies in each source cell, (target, source).
+
+    Args:
+        edges: of the target cells.
+        source_edges: of the source cells.
+    """
     low, high = np.minimum(edges[1:], edges[:-1]), np.maximum(edges[1:], edges[:-1])
-    lows, highs = np.minimum(other[1:], other[:-1]), np.maximum(other[1:], other[:-1])
+    lows, highs = (
+        np.minimum(source_edges[1:], source_edges[:-1]),
+        np.maximum(source_edges[1:], source_edges[:-1]),
+    )
     common = np.minimum(high[:, None], highs) - np.maximum(low[:, None], lows)
     shares: Floats = np.clip(common, 0, None) / (high - low)[:, None]
     return np.where(shares > 1e-12, shares, 0.0)
 
 
-def _overlap_round(points: Floats, nodes: Floats) -> Floats:
+def _overlap_on_circle(points: Floats, nodes: Floats) -> Floats:
     """Return the share of each target column that lies in each source column, along the circle."""
     edges, node_edges = _column_edges(points), _column_edges(nodes)
     turns = (360 * np.round((node_edges[0] - edges[0]) / 360) + 360 * turn for turn in (-1, 0, 1))

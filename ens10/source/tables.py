@@ -1,9 +1,9 @@
 """Tables of station data in long form, CSV or Parquet, as datasets.
 
-A row holds the values of one station, start date, lead time and member; its columns `station`,
-`time`, `step` and `number` say which, and `lat`, `lon` and `altitude` are repeated in each row.
-Other names of columns are given by the mapping of `ens10.source.names`. A table of observations
-needs `station` and `time` alone.
+A row has the values of one station, start date, lead time and member, which the columns `station`,
+`time`, `step` and `number` identify; `lat`, `lon` and `altitude` are repeated in each row. Other
+names of columns are mapped as in `ens10.source.names`. A table of observations needs only `station`
+and `time`.
 """
 
 from collections.abc import Iterable
@@ -47,25 +47,25 @@ def table_dataset(
 ) -> xr.Dataset:
     """Read a table in long form.
 
-    Rows that some stations lack become gaps (NaN), as empty cells do.
+    Missing rows of some stations become NaN, as do empty cells.
 
     Args:
         path: CSV (with a header, separated by commas or semicolons) or Parquet.
-        names: how the names of columns map to ours.
-        missing: "error" to refuse forecasts without any row of a date, step or member of the
-            others, "nan" to fill them with NaN, "skip" to leave out these dates.
-        truth: True for observations, which may be repeated beside each member.
+        names: mapping of the names of columns to ours.
+        missing: if no station has a row of some date, step and member: "error" to raise an error,
+            "nan" to fill them with NaN, "skip" to leave out these dates.
+        truth: True for observations, which may be repeated for each member.
 
     Returns:
         Dataset over the index columns of the table, with the names of `names.dimensions` as in the
         table and all others under our names.
 
     Raises:
-        FileError: no table that can be read, duplicate rows, or a station with several places.
-        MissingDataError: the columns of station or time, or fields, are missing.
+        FileError: the table cannot be read, or has duplicate rows or a station with several places.
+        MissingDataError: the columns of station or time, or rows of forecasts, are missing.
         MissingExtraError: Parquet, and pyarrow is not installed.
     """
-    frame = _read(path, names)
+    frame = _read_table(path, names)
     if truth and "time" not in frame and "valid_time" in frame:
         frame = frame.rename(columns={"valid_time": "time"})
     missing_columns = [f"the column {name}" for name in ("station", "time") if name not in frame]
@@ -75,11 +75,11 @@ def table_dataset(
         remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
         raise MissingDataError(path, missing_columns, remedy)
     index = [name for name in _INDEX if name in frame]
-    places = {name: _of_stations(frame, name, path) for name in _PLACES if name in frame}
+    places = {name: _station_values(frame, name, path) for name in _PLACES if name in frame}
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
         index.remove("number")
-        fields = fields[[*index, *_variables(fields, names)]].drop_duplicates()
+        fields = fields[[*index, *_variable_columns(fields, names)]].drop_duplicates()
     duplicates = fields.duplicated(index)
     if duplicates.any():
         first = fields.loc[duplicates, index].iloc[0]
@@ -88,7 +88,7 @@ def table_dataset(
     values = fields.set_index(index).select_dtypes("number")
     cube = values.to_xarray()
     if not truth:
-        cube = _without_holes(cube, values.index, missing, path)
+        cube = _handle_missing_rows(cube, values.index, missing, path)
     dataset = cube.assign_coords({name: ("station", v) for name, v in places.items()})
     present = {*dataset.dims, *places}
     columns_of = {_ALIASES.get(name, name): column for column, name in names.dimensions.items()}
@@ -98,12 +98,12 @@ def table_dataset(
     return result
 
 
-def _variables(frame: "pd.DataFrame", names: Names) -> list[str]:
+def _variable_columns(frame: "pd.DataFrame", names: Names) -> list[str]:
     return [str(name) for name in frame.columns if not names.variables or name in names.variables]
 
 
-def _read(path: Path, names: Names) -> "pd.DataFrame":
-    """Read a table, with our names of its index and place columns and dates as such."""
+def _read_table(path: Path, names: Names) -> "pd.DataFrame":
+    """Read a table, with our names of index and place columns, and dates as datetime64."""
     import pandas as pd
 
     try:
@@ -115,9 +115,11 @@ def _read(path: Path, names: Names) -> "pd.DataFrame":
             columns, separator = pd.read_csv(path, nrows=0).columns, ","
             if len(columns) == 1 and ";" in columns[0]:
                 columns, separator = pd.Index(columns[0].split(";")), ";"
-            texts = {old: str for old, new in _meaning(columns, names).items() if new == "station"}
+            texts = {
+                old: str for old, new in _column_names(columns, names).items() if new == "station"
+            }
             frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
-        frame = frame.rename(columns=_meaning(frame.columns, names))
+        frame = frame.rename(columns=_column_names(frame.columns, names))
         for name in {"time", "valid_time"} & set(frame.columns):
             dates = pd.to_datetime(frame[name], utc=True).dt.tz_localize(None)
             frame[name] = dates.astype("datetime64[ns]")
@@ -126,8 +128,8 @@ def _read(path: Path, names: Names) -> "pd.DataFrame":
     return frame
 
 
-def _meaning(columns: Iterable[Any], names: Names) -> dict[str, str]:
-    """Return our names of columns of index and place, theirs to ours; each of ours at most once."""
+def _column_names(columns: Iterable[Any], names: Names) -> dict[str, str]:
+    """Return the names of index and place columns, theirs to ours; each of ours at most once."""
     present = [str(name) for name in columns]
     mapping = {column: _ALIASES.get(name, name) for column, name in names.dimensions.items()}
     table = {column: name for column, name in mapping.items() if column in present}
@@ -138,20 +140,34 @@ def _meaning(columns: Iterable[Any], names: Names) -> dict[str, str]:
     return table
 
 
-def _of_stations(frame: "pd.DataFrame", name: str, path: Path) -> Any:
-    """Return a coordinate of each station, in the order of the dataset."""
+def _station_values(frame: "pd.DataFrame", name: str, path: Path) -> Any:
+    """Return the values of a coordinate of the stations, in the order of the dataset.
+
+    Raises:
+        FileError: a station has several values.
+    """
     groups = frame.groupby("station", sort=True)[name]
-    several = groups.nunique() > 1
-    if several.any():
-        first = several[several].index[0]
+    is_ambiguous = groups.nunique() > 1
+    if is_ambiguous.any():
+        first = is_ambiguous[is_ambiguous].index[0]
         raise FileError(path, f"station {first} has several values of {name}", "Keep one")
     return groups.first().to_numpy()
 
 
-def _without_holes(
+def _handle_missing_rows(
     cube: xr.Dataset, index: "pd.MultiIndex", missing: Missing, path: Path
 ) -> xr.Dataset:
-    """Refuse, fill or leave out dates that lack all stations of a step or member."""
+    """Refuse, fill or leave out dates that lack all stations of a step or member.
+
+    Args:
+        cube: the values.
+        index: index of the rows in the table.
+        missing: "error", "nan" or "skip".
+        path: of the table, for errors.
+
+    Raises:
+        MissingDataError: rows are missing, and `missing` is "error".
+    """
     dims = [str(dim) for dim in cube.dims if dim != "station"]
     valid = np.zeros([cube.sizes[dim] for dim in dims], bool)
     valid[tuple(cube.indexes[dim].get_indexer(index.get_level_values(dim)) for dim in dims)] = True

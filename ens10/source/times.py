@@ -1,8 +1,8 @@
 """Valid times of forecasts, and time axes in "months since" a date.
 
 Months have no fixed length, so general readers refuse "months since" unless the calendar has months
-of 30 days ("360_day" or "360"). Here they are months of the real calendar, whatever calendar the
-file names: a whole number is the same day of another month, a half is the middle of the month.
+of 30 days ("360_day" or "360"). Here they are months of the standard calendar, even if the file
+names another one: a whole number is the same day of another month, a half the middle of the month.
 """
 
 import re
@@ -40,18 +40,20 @@ def reference_date(units: object) -> np.datetime64 | None:
         return None
 
 
-def open_with_times(open_with: Callable[[Decoding], xr.Dataset], source: Path | str) -> xr.Dataset:
-    """Decode all times of a dataset except those in months; `with_month_times` decodes these.
+def open_with_times(
+    open_dataset: Callable[[Decoding], xr.Dataset], source: Path | str
+) -> xr.Dataset:
+    """Open a dataset with all times decoded but those in months; `with_month_times` decodes these.
 
     Args:
-        open_with: opens it, given what xarray calls `decode_times`.
-        source: where it comes from, for errors.
+        open_dataset: opens the dataset with a value of xarray's option `decode_times`.
+        source: path of the dataset, for errors.
 
     Raises:
         FileError: times in units that are neither a fixed length nor months.
     """
     try:
-        dataset = open_with(True)
+        dataset = open_dataset(True)
         units = {name: field.encoding.get("units") for name, field in dataset.variables.items()}
         decoded_objects = {
             name for name, field in dataset.variables.items() if field.dtype == object
@@ -60,22 +62,22 @@ def open_with_times(open_with: Callable[[Decoding], xr.Dataset], source: Path | 
         if not months:
             return dataset
     except ValueError as error:
-        fields = open_with(False).variables
+        fields = open_dataset(False).variables
         units = {name: field.attrs.get("units") for name, field in fields.items()}
         time_names = [str(name) for name in fields if _SINCE in str(units[name])]
         months = [name for name in time_names if reference_date(units[name]) is not None]
         if not time_names:
             raise
         if not months:
-            raise _unreadable(time_names, fields, source) from error
+            raise _unreadable_error(time_names, fields, source) from error
     try:
-        return open_with({str(name): False for name in months})
+        return open_dataset({str(name): False for name in months})
     except ValueError as error:
         others = [str(n) for n in units if _SINCE in str(units[n]) and n not in months]
-        raise _unreadable(others, open_with(False).variables, source) from error
+        raise _unreadable_error(others, open_dataset(False).variables, source) from error
 
 
-def _unreadable(
+def _unreadable_error(
     names: list[str], fields: Mapping[object, xr.Variable], source: Path | str
 ) -> FileError:
     descriptions = [
@@ -94,7 +96,7 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
     """Convert numbers in "months since" a date to dates.
 
     Args:
-        dataset: with times as in the file, where they are in months; NaN becomes NaT.
+        dataset: with undecoded times in months; NaN becomes NaT.
     """
     dates = {}
     for name, field in dataset.variables.items():
@@ -114,8 +116,8 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
 def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Return hindcasts over the model's run (`time`) and `year` as forecasts over start dates.
 
-    That is the layout of EUPPBench, where year n of n is the one before the run. The starts come
-    from `valid_time` if it is there, and otherwise from the number of the year.
+    That is the layout of EUPPBench, where the last year is the one before the run. The starts are
+    computed from `valid_time` if the dataset has it, otherwise from the numbers of the years.
 
     Args:
         dataset: with names of this package; unchanged if it has no dimension `year`.
@@ -184,11 +186,11 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     result = dataset.assign_coords(valid_time=(dims, valid))
     if "step" in dims:
         steps = dataset["step"].to_numpy()
-        result = result.assign_coords(step=("step", steps, {"units": _units(dataset, names)}))
+        result = result.assign_coords(step=("step", steps, {"units": _step_units(dataset, names)}))
     return result
 
 
-def _units(dataset: xr.Dataset, names: Names) -> str:
+def _step_units(dataset: xr.Dataset, names: Names) -> str:
     return str(dataset["step"].attrs.get("units", names.step_units))
 
 
@@ -197,8 +199,8 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
 
     Args:
         dataset: with the coordinate `step`: durations, or numbers in hours, days or months.
-        names: whose `step_units` count where the file does not say units.
-        source: where it comes from, for errors.
+        names: with `step_units`, for steps without units.
+        source: path of the dataset, for errors.
 
     Raises:
         ArgumentError: other units.
@@ -232,18 +234,18 @@ def _valid_times(
 ) -> npt.NDArray[np.datetime64]:
     lead = dataset["step"].to_numpy() - names.first_step
     start = start.astype("datetime64[s]")[:, None]
-    if _units(dataset, names) == "months":
+    if _step_units(dataset, names) == "months":
         return after_months(start, lead[None, :])
     valid: npt.NDArray[np.datetime64] = start + np.round(lead * 3600).astype("timedelta64[s]")
     return valid
 
 
 def after_months(start: npt.NDArray[Any], months: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
-    """Return the dates some calendar months after others.
+    """Add calendar months to dates.
 
-    Whole months keep day and hour, the day at most the month's last: 31 January + 1 is 28 or 29
-    February. A fraction lies between its two whole months in proportion to the days between them,
-    so that half a month after the first of a month is its middle: 1 November + 0.5 is 16 November
+    Whole months keep the day and the hour; a day that the month lacks becomes its last day: 31
+    January + 1 is 28 or 29 February. Fractions are interpolated linearly between whole months, so
+    that half a month after the first of a month is its middle: 1 November + 0.5 is 16 November
     00 UTC, 1 February 2001 + 0.5 is 15 February 00 UTC.
 
     Args:

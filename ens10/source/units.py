@@ -11,13 +11,13 @@ import xarray as xr
 from ens10.catalog import VARIABLES, Variable
 from ens10.errors import FileError
 
-# Numbers by which files of this field mark missing values.
-_MARKS = (9999.0, -9999.0, 99999.0, -99999.0, -999.0, 1e20, -1e20, 9.969209968386869e36)
+# Numbers that mark missing values in meteorological files.
+_MISSING_VALUES = (9999.0, -9999.0, 99999.0, -99999.0, -999.0, 1e20, -1e20, 9.969209968386869e36)
 
 
 @dataclass(frozen=True)
 class _Guess:
-    """A common mistake of units: values times `factor` plus `offset` would be in our units."""
+    """A common mistake of units: values times `factor` plus `offset` would be in `units`."""
 
     units: str
     words: str
@@ -40,10 +40,10 @@ _GUESSES = (
 
 
 def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
-    """Refuse values that a variable cannot have in its units.
+    """Refuse values outside the physical range of a variable.
 
     Args:
-        name: the variable, by this package's name; variables that the catalogue lacks pass.
+        name: the variable, by this package's name; variables outside the catalogue pass.
         minimum: smallest value, NaN where all values are missing (which passes).
         maximum: largest value, likewise.
         where: file, and byte or date, step and member, for the message.
@@ -83,7 +83,7 @@ def _explain_range(
 
 
 def _is_mark(value: float) -> bool:
-    return any(math.isclose(value, mark, rel_tol=1e-6) for mark in _MARKS)
+    return any(math.isclose(value, mark, rel_tol=1e-6) for mark in _MISSING_VALUES)
 
 
 STANDARD_GRAVITY = 9.80665  # m s-2; 3rd General Conference on Weights and Measures, 1901
@@ -141,9 +141,9 @@ _SPELLINGS = {
     "dimensionless": "",
     "fraction": "",
 }
-_UNKNOWN = (None, "", "unknown")
-_NO_UNIT = {"(0-1)", "0-1", "0..1", "[0-1]", "1", "-", "~"}
-_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d*)")
+_MISSING_UNITS = (None, "", "unknown")
+_DIMENSIONLESS = {"(0-1)", "0-1", "0..1", "[0-1]", "1", "-", "~"}
+_UNIT_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d*)")
 _JOULE = {"kg": 1, "m": 2, "s": -2}
 
 # Catalogue's units: other units as `unit_of` reads them, with factor and offset.
@@ -164,24 +164,24 @@ def unit_of(text: str) -> str:
     """Normalise the spelling of a unit: 'm2 s-2' for 'm**2 s**-2' and 'J/kg'.
 
     Args:
-        text: units as a file gives them.
+        text: units in any spelling.
 
     Returns:
-        Base units in alphabetical order with their exponents; "" for numbers without unit; the
-        text itself where it is no product of units.
+        Base units in alphabetical order with their exponents; "" for dimensionless numbers; the
+        text itself if it is not a product of units.
 
     Examples:
         >>> from ens10.source.units import unit_of
         >>> unit_of("J/kg"), unit_of("m**2 s**-2")
         ('m2 s-2', 'm2 s-2')
     """
-    if text.replace(" ", "") in _NO_UNIT:
+    if text.replace(" ", "") in _DIMENSIONLESS:
         return ""
     plain = re.sub(r"^\s*1\s*/", "/", re.sub(r"\*\*|[\^{}]", "", text))
-    if _FACTOR.sub("", plain).strip(" .*"):
+    if _UNIT_FACTOR.sub("", plain).strip(" .*"):
         return text  # such as numbers, which must not be lost
     exponents: dict[str, int] = {}
-    for over, word, exponent in _FACTOR.findall(plain):
+    for over, word, exponent in _UNIT_FACTOR.findall(plain):
         power = int(exponent or 1) * (-1 if over else 1)
         unit = _SPELLINGS.get(word.lower(), word)
         for base, times in _JOULE.items() if unit == "J" else ((unit, 1),):
@@ -196,21 +196,21 @@ def in_catalogue_units(
     """Convert a field to the units of the catalogue, lazily if it is lazy.
 
     Args:
-        field: a variable by this package's name. One that the catalogue lacks, or that does not
-            tell its units, is returned as it is.
-        source: where it comes from, for errors.
-        option: of the command line that maps the names of this source, for errors.
+        field: a variable by this package's name. A variable outside the catalogue or without
+            units is returned unchanged.
+        source: path of the field, for errors.
+        option: command-line option that maps the names of this source, for errors.
 
     Returns:
         The field. A converted one is float32, computed in float64, and its attribute
-        `converted_from` holds the units it had.
+        `converted_from` is the original units.
 
     Raises:
         FileError: units that cannot be converted.
     """
     variable = VARIABLES.get(str(field.name))
     text = field.attrs.get("units")
-    if variable is None or text in _UNKNOWN or text == variable.units:
+    if variable is None or text in _MISSING_UNITS or text == variable.units:
         return field
     unit = unit_of(str(text))
     if unit == unit_of(variable.units):

@@ -31,7 +31,7 @@ from ens10.store.manifest import Record, Row, compare, files_of, read_manifest
 
 _CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
 STRICT_SINCE = 2  # before this format, chunks without any value were left out
-_BESIDE = 1 << 16  # bytes from which a chunk is checked in a thread of its own
+_MIN_THREAD_BYTES = 1 << 16  # bytes from which a chunk is checked in a thread of its own
 
 
 def open_strictly(store: Path | str, record: Record | None = None) -> zarr.Group:
@@ -63,7 +63,7 @@ class StrictStore(WrapperStore[Store]):
         self.path = path.rstrip("/")
         self._forms: dict[str, Form] = {}
         self._record = record
-        self._compared: set[str] = set()
+        self._compared_keys: set[str] = set()
 
     async def get(
         self,
@@ -71,11 +71,11 @@ class StrictStore(WrapperStore[Store]):
         prototype: BufferPrototype | None = None,
         byte_range: ByteRequest | None = None,
     ) -> Buffer | None:
-        """The bytes of a key, None if it is no chunk's and not there.
+        """Return the bytes of a key; None if it does not exist and is not the key of a chunk.
 
         Raises:
-            FileError: a chunk, or the metadata of what has chunks, is missing.
-            DamagedFileError: a chunk is damaged.
+            FileError: a chunk, or the metadata of a group or array, is missing.
+            DamagedFileError: a chunk is damaged, or a file differs from the manifest.
         """
         prototype = prototype or default_buffer_prototype()
         value = await self._store.get(key, prototype, byte_range)
@@ -88,19 +88,19 @@ class StrictStore(WrapperStore[Store]):
             return value
         if value is None:
             raise FileError(f"{self.path}/{key}", "the chunk is missing", MEND)
-        form = await self._form(array, prototype)
+        form = await self._read_form(array, prototype)
         if byte_range is not None:
             return value
-        if len(value) < _BESIDE:
+        if len(value) < _MIN_THREAD_BYTES:
             return self._check_chunk(key, value, form, prototype)
         return await asyncio.to_thread(self._check_chunk, key, value, form, prototype)
 
     async def _check_absent(self, key: str) -> None:
-        """Refuses a folder that lost its description, which Zarr would leave out."""
+        """Raise an error if a folder exists without its `zarr.json`, which Zarr would skip."""
         if not await self._store.is_empty(key.removesuffix("/zarr.json")):
             raise FileError(f"{self.path}/{key}", "the metadata is missing", MEND)
 
-    async def _form(self, array: str, prototype: BufferPrototype) -> Form:
+    async def _read_form(self, array: str, prototype: BufferPrototype) -> Form:
         if array not in self._forms:
             metadata = await self._store.get(f"{array}/zarr.json", prototype)
             if metadata is None:
@@ -121,7 +121,7 @@ class StrictStore(WrapperStore[Store]):
 
     def _compare(self, key: str, content: npt.NDArray[np.uint8]) -> None:
         """Compare a file with the manifest, if it lists it, when it is first read."""
-        if self._record is None or key in self._compared:
+        if self._record is None or key in self._compared_keys:
             return
         sums = self._record.row(key)
         if sums is None and _array_of(key) is None:
@@ -130,7 +130,7 @@ class StrictStore(WrapperStore[Store]):
             compare(sums, MemoryBytes(content))
         except DamagedChunkError as error:
             raise self._damage_error(key, error) from error
-        self._compared.add(key)
+        self._compared_keys.add(key)
 
     def _damage_error(self, key: str, error: DamagedChunkError) -> DamagedFileError:
         return DamagedFileError(f"{self.path}/{key}", error.offset, error.reason, MEND)
@@ -153,10 +153,6 @@ def _array_of(key: str) -> str | None:
     return match[1] if match else None
 
 
-_METADATA = "zarr.json"
-_BESIDE = 1 << 16  # bytes from which a checksum is computed in a thread of its own
-
-
 class CheckedStore(WrapperStore[Store]):
     """The files of a local Zarr store, each compared with its checksum as it is read.
 
@@ -170,7 +166,7 @@ class CheckedStore(WrapperStore[Store]):
     def __init__(self, store: Store, root: Path, rows: Mapping[str, Row], remedy: str) -> None:
         super().__init__(store)
         self.root, self._rows, self._remedy = root, rows, remedy
-        self._folder = root.stat()
+        self._folder_status = root.stat()
 
     async def get(
         self,
@@ -191,7 +187,7 @@ class CheckedStore(WrapperStore[Store]):
         value = await self._store.get(key, prototype)
         if value is None:
             raise self._error(key, None)
-        if len(value) < _BESIDE:
+        if len(value) < _MIN_THREAD_BYTES:
             is_intact = _matches(value, row)
         else:
             is_intact = await asyncio.to_thread(_matches, value, row)
@@ -201,7 +197,7 @@ class CheckedStore(WrapperStore[Store]):
 
     def _error(self, key: str, value: Buffer | None) -> FileError:
         try:
-            is_same_folder = os.path.samestat(self._folder, self.root.stat())
+            is_same_folder = os.path.samestat(self._folder_status, self.root.stat())
         except FileNotFoundError:
             is_same_folder = False
         if not is_same_folder:
@@ -218,7 +214,12 @@ class CheckedStore(WrapperStore[Store]):
 
     def __dask_tokenize__(self) -> Any:
         """Return a token for dask: a replaced store has another one."""
-        return type(self).__name__, str(self.root), self._folder.st_ino, self._folder.st_mtime_ns
+        return (
+            type(self).__name__,
+            str(self.root),
+            self._folder_status.st_ino,
+            self._folder_status.st_mtime_ns,
+        )
 
 
 def open_checked(root: Path, remedy: str) -> CheckedStore:

@@ -1,8 +1,8 @@
 """Read chunks of a store straight into the caller's buffer: no dask, no zarr, no new memory.
 
-Every array that a training reads is chunked so that its last two or three dimensions are whole (a
-chunk is one place along the others). A reader knows where each field of such a chunk lies, checks
-it, reads the selected rows and fields, and unpacks them into reusable memory.
+Every array that a training reads is chunked so that each chunk contains its last two or three
+dimensions completely and one position along the others. A reader computes where each field of such
+a chunk lies, checks it, reads the selected rows and fields, and unpacks them into reusable memory.
 """
 
 import os
@@ -21,10 +21,10 @@ from numcodecs.blosc import compress
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import (
     DamagedChunkError,
-    checked_values,
     length_of,
-    most_bytes,
+    max_chunk_bytes,
     parse,
+    read_values,
     values_begin,
 )
 from ens10.packed16.lz4 import inflate
@@ -85,7 +85,7 @@ class Form:
 
     @property
     def plain_size(self) -> int:
-        """Buffer of a chunk of plain numbers."""
+        """Bytes of a chunk of plain numbers."""
         return prod(self.chunk) * np.dtype(self.dtype).itemsize
 
     def places(self) -> Iterator[tuple[int, ...]]:
@@ -106,7 +106,7 @@ def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
     Args:
         chunk: as it lies in the store.
         form: of the array.
-        key: where in the store it lies; "" if that is not known.
+        key: its path in the store; "" if that is unknown.
 
     Raises:
         DamagedChunkError: the chunk is cut short, too long, does not match its checksums, or is
@@ -115,7 +115,7 @@ def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
     if form.codec == "other":
         return chunk
     if form.compressed:
-        return _within(chunk, form, key)
+        return _decompress_frame(chunk, form, key)
     _check_values(chunk, form, key)
     return chunk
 
@@ -126,10 +126,10 @@ def plain_frame(chunk: Buffer) -> bytes:
     return frame
 
 
-def _within(frame: Buffer, form: Form, key: str) -> Buffer:
+def _decompress_frame(frame: Buffer, form: Form, key: str) -> Buffer:
     """Decompress and check the values of an lz4 frame."""
     is_packed = form.codec == "packed16"
-    max_size = most_bytes(*form.field_shape) if is_packed else form.plain_size
+    max_size = max_chunk_bytes(*form.field_shape) if is_packed else form.plain_size
     chunk = inflate(frame, max_size, lambda size: np.empty(size, np.uint8))
     try:
         _check_values(chunk, form, key)
@@ -144,7 +144,7 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
         fields, rows, columns = form.field_shape
         records = parse(chunk.data, fields, rows, columns, chunk.size, key)
         for n in range(fields):
-            checked_values(chunk, records, n, rows * columns)
+            read_values(chunk, records, n, rows * columns)
         return
     size = form.plain_size
     if chunk.size != size:
@@ -185,14 +185,14 @@ class Reader(Protocol):
         Args:
             place: the chunk's position along the array's outer dimensions.
             out: shape (fields, rows, columns), float32; each field contiguous.
-            fields: positions of the fields wanted, all if None.
-            rows: the rows wanted, without a step.
+            fields: positions of the fields to read, all if None.
+            rows: slice of the rows to read, without a step.
             move: writes a field to its place, e.g. normalised: called with the index of the field
                 in `fields`, its values (rows, columns), which it must not change, and its place in
                 `out`. None copies.
 
         Returns:
-            Buffer read.
+            Bytes read.
 
         Raises:
             FileError: the chunk is missing.
@@ -220,7 +220,7 @@ def open_reader(store: Path | str, name: str, record: Record | None = None) -> R
 
 
 class ChunkReader:
-    """Reads chunks of an array in a local folder; threads may share it.
+    """Reader of the chunks of an array in a local folder; thread-safe.
 
     Args:
         folder: of the array, with its `zarr.json`.
@@ -240,7 +240,7 @@ class ChunkReader:
             raise FileError(folder, f"no array of a store ({error})", MEND) from error
         _compare_metadata(metadata, folder, self.name, record)
         self.shape: Place = tuple(array_metadata["shape"])
-        self.outer = _outer(folder, self.shape, tuple(chunk), dims)
+        self.outer = _count_outer_dims(folder, self.shape, tuple(chunk), dims)
         *field_counts, self.rows, self.columns = self.shape[self.outer :]
         self.fields = field_counts[0] if field_counts else 1
         self.packed, self.compressed = codecs[0] == "packed16", codecs[1:] == ["blosc"]
@@ -248,17 +248,17 @@ class ChunkReader:
             raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
         if dtype != "float32":
             raise FileError(folder, f"holds {dtype}, and fields are float32", "Open it with zarr")
-        self._kept, self._maps = threading.local(), MapCache()
+        self._thread_buffers, self._maps = threading.local(), MapCache()
         self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
-        # state of each chunk's file when it was compared, and which of its fields were
-        self._states = np.zeros(prod(self.shape[: self.outer]), np.int64)
-        self._compared = np.zeros((self._states.size, self.fields), np.bool_)
+        # state of each chunk's file when it was compared, and True for fields that were compared
+        self._file_states = np.zeros(prod(self.shape[: self.outer]), np.int64)
+        self._is_compared = np.zeros((self._file_states.size, self.fields), np.bool_)
 
     def path_of(self, place: Place) -> Path:
         """Return the file of the chunk at a position along the outer dimensions."""
-        return self.folder.joinpath("c", *self._parts(place))
+        return self.folder.joinpath("c", *self._key_parts(place))
 
-    def _parts(self, place: Place) -> list[str]:
+    def _key_parts(self, place: Place) -> list[str]:
         return [*map(str, place), *["0"] * (len(self.shape) - self.outer)]
 
     def read_into(
@@ -284,7 +284,7 @@ class ChunkReader:
                 self._compare(self._sums, file_bytes, place, field_numbers)
             source = self._decompress(file_bytes) if self.compressed else file_bytes
             if self.packed:
-                key = "/".join([self.name, "c", *self._parts(place)])
+                key = "/".join([self.name, "c", *self._key_parts(place)])
                 count = self._read_packed(source, out, field_numbers, (first, last), move, key)
             else:
                 count = self._read_plain(source, out, field_numbers, (first, last), move)
@@ -299,15 +299,15 @@ class ChunkReader:
     ) -> None:
         """Compare a chunk with the manifest when it is first read or its file has changed.
 
-        Threads may do it at once: the one that ends last writes what the other one wrote.
+        Several threads may do this at once: they write the same values.
         """
         n = sums.number(place)
-        if self._states[n] != source.state:
-            self._compared[n], self._states[n] = False, source.state
-        pending = [field for field in field_numbers if not self._compared[n, field]]
+        if self._file_states[n] != source.state:
+            self._is_compared[n], self._file_states[n] = False, source.state
+        pending = [field for field in field_numbers if not self._is_compared[n, field]]
         if pending:
             fields = compare(sums.at(n), source, pending, self.fields, self._scratch("file"))
-            self._compared[n, fields] = True
+            self._is_compared[n, fields] = True
 
     def _read_packed(
         self,
@@ -362,7 +362,7 @@ class ChunkReader:
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
         frame = source.read(0, source.size, self._scratch("file"))
-        max_size = most_bytes(self.fields, self.rows, self.columns)
+        max_size = max_chunk_bytes(self.fields, self.rows, self.columns)
         chunk = inflate(frame, max_size, self._scratch("chunk"))
         return MemoryBytes(chunk)
 
@@ -381,23 +381,25 @@ class ChunkReader:
         """Return a function that returns this thread's reusable buffer of at least a size."""
 
         def buffer(size: int) -> Buffer:
-            array: Buffer | None = getattr(self._kept, name, None)
+            array: Buffer | None = getattr(self._thread_buffers, name, None)
             if array is None or array.size < size:
                 array = np.empty(size, np.uint8)
-                setattr(self._kept, name, array)
+                setattr(self._thread_buffers, name, array)
             return array[:size]
 
         return buffer
 
 
 class _ZarrReader:
-    """Reads through zarr, for stores that are no local folder."""
+    """Reader through zarr, for stores that are not local folders."""
 
     def __init__(self, store: Path | str, name: str, record: Record | None = None) -> None:
         from ens10.store.checked import open_strictly  # which needs the remedy of this module
 
         array: Any = open_strictly(store, record)[name]
-        outer = _outer(f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names)
+        outer = _count_outer_dims(
+            f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names
+        )
         chunk_shape: Place = array.shape[outer:]
         self.rows, self.columns = chunk_shape[-2:]
         self.fields = chunk_shape[0] if len(chunk_shape) == 3 else 1
@@ -433,7 +435,7 @@ def _copy(_: int, values: Field, out: Field) -> None:
     out[...] = values
 
 
-def _outer(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
+def _count_outer_dims(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
     """Return the number of outer dimensions, along which a chunk is one position."""
     outer = len(shape) - (3 if dims[-3:-2] and dims[-3] in _FIELD_DIMS else 2)
     if outer < 0 or chunk != (*(1,) * outer, *shape[outer:]):

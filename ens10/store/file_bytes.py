@@ -48,7 +48,7 @@ class MappedFile:
     """
 
     def __init__(self, file: int, size: int) -> None:
-        self._bytes = None if _libc() is None else _mapped(file, size)
+        self._bytes = None if _libc() is None else _map_file(file, size)
 
     def part(self, begin: int, size: int) -> Buffer | None:
         """Return bytes of the file, read-only, after their pages were read; None if they cannot be.
@@ -80,7 +80,7 @@ class _Pages:
         weakref.finalize(self, _libc().munmap, address, size).atexit = False
 
 
-def _mapped(file: int, size: int) -> Buffer | None:
+def _map_file(file: int, size: int) -> Buffer | None:
     """Map a file; None for a file system without mapping, or a truncated file."""
     if os.fstat(file).st_size < size:
         return None

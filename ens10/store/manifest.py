@@ -47,8 +47,8 @@ from ens10.untrusted import check_depth, check_regular, is_inner, parse_json
 NAME = "manifest/json/c/0"
 COPY = "manifest/copy/c/0"
 END = b'},"crc32c":'
-DIFFERS = "it does not match its checksum in the manifest"
-_REST = b'"metadata":['  # the last line: files that no unit of work has written
+CHECKSUM_DIFFERS = "it does not match its checksum in the manifest"
+_METADATA_LINE = b'"metadata":['  # the last line: files that no unit of work has written
 _CHUNK = re.compile(r"/c(/\d+)*$")
 _BLOCK = 1 << 24  # bytes that are searched at a time
 _ROW_TEXT = re.compile(rb'\["([^"\\]*)",(\d{1,18}),(\d{1,10})(?:,"((?:[0-9a-f]{8})*)")?')
@@ -89,7 +89,7 @@ def _memory(size: int) -> Buffer:
 def compare(
     sums: FileSums | None,
     source: Source,
-    wanted: Sequence[int] = (),
+    field_numbers: Sequence[int] = (),
     fields: int = 0,
     into: Callable[[int], Buffer] = _memory,
 ) -> Sequence[int]:
@@ -98,9 +98,9 @@ def compare(
     Args:
         sums: from the manifest, None if it does not list the file.
         source: the file's bytes.
-        wanted: the fields that will be read.
-        fields: that the file has; 0 to compare all bytes.
-        into: returns memory of a size, for bytes that are not in memory yet.
+        field_numbers: positions of the fields that will be read.
+        fields: number of fields in the file; 0 to compare all bytes.
+        into: function that returns memory of a size, for bytes that are not in memory yet.
 
     Returns:
         The fields that were compared.
@@ -115,13 +115,13 @@ def compare(
         raise DamagedChunkError(offset, f"{source.size} bytes instead of {sums.size}")
     if not fields or sums.fields.size != fields:
         if crc32c(source.read(0, sums.size, into)) != sums.crc:
-            raise DamagedChunkError(0, DIFFERS)
+            raise DamagedChunkError(0, CHECKSUM_DIFFERS)
         return range(fields)
     length = sums.size // fields
-    for n in wanted:
+    for n in field_numbers:
         if crc32c(source.read(n * length, length, into)) != sums.fields[n]:
-            raise DamagedChunkError(n * length, f"field {n}: {DIFFERS}")
-    return wanted
+            raise DamagedChunkError(n * length, f"field {n}: {CHECKSUM_DIFFERS}")
+    return field_numbers
 
 
 @dataclass(frozen=True)
@@ -156,26 +156,28 @@ class ArraySums:
 
 
 class Record:
-    """A store's manifest, to be searched; it has matched its own checksum.
+    """The manifest of a store, after a check of its own checksum; searched without parsing it.
 
     Args:
-        opened: opens its text, as often as it is called.
-        rest: its rows of files that no unit of work has written: metadata and coordinates.
+        open_text: function that opens its text; called for each search.
+        metadata_rows: rows of files that no unit of work has written: metadata and coordinates.
     """
 
-    def __init__(self, opened: Callable[[], BinaryIO], rest: Mapping[str, FileSums]) -> None:
-        self._open, self._rest = opened, rest
+    def __init__(
+        self, open_text: Callable[[], BinaryIO], metadata_rows: Mapping[str, FileSums]
+    ) -> None:
+        self._open_text, self._metadata_rows = open_text, metadata_rows
 
     def blocks(self) -> Iterator[bytes]:
         """Yield the text, some megabytes of whole lines at a time."""
-        with self._open() as file:
+        with self._open_text() as file:
             while block := file.read(_BLOCK) + file.readline():
                 yield block
 
     def row(self, key: str) -> FileSums | None:
         """Return the checksums of one file, None if the manifest does not list it."""
-        if key in self._rest:
-            return self._rest[key]
+        if key in self._metadata_rows:
+            return self._metadata_rows[key]
         begin = f'["{key}",'.encode()
         for block in self.blocks() if _CHUNK.search(key) else ():
             row = _ROW_TEXT.match(block, at) if (at := block.find(begin)) >= 0 else None
@@ -217,12 +219,12 @@ def open_record(store: Path | str) -> Record | None:
     """Open the manifest of a store, or its copy if the manifest is damaged or missing.
 
     Returns:
-        None, and a warning in the log, for a store that has neither.
+        The manifest; None, and a warning in the log, for a store that has neither.
 
     Raises:
-        DamagedFileError: what there is of them does not match its own checksum.
+        DamagedFileError: neither of those that exist matches its own checksum.
     """
-    openers = [o for o in (_text(store, name) for name in (NAME, COPY)) if o is not None]
+    openers = [o for o in (_text_opener(store, name) for name in (NAME, COPY)) if o is not None]
     for opener in openers:
         metadata_rows = _read_metadata_rows(opener)
         if metadata_rows is not None:
@@ -234,7 +236,7 @@ def open_record(store: Path | str) -> Record | None:
     return None
 
 
-def _text(store: Path | str, name: str) -> Callable[[], BinaryIO] | None:
+def _text_opener(store: Path | str, name: str) -> Callable[[], BinaryIO] | None:
     """Return a function that opens the text of a manifest; None if there is none."""
     if is_url(store):
         root: Any = zarr.open_group(for_zarr(store), mode="r", use_consolidated=False)
@@ -263,7 +265,11 @@ def _read_metadata_rows(opener: Callable[[], BinaryIO]) -> dict[str, FileSums] |
         recorded_crc = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
         if recorded_crc != str(crc).encode() or not line.endswith(b"\n") or file.read(1):
             return None
-    rows = [_sums_of(row) for row in _ROW_TEXT.finditer(last)] if last.startswith(_REST) else []
+    rows = (
+        [_sums_of(row) for row in _ROW_TEXT.finditer(last)]
+        if last.startswith(_METADATA_LINE)
+        else []
+    )
     return dict(rows)
 
 
@@ -281,13 +287,13 @@ FORMAT = 1
 _GROUP = "manifest"
 _ARRAYS = ("json", "copy")
 _METADATA = ("zarr.json", f"{_GROUP}/zarr.json", *(f"{_GROUP}/{a}/zarr.json" for a in _ARRAYS))
-_LEAST = 3  # values of a row: path, bytes, crc32c
+_MIN_ROW_LENGTH = 3  # values of a row: path, bytes, crc32c
 Row = list[Any]  # path, bytes, crc32c, and for forecasts: minimum, maximum, gaps, source
 _T = TypeVar("_T")
 _PLAN_KEYS = ("source", "truth", "options")
 _ROW_BYTES = 32  # bytes of size, checksum and commas in a row, at the most
 _PAGE = 1024  # the length is a multiple of it
-REST = "metadata"  # the name of the unit of all files that no unit of work has written
+METADATA_UNIT = "metadata"  # the name of the unit of all files that no unit of work has written
 _REMEDY = "Prepare the store anew with --force"
 
 
@@ -317,7 +323,7 @@ def record_files(root: Path, plan: dict[str, Any]) -> None:
 
     Args:
         root: the store, under a temporary name.
-        plan: what the store is; it has the keys "source", "truth" and "options".
+        plan: options and sources of the store, with the keys "source", "truth" and "options".
     """
     content = assemble_manifest(root, plan, [], [], files_of(root)).tobytes()
     for name in (COPY, NAME):
@@ -329,45 +335,45 @@ def assemble_manifest(
     root: Path,
     plan: dict[str, Any],
     lines: Sequence[bytes],
-    known: Sequence[Row],
-    new: Sequence[str],
+    other_rows: Sequence[Row],
+    new_paths: Sequence[str],
 ) -> npt.NDArray[np.uint8]:
     """Return the manifest's text, after recording its length in the store's metadata.
 
     Args:
         root: the store.
-        plan: what it was asked to be.
+        plan: options and sources of the store.
         lines: of the units: name, colon and rows as JSON.
-        known: rows of other files.
-        new: paths of other files, whose rows are made here.
+        other_rows: rows of other files.
+        new_paths: paths of further files, whose rows are computed here.
     """
-    paths = sorted({*new, *_METADATA})
+    paths = sorted({*new_paths, *_METADATA})
     head = b'{"format":%d,"plan":%s,"units":{\n' % (FORMAT, encode_json(plan))
-    known = [row for row in known if row[0] not in paths]
-    names = [REST, *paths, *(row[0] for row in known)]
+    other_rows = [row for row in other_rows if row[0] not in paths]
+    names = [METADATA_UNIT, *paths, *(row[0] for row in other_rows)]
     longest = sum(len(encode_json(name)) + _ROW_BYTES for name in names)
     length = len(head) + sum(len(line) + 2 for line in lines) + longest
     length = -(-length // _PAGE) * _PAGE
-    describe(root, length)
+    create_manifest_arrays(root, length)
     consolidate(root)
     sync_files(root, paths)
-    rows = sorted([*known, *(_row(root, path) for path in paths)])
-    body = head + b",\n".join([*lines, f'"{REST}":'.encode() + encode_json(rows)]) + b"\n"
+    rows = sorted([*other_rows, *(_row(root, path) for path in paths)])
+    body = head + b",\n".join([*lines, f'"{METADATA_UNIT}":'.encode() + encode_json(rows)]) + b"\n"
     text = body + b'},"crc32c":%d}' % crc32c(np.frombuffer(body, np.uint8))
     return np.frombuffer(text.ljust(length - 1) + b"\n", np.uint8)
 
 
-def describe(root: Path, length: int, copied: bool = True) -> None:
+def create_manifest_arrays(root: Path, length: int, with_copy: bool = True) -> None:
     """Create the arrays whose only chunks are the manifest and its copy.
 
     Args:
         root: the store.
         length: bytes of the manifest.
-        copied: False for a store of an earlier version, which has no copy.
+        with_copy: False for a store of an earlier version, which has no copy.
     """
     group = zarr.open_group(root, mode="r+", use_consolidated=False).require_group(_GROUP)
     group.attrs["long_name"] = "record of the store: every file with its size and checksum, as JSON"
-    for name in _ARRAYS if copied else _ARRAYS[:1]:
+    for name in _ARRAYS if with_copy else _ARRAYS[:1]:
         array: Any = group.get(name)
         if array is None or array.shape != (length,):
             (root / _GROUP / name / "zarr.json").unlink(missing_ok=True)
@@ -384,31 +390,31 @@ def _row(root: Path, path: str) -> Row:
     return [path, content.size, crc32c(content)]
 
 
-def files_of(root: Path, but: Container[str] = ()) -> list[str]:
+def files_of(root: Path, skipped_arrays: Container[str] = ()) -> list[str]:
     """Return all files of a store but manifest and copy, relative to it, sorted.
 
     Args:
         root: the store.
-        but: arrays whose chunks are left out: to list their folders takes long.
+        skipped_arrays: arrays whose chunks are left out, since listing their folders takes long.
     """
     paths = []
     for folder, folders, names in os.walk(root):
         inner = folder[len(str(root)) + 1 :]
         check_depth(root, inner.count(os.sep))
-        if inner in but:
+        if inner in skipped_arrays:
             folders[:] = [name for name in folders if name != "c"]
         paths += [f"{inner}/{name}" for name in names] if inner else names
     return sorted(name for name in paths if name not in (NAME, COPY))
 
 
 def read_plan(store: Path) -> dict[str, Any]:
-    """Return the plan of a store, without reading what lies behind it.
+    """Return the plan of a store, without reading the rest of the manifest.
 
     Raises:
         FileError: no manifest.
         DamagedFileError: neither the manifest nor its copy begins with a plan.
     """
-    return _either(store, _plan_at)
+    return _read_with_fallback(store, _read_plan_file)
 
 
 def read_manifest(store: Path, remedy: str = _REMEDY) -> Manifest:
@@ -423,7 +429,7 @@ def read_manifest(store: Path, remedy: str = _REMEDY) -> Manifest:
         DamagedFileError: neither the manifest nor its copy matches its own checksum, or it
             names files outside the store.
     """
-    return _either(store, lambda path: _manifest_at(path, remedy), remedy)
+    return _read_with_fallback(store, lambda path: _read_manifest_file(path, remedy), remedy)
 
 
 def damaged_records(store: Path) -> list[str]:
@@ -434,7 +440,7 @@ def damaged_records(store: Path) -> list[str]:
     """
     manifest = read_manifest(store)
     names = [NAME] if f"{_GROUP}/copy/zarr.json" not in manifest.paths() else [NAME, COPY]
-    intact_names = [name for name in names if _is_whole(store / name)]
+    intact_names = [name for name in names if _is_intact(store / name)]
     content = (store / intact_names[0]).read_bytes()  # read_manifest has read one of them
     return [n for n in names if n not in intact_names or (store / n).read_bytes() != content]
 
@@ -443,7 +449,7 @@ def mend_records(store: Path) -> list[str]:
     """Replace whichever of the manifest and its copy is damaged by the other one.
 
     Returns:
-        Those that were replaced.
+        Names of the files that were replaced.
     """
     damaged_names = damaged_records(store)
     for name in damaged_names:
@@ -451,15 +457,15 @@ def mend_records(store: Path) -> list[str]:
     return damaged_names
 
 
-def _is_whole(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     try:
-        _manifest_at(path)
+        _read_manifest_file(path)
     except (FileNotFoundError, FileError):
         return False
     return True
 
 
-def _either(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _T:
+def _read_with_fallback(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _T:
     """Read from the manifest, or from its copy if the manifest cannot be read."""
     try:
         return read(store / NAME)
@@ -474,16 +480,16 @@ def _either(store: Path, read: Callable[[Path], _T], remedy: str = _REMEDY) -> _
         raise error from None
 
 
-def _plan_at(path: Path) -> dict[str, Any]:
+def _read_plan_file(path: Path) -> dict[str, Any]:
     with _open(path) as file:
         head = file.readline()
     try:
-        return _checked_plan(parse_json(head.rstrip(b"\n") + b"}}")["plan"])
+        return _check_plan(parse_json(head.rstrip(b"\n") + b"}}")["plan"])
     except (ValueError, KeyError, TypeError) as error:
         raise _damage_error(path, str(error)) from error
 
 
-def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
+def _read_manifest_file(path: Path, remedy: str = _REMEDY) -> Manifest:
     with _open(path) as file:
         content = file.read()
     body, mark, tail = content.rpartition(b'},"crc32c":')
@@ -494,7 +500,7 @@ def _manifest_at(path: Path, remedy: str = _REMEDY) -> Manifest:
         manifest = parse_json(content)
         if manifest["format"] > FORMAT:
             raise FileError(path, f"of format {manifest['format']}", "Update ens10 to read it")
-        return Manifest(_checked_plan(manifest["plan"]), _checked_units(manifest["units"]))
+        return Manifest(_check_plan(manifest["plan"]), _check_units(manifest["units"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileError):
             raise
@@ -513,7 +519,7 @@ def _open(path: Path) -> BinaryIO:
         raise FileError(path, f"cannot be read ({error.strerror})", _REMEDY) from error
 
 
-def _checked_plan(plan: Any) -> dict[str, Any]:
+def _check_plan(plan: Any) -> dict[str, Any]:
     """Check that a plan has the required keys, and return it.
 
     Raises:
@@ -531,7 +537,7 @@ def _checked_plan(plan: Any) -> dict[str, Any]:
     return plan
 
 
-def _checked_units(units: Any) -> dict[str, list[Row]]:
+def _check_units(units: Any) -> dict[str, list[Row]]:
     """Check that units name only files inside the store, and return them.
 
     Raises:
@@ -539,7 +545,9 @@ def _checked_units(units: Any) -> dict[str, list[Row]]:
     """
     for rows in units.values():
         for row in rows:
-            if len(row) < _LEAST or not all(type(n) is int and n >= 0 for n in row[1:_LEAST]):
+            if len(row) < _MIN_ROW_LENGTH or not all(
+                type(n) is int and n >= 0 for n in row[1:_MIN_ROW_LENGTH]
+            ):
                 raise ValueError(f"a row has another form: {str(row)[:80]}")
             if not is_inner(row[0]):
                 raise ValueError(f"it names {row[0]!r}, which is not a path inside the store")

@@ -16,9 +16,15 @@ from ens10.untrusted import check_regular, parse_json, readable
 
 FORMAT_VERSION = 2
 _OLDEST = 1  # that is still read
-RECORDED = "ens10_predictions"  # attribute of predictions that have a manifest: their format
+# attribute of predictions that have a manifest: their format
+FORMAT_ATTRIBUTE = "ens10_predictions"
 PREDICTIONS_FORMAT = 1
-PREDICTED: dict[str, Any] = {"source": None, "truth": None, "options": {}, "kind": "predictions"}
+PREDICTIONS_PLAN: dict[str, Any] = {
+    "source": None,
+    "truth": None,
+    "options": {},
+    "kind": "predictions",
+}
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 _LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
@@ -149,7 +155,7 @@ def root_attributes(root: Path) -> dict[str, Any]:
 
 def has_manifest(root: Path) -> bool:
     """Return True if predictions have a manifest, or should have one."""
-    return (root / NAME.partition("/")[0]).exists() or RECORDED in root_attributes(root)
+    return (root / NAME.partition("/")[0]).exists() or FORMAT_ATTRIBUTE in root_attributes(root)
 
 
 def _check_arrays(root: Path) -> None:
@@ -186,7 +192,7 @@ def open_predictions(root: Path, *, dask: bool = False, **options: Any) -> xr.Da
     with readable(root, "its metadata cannot be read", _REMEDY):
         dataset = in_order(xr.open_zarr(source, consolidated=False, chunks=chunks, **options))
         dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
-        version = dataset.attrs.pop(RECORDED, PREDICTIONS_FORMAT)
+        version = dataset.attrs.pop(FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT)
         if not manifest_exists:  # metadata that no value can be read with
             for variable in dataset.data_vars.values():
                 variable[tuple(slice(1) for _ in variable.dims)].load()

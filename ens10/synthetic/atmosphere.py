@@ -4,7 +4,7 @@
 
 The signal is correlated in space, over the steps, from one start date to the next, and between the
 channels of one family; the spread depends on the flow. Everything is a function of the seed, the
-start date and its place among the world's start dates, so files can be written in any order.
+start date and its position among the world's start dates, so files can be written in any order.
 
 Given the ten members as decoded from the files, with realised mean m and standard deviation sd of
 the target at 48 h, and the realised mean of another variable aux, the truth at each point is
@@ -159,11 +159,11 @@ WIND_SCALE = 5.0  # m s-1
 
 @dataclass(frozen=True)
 class Law:
-    """The distribution of the truth of one target, given the forecasts.
+    """Conditional distribution of the truth of one target, given the forecasts.
 
     Attributes:
         channel: the target, such as "t2m" or "z_500".
-        aux: the channel of the wind that the bias responds to.
+        aux: the channel of the wind on which the bias depends.
         region: shape (H, W), the hidden map, 0 to 3.
     """
 
@@ -200,14 +200,14 @@ class Law:
             attrs={"forecast_kind": "normal"},
         )
 
-    def truth(self, best: xr.Dataset, noise: Floats) -> Floats:
-        """Return the truth of one date, (H, W), from its distribution and its error.
+    def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
+        """Return the truth of one date, (H, W), from its distribution and a standard normal error.
 
         Args:
-            best: one date of `forecast`.
+            forecast: one date of the result of the method `forecast`.
             noise: (H, W), standard normal.
         """
-        return np.asarray((best["mu"] + best["sigma"] * noise).to_numpy())
+        return np.asarray((forecast["mu"] + forecast["sigma"] * noise).to_numpy())
 
     def moments(
         self, mean: Floats, deviation: Floats, aux: Floats, day: int, step: int = TARGET_STEP
@@ -311,10 +311,10 @@ class Atmosphere:
     ) -> None:
         self.channels, self._steps, self._members = list(channels), list(steps), members
         self._latitude, self._seed = latitude, seed
-        self._order = {start: n for n, start in enumerate(starts)}
+        self._start_index = {start: n for n, start in enumerate(starts)}
         families = [channel.recipe.family for channel in channels]
         self._families = sorted(set(families))
-        self._family_of = [self._families.index(family) for family in families]
+        self._family_index = [self._families.index(family) for family in families]
         static = SphereFields.gaussian(latitude, columns, MAP_KM).draw(self._rng(_STATIC), 3)
         self.land: npt.NDArray[np.bool_] = static[0] > LAND_THRESHOLD
         self.region = hidden_map(static[1:])
@@ -330,11 +330,13 @@ class Atmosphere:
         for s, step in enumerate(self._steps):
             day = (start + dt.timedelta(hours=step)).timetuple().tm_yday
             for c, channel in enumerate(self.channels):
-                look = channel.recipe
-                centre = climatology(look, self._latitude, self.land, day)
-                centre = centre + look.signal * signal[s, c]
-                spread = look.spread * growth[s] * flow[self._family_of[c]]
-                members = np.clip(centre + spread * perturbation[:, c], look.lower, look.upper)
+                channel_recipe = channel.recipe
+                centre = climatology(channel_recipe, self._latitude, self.land, day)
+                centre = centre + channel_recipe.signal * signal[s, c]
+                spread = channel_recipe.spread * growth[s] * flow[self._family_index[c]]
+                members = np.clip(
+                    centre + spread * perturbation[:, c], channel_recipe.lower, channel_recipe.upper
+                )
                 if channel.name == "sst":
                     members[:, self.land] = np.nan
                 yield step, channel, members.astype(np.float32)
@@ -355,13 +357,13 @@ class Atmosphere:
         """Return the forecast signals, standard normal fields (step, channel, H, W)."""
         weights = MEMORY ** np.arange(PAST)
         weights /= np.sqrt((weights**2).sum())
-        index = self._order[start]
+        index = self._start_index[start]
         noise = sum(w * self._signal_noise(index - n) for n, w in enumerate(weights))
         size = self._signal.truncation + 1
         per_step = np.asarray(noise).reshape(size, 2, 1 + len(self._steps), -1, size)
         common_noise, step_noise = per_step[:, :, :1], per_step[:, :, 1:]
-        by_step = mixed(SHARED_BY_STEPS, common_noise, step_noise)
-        by_channel = self._share(by_step).reshape(size, -1, size)
+        by_step = mix(SHARED_BY_STEPS, common_noise, step_noise)
+        by_channel = self._mix_families(by_step).reshape(size, -1, size)
         fields = self._signal.synthesise(by_channel)
         return fields.reshape(len(self._steps), len(self.channels), *fields.shape[1:])
 
@@ -369,11 +371,11 @@ class Atmosphere:
         count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
         return self._signal.noise(self._rng(_SIGNAL, index + PAST), count)
 
-    def _share(self, noise: Fields) -> Fields:
-        """Mix coefficients of families and channels to (..., channel, degree)."""
+    def _mix_families(self, noise: Fields) -> Fields:
+        """Mix noise of families and channels, (..., families + channels, degree), by channel."""
         families = len(self._families)
-        shared = noise[..., :families, :][..., self._family_of, :]
-        return mixed(SHARED_BY_FAMILY, shared, noise[..., families:, :])
+        shared = noise[..., :families, :][..., self._family_index, :]
+        return mix(SHARED_BY_FAMILY, shared, noise[..., families:, :])
 
     def _flow(self, start: dt.date) -> Fields:
         """Return the flow-dependent factor of the spread by family, (family, H, W), mean 1."""
@@ -387,11 +389,17 @@ class Atmosphere:
         count = self._members * (len(self._families) + len(self.channels))
         size = self._perturbation.truncation + 1
         noise = self._perturbation.noise(rng, count)
-        by_channel = self._share(noise.reshape(size, 2, self._members, -1, size))
+        by_channel = self._mix_families(noise.reshape(size, 2, self._members, -1, size))
         fields = self._perturbation.synthesise(by_channel.reshape(size, -1, size))
         return fields.reshape(self._members, len(self.channels), *fields.shape[1:])
 
 
-def mixed(share: float, common: Fields, own: Fields) -> Fields:
-    """Mix a common part (with that share of the variance) and an own part to unit variance."""
-    return np.asarray(np.sqrt(share) * common + np.sqrt(1 - share) * own, dtype=np.float32)
+def mix(share: float, common: Fields, independent: Fields) -> Fields:
+    """Return the weighted sum, of unit variance, of two independent fields of unit variance.
+
+    Args:
+        share: share of the variance that is from the common part, 0 to 1.
+        common: the part that several fields share.
+        independent: the part of each field.
+    """
+    return np.asarray(np.sqrt(share) * common + np.sqrt(1 - share) * independent, dtype=np.float32)

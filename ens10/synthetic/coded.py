@@ -20,10 +20,10 @@ from ens10.grib import Encoder, LatLonGrid
 def coded_value(
     date: int, step: int, member: int, channel: int, row: npt.ArrayLike, column: npt.ArrayLike
 ) -> npt.NDArray[np.float64]:
-    """Return the value at a position; indices count from 0, row and column broadcast.
+    """Return the value that encodes a position; indices count from 0, row and column broadcast.
 
     Raises:
-        ArgumentError: a position that needs more digits than it has.
+        ArgumentError: a position that is negative or needs more digits than there are for it.
     """
     positions = {"date": date, "step": step, "member": member, "channel": channel, "row": row}
     for name, position in positions.items():
@@ -45,7 +45,7 @@ def write_coded(
     levels: Sequence[int] = (500,),
     shape: tuple[int, int] = (8, 16),
 ) -> Path:
-    """Write one file for each start date.
+    """Write one file of coded values for each start date.
 
     Args:
         folder: output folder; created if missing.

@@ -1,4 +1,4 @@
-"""The truth of the displaced world: forecasts moved by the flow, dressed, and its distribution.
+"""The truth of the displaced world: forecasts displaced by the flow, with errors added.
 
 With x_i the members as decoded from the files, c the climate of the place, day and year, and d a
 displacement that depends on the ensemble-mean wind at the point and on the hidden map, the moved
@@ -51,12 +51,12 @@ _KINDS = {"tp": "csgd", "si10": "truncated_normal"}
 _DISPLACEMENT_KM = 280.0
 _DISPLACEMENT_CELLS = 0.6  # at least, of the distance between rows
 _SATURATION = {"surface": 6.0, "upper": 15.0}  # m s-1
-# One row a region. The displacement changes sign: a model without location cannot have it.
+# One value a region. The displacement changes sign: a model without location cannot learn it.
 _ALONG = np.array([1.0, -1.1, 0.8, -0.9])
 _BIAS = np.array([0.35, -0.25, 0.15, -0.4])  # in units of the target's typical spread
 _PEAK = np.array([20.0, 110.0, 200.0, 290.0])
 _CYCLE = 0.4
-_TREND = np.array([0.02, -0.015, 0.01, -0.02])  # in these units a year
+_TREND = np.array([0.02, -0.015, 0.01, -0.02])  # in the units of _BIAS, a year
 _DISPERSION = np.array([1.0, 1.2, 1.1, 1.3])
 _KERNEL = np.array([0.5, 0.7, 0.6, 0.8])
 _PREFERENCE = np.array([0.3, -0.35, -0.25, 0.35])
@@ -71,9 +71,9 @@ class _Scale:
 
     Attributes:
         error: scale of a member's error at 48 h, in the target's units.
-        bias: scale of the bias, in these units.
-        reach: factor of the displacement; below 1 for the smooth geopotential, of whose error it
-            would be most.
+        bias: scale of the bias, in the target's units.
+        reach: factor of the displacement; small for geopotential, whose error would otherwise be
+            mostly displacement.
     """
 
     error: float
@@ -97,13 +97,13 @@ _SHELTER = 0.12  # share of the wind speed lost per km of height
 
 @dataclass(frozen=True)
 class DisplacedLaw:
-    """The distribution of the truth of one target, given the forecasts.
+    """Conditional distribution of the truth of one target, given the forecasts.
 
     Attributes:
         channel: the target, such as "t2m" or "z_500".
         winds: channels of the zonal and meridional wind that steers the displacement.
-        ground: of the world.
-        without: knowledge that the forecast lacks; the truth has all of it.
+        ground: orography and hidden map of the world.
+        without: knowledge that is not available to the forecast; the truth depends on all of it.
     """
 
     channel: str
@@ -121,16 +121,19 @@ class DisplacedLaw:
         """Return the kind of the distribution."""
         return _KINDS.get(self.channel, "normal_mixture")
 
-    def lacking(self, without: Sequence[str]) -> "DisplacedLaw":
-        """Return the law of a forecast that lacks some knowledge.
+    def remove_knowledge(self, knowledge: Sequence[str]) -> "DisplacedLaw":
+        """Return the law of a forecast without some knowledge, to measure what it is worth.
+
+        Args:
+            knowledge: names among `Knowledge`; see `World.optimum`.
 
         Raises:
             UnknownNameError: an unknown kind of knowledge.
         """
-        for name in without:
+        for name in knowledge:
             if name not in get_args(Knowledge):
                 raise UnknownNameError("without", name, get_args(Knowledge))
-        return replace(self, without=frozenset(without))  # type: ignore[arg-type]
+        return replace(self, without=frozenset(knowledge))  # type: ignore[arg-type]
 
     def forecast(self, decoded: Mapping[str, xr.DataArray], step: int) -> xr.Dataset:
         """Return the distribution of the truth, as a forecast of `kind`.
@@ -157,18 +160,23 @@ class DisplacedLaw:
         core = {name: list(values) for name, values in core.items()}
         return xr.Dataset(arrays, coords={**core, **coords}, attrs={"forecast_kind": self.kind})
 
-    def truth(self, best: xr.Dataset, noise: Floats) -> Floats:
-        """Return the truth of one date, the quantile of the distribution at Phi(noise), (H, W)."""
+    def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
+        """Return the truth of one date, (H, W): the quantile of its distribution at Phi(noise).
+
+        Args:
+            forecast: one date of the result of the method `forecast`.
+            noise: (H, W), standard normal.
+        """
         from ens10.metrics.distributions import distribution_class
 
-        names = distribution_class(self.kind).stored_variables(best)
-        arrays = {name: best[name].to_numpy() for name in names}
-        distribution = distribution_class(self.kind).from_variables(arrays, best.coords)
+        names = distribution_class(self.kind).stored_variables(forecast)
+        arrays = {name: forecast[name].to_numpy() for name in names}
+        distribution = distribution_class(self.kind).from_variables(arrays, forecast.coords)
         with np.errstate(all="ignore"):
             return np.asarray(distribution._quantile_at(special.ndtr(noise)))
 
     def distribution(
-        self, members: Floats, u: Floats, v: Floats, when: dt.date, step: int = TARGET_STEP
+        self, members: Floats, u: Floats, v: Floats, valid_date: dt.date, step: int = TARGET_STEP
     ) -> "Distribution":
         """Return the distribution of the truth of one date.
 
@@ -176,20 +184,20 @@ class DisplacedLaw:
             members: (M, H, W), members of the target, as decoded.
             u: (M, H, W), zonal wind, m s-1.
             v: (M, H, W), meridional wind, m s-1.
-            when: valid date.
+            valid_date: date at which the forecast is valid.
             step: lead time in hours, to which bias and scales are proportional.
         """
         share = step / TARGET_STEP
         u_mean, v_mean = u.mean(axis=0), v.mean(axis=0)
         if "flow" in self.without:
-            u_mean, v_mean = self._climatological_wind(when)
+            u_mean, v_mean = self._climatological_wind(valid_date)
         east, north = self.displacement(u_mean, v_mean)
-        moved_members = self._moved(members, east * share, north * share, when)
+        moved_members = self._displace_members(members, east * share, north * share, valid_date)
         if self.channel == "tp":
             return self._rain(moved_members, share)
         if self.channel == "si10":
             return self._wind_speed(moved_members, share)
-        return self._mixture(moved_members, v_mean, when, share)
+        return self._mixture(moved_members, v_mean, valid_date, share)
 
     def displacement(self, u: Floats, v: Floats) -> tuple[Floats, Floats]:
         """Return the displacement at 48 h to the east and to the north, in km, (H, W).
@@ -200,57 +208,64 @@ class DisplacedLaw:
         longest = max(_DISPLACEMENT_KM, _DISPLACEMENT_CELLS * rows)
         reach = longest * _SCALES[self.channel].reach
         full = _SATURATION["upper" if split(self.channel)[1] else "surface"]
-        along = self._of(_ALONG) * reach / np.sqrt(full**2 + u**2 + v**2)
+        along = self._parameter_map(_ALONG) * reach / np.sqrt(full**2 + u**2 + v**2)
         if "neighbours" in self.without:
             along = 0.0 * along
         return along * u, along * v
 
-    def _of(self, table: Floats) -> Floats:
-        """Return a parameter of the regions at each point, or its mean without the map."""
+    def _parameter_map(self, table: Floats) -> Floats:
+        """Return a parameter of the regions at each point, (H, W); its mean without the map."""
         region = self.ground.region
         return np.full(region.shape, table.mean()) if "place" in self.without else table[region]
 
-    def _climatological_wind(self, when: dt.date) -> tuple[Floats, Floats]:
+    def _climatological_wind(self, valid_date: dt.date) -> tuple[Floats, Floats]:
         channels = (Channel(*split(name)) for name in self.winds)
-        u, v = (climate(channel, self.ground, when) for channel in channels)
+        u, v = (climate(channel, self.ground, valid_date) for channel in channels)
         return u, v
 
-    def _moved(self, members: Floats, east: Floats, north: Floats, when: dt.date) -> Floats:
+    def _displace_members(
+        self, members: Floats, east: Floats, north: Floats, valid_date: dt.date
+    ) -> Floats:
         """Return the members with their departures from the climate displaced, (M, H, W)."""
         if self.channel in _KINDS:
-            return displaced(members, self.ground.latitude, east, north)
-        centre = climate(Channel(*split(self.channel)), self.ground, when)
-        return centre + displaced(members - centre, self.ground.latitude, east, north)
+            return displace(members, self.ground.latitude, east, north)
+        centre = climate(Channel(*split(self.channel)), self.ground, valid_date)
+        return centre + displace(members - centre, self.ground.latitude, east, north)
 
-    def _bias(self, when: dt.date, share: float) -> Floats:
-        day = when.timetuple().tm_yday
+    def _bias(self, valid_date: dt.date, share: float) -> Floats:
+        day = valid_date.timetuple().tm_yday
         annual = 1 + _CYCLE * np.cos(2 * np.pi * (day - _PEAK) / 365.25)
-        years = 0 if "year" in self.without else when.year - REFERENCE_YEAR
-        bias = self._of(_BIAS * annual + _TREND * years) * _SCALES[self.channel].bias
+        years = 0 if "year" in self.without else valid_date.year - REFERENCE_YEAR
+        bias = self._parameter_map(_BIAS * annual + _TREND * years) * _SCALES[self.channel].bias
         ground = self.ground
         if "place" not in self.without:
             name, level = split(self.channel)
             if name == "t2m":
-                bias = bias - LAPSE_RATE * ground.unresolved
+                bias = bias - LAPSE_RATE * ground.unresolved_orography
             elif name == "t":
                 below = depth_below_ground(Channel(name, level), ground)
                 bias = bias - 0.05 * LAPSE_RATE * below
         return np.asarray(bias * share)
 
-    def _mixture(self, members: Floats, v: Floats, when: dt.date, share: float) -> "Distribution":
+    def _mixture(
+        self, members: Floats, v: Floats, valid_date: dt.date, share: float
+    ) -> "Distribution":
         mean, deviation = members.mean(axis=0), members.std(axis=0, ddof=1)
         anomalies = members - mean
         roughness = 1 + 0.3 * self.ground.orography / 1500
-        kernel = self._of(_KERNEL) * _SCALES[self.channel].error * share * roughness
-        dispersion = self._of(_DISPERSION)
-        preference = self._of(_PREFERENCE) * np.tanh(v / _STEERING)
+        kernel = self._parameter_map(_KERNEL) * _SCALES[self.channel].error * share * roughness
+        dispersion = self._parameter_map(_DISPERSION)
+        preference = self._parameter_map(_PREFERENCE) * np.tanh(v / _STEERING)
         weights = np.exp(preference * anomalies / np.where(deviation > 0, deviation, 1.0))
-        bust = self._of(_BUST)
+        bust = self._parameter_map(_BUST)
         weights *= (1 - bust) / weights.sum(axis=0)
-        centre = mean + self._bias(when, share)
+        centre = mean + self._bias(valid_date, share)
         total_spread = np.hypot(dispersion * deviation, kernel)
         mu = np.concatenate(
-            [centre + dispersion * anomalies, (centre + self._of(_SKEW) * total_spread)[None]]
+            [
+                centre + dispersion * anomalies,
+                (centre + self._parameter_map(_SKEW) * total_spread)[None],
+            ]
         )
         sigma = np.concatenate([np.broadcast_to(kernel, anomalies.shape), 2 * total_spread[None]])
         weights = np.concatenate([weights, bust[None]])
@@ -258,21 +273,23 @@ class DisplacedLaw:
             average = (weights * mu).sum(axis=0)
             variance = (weights * (sigma**2 + (mu - average) ** 2)).sum(axis=0)
             mu, sigma, weights = average[None], np.sqrt(variance)[None], np.ones_like(mu[:1])
-        return _of_kind(self.kind, mu, sigma, weights)
+        return _new_distribution(self.kind, mu, sigma, weights)
 
     def _rain(self, members: Floats, share: float) -> "Distribution":
         """Return a censored, shifted gamma distribution, in m since the start."""
         scale = _SCALES["tp"].error * share
-        wet = (1 + 0.3 * self.ground.orography / 1500) * self._of(_RAIN)
+        wet = (1 + 0.3 * self.ground.orography / 1500) * self._parameter_map(_RAIN)
         mean = wet * members.mean(axis=0) + 0.1 * scale
         deviation = members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
-        spread = np.sqrt((self._of(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2))
+        spread = np.sqrt(
+            (self._parameter_map(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2)
+        )
         shift = np.full_like(mean, _RAIN_SHIFT * scale)
         # mean and deviation of the gamma variable before the shift
         mean = mean + shift
-        return _of_kind(self.kind, (mean / spread) ** 2, spread**2 / mean, shift)
+        return _new_distribution(self.kind, (mean / spread) ** 2, spread**2 / mean, shift)
 
     def _wind_speed(self, members: Floats, share: float) -> "Distribution":
         sizes = _SCALES["si10"]
@@ -281,13 +298,18 @@ class DisplacedLaw:
         mean, deviation = members.mean(axis=0), members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
-        centre = self._of(_GUST) * calm * mean + self._of(_BIAS) * sizes.bias * share
-        error = self._of(_KERNEL) * (0.5 * scale + 0.06 * mean)
-        spread = np.hypot(self._of(_DISPERSION) * deviation, error)
-        return _of_kind(self.kind, centre, spread, np.zeros_like(mean), np.full_like(mean, np.inf))
+        centre = (
+            self._parameter_map(_GUST) * calm * mean
+            + self._parameter_map(_BIAS) * sizes.bias * share
+        )
+        error = self._parameter_map(_KERNEL) * (0.5 * scale + 0.06 * mean)
+        spread = np.hypot(self._parameter_map(_DISPERSION) * deviation, error)
+        return _new_distribution(
+            self.kind, centre, spread, np.zeros_like(mean), np.full_like(mean, np.inf)
+        )
 
 
-def _of_kind(kind: str, *parameters: Floats) -> "Distribution":
+def _new_distribution(kind: str, *parameters: Floats) -> "Distribution":
     from ens10.metrics.distributions import distribution_class
 
     cls = distribution_class(kind)
@@ -317,7 +339,7 @@ def displaced_law(channel: str, channels: Sequence[str], ground: Ground) -> Disp
     raise ArgumentError("variables", f"the truth of {channel} needs {names}", "Add them")
 
 
-def displaced(
+def displace(
     fields: Floats, latitude: Floats, east: Floats, north: Floats
 ) -> npt.NDArray[np.float64]:
     """Interpolate fields at displaced points: along great circles, across poles and the seam.

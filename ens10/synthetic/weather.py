@@ -43,7 +43,7 @@ from ens10.synthetic.atmosphere import (
     Floats,
     climatology,
     hidden_map,
-    mixed,
+    mix,
     recipe,
 )
 from ens10.synthetic.sphere import EARTH_RADIUS_KM, SphereFields
@@ -52,7 +52,7 @@ LAPSE_RATE = 6.5e-3  # K m-1
 REFERENCE_YEAR = 2008
 _RADIUS = 1e3 * EARTH_RADIUS_KM
 _ROTATION = 7.292e-5  # rad s-1
-_REGULAR = 15.0  # degrees of latitude below which the geostrophic wind fades out
+_FADE_LATITUDE = 15.0  # degrees of latitude below which the geostrophic wind fades out
 _DENSITY = 1.2  # kg m-3, at the surface
 _FRICTION, _TURN = 0.65, 25.0  # share of the wind at 10 m, and degrees towards low pressure
 _OVER_LAND = 0.7
@@ -60,10 +60,10 @@ _DIVERGENT = 2.0  # m s-1, root mean square of each component
 _BELOW_GROUND = 0.1  # of the lapse rate
 _WARMING = {"heat": 0.02, "mass": 0.0, "moisture": 0.0}  # K a year
 _FLOW = 0.35  # standard deviation of the logarithm of the spread
-_CLUSTER_FROM, _CLUSTER = 0.2, 4.0  # threshold and factor of the clusters' distance
+_CLUSTER_THRESHOLD, _CLUSTER_FACTOR = 0.2, 4.0  # threshold and factor of the clusters' distance
 _MASS, _HEAT, _MOISTURE, _LIFT, _POTENTIAL = range(5)
 _FAMILIES = 5
-# of the members' standard deviation at 48 h to that of the signal
+# ratio of the members' standard deviation at 48 h to that of the signal, by family
 _SHARES = np.array([0.205, 0.3, 0.4, 0.5, 0.3], dtype=np.float32)
 _STATIC, _SIGNAL, _SPREAD, _MEMBERS, _ERROR = range(10, 15)  # streams of random numbers
 _SPREAD_KM = 1800.0
@@ -71,20 +71,20 @@ _SPREAD_KM = 1800.0
 
 @dataclass(frozen=True)
 class Ground:
-    """What does not change from date to date.
+    """Fields of the world that do not depend on time: land, orography and the hidden map.
 
     Attributes:
         latitude: shape (H,), degrees north.
-        land: shape (H, W).
+        land: shape (H, W), True over land.
         orography: shape (H, W), height of the ground in m.
-        unresolved: shape (H, W), height of the real ground above the model's, m; hidden.
+        unresolved_orography: shape (H, W), height of the real ground above the model's, m; hidden.
         region: shape (H, W), the hidden map, 0 to 3.
     """
 
     latitude: Floats
     land: npt.NDArray[np.bool_]
     orography: Floats
-    unresolved: Floats
+    unresolved_orography: Floats
     region: npt.NDArray[np.int64]
 
     @property
@@ -100,24 +100,26 @@ class Ground:
     @property
     def inverse_coriolis(self) -> Floats:
         """Return f / (f^2 + f0^2), in s, (H, 1)."""
-        f, f0 = 2 * _ROTATION * self.sine, 2 * _ROTATION * np.sin(np.deg2rad(_REGULAR))
+        f, f0 = 2 * _ROTATION * self.sine, 2 * _ROTATION * np.sin(np.deg2rad(_FADE_LATITUDE))
         return np.asarray(f / (f**2 + f0**2))
 
 
-def climate(channel: Channel, ground: Ground, when: dt.date) -> Floats:
+def climate(channel: Channel, ground: Ground, valid_date: dt.date) -> Floats:
     """Return the climatological mean of a channel on one day, (H, W), in its units.
 
     Args:
-        channel: of temperature, mass or wind; others have no closed form.
+        channel: a channel of temperature, mass or wind; of others the result is not the exact mean.
         ground: of the world.
-        when: the valid date. Its year adds the warming since 2008.
+        valid_date: date at which the forecast is valid; its year determines the warming since 2008.
     """
-    look = channel.recipe
-    if look.family in ("zonal", "meridional"):
-        mean = _mean_wind(channel, ground) if look.family == "zonal" else 0.0
+    channel_recipe = channel.recipe
+    if channel_recipe.family in ("zonal", "meridional"):
+        mean = _mean_wind(channel, ground) if channel_recipe.family == "zonal" else 0.0
         return np.asarray(mean + np.zeros(ground.land.shape))
-    centre = climatology(look, ground.latitude, ground.land, when.timetuple().tm_yday)
-    centre = centre + _WARMING.get(look.family, 0.0) * (when.year - REFERENCE_YEAR)
+    centre = climatology(
+        channel_recipe, ground.latitude, ground.land, valid_date.timetuple().tm_yday
+    )
+    centre = centre + _WARMING.get(channel_recipe.family, 0.0) * (valid_date.year - REFERENCE_YEAR)
     if channel.name in ("t2m", "skt"):
         centre = centre - LAPSE_RATE * ground.orography
     elif channel.name == "t":
@@ -127,8 +129,10 @@ def climate(channel: Channel, ground: Ground, when: dt.date) -> Floats:
 
 def depth_below_ground(channel: Channel, ground: Ground) -> Floats:
     """Return how far a level lies below the ground, in m and 0 above it, (H, W)."""
-    look = recipe("z", channel.level)
-    height = (look.equator + (look.pole - look.equator) * ground.sine**2) / GRAVITY
+    geopotential = recipe("z", channel.level)
+    height = (
+        geopotential.equator + (geopotential.pole - geopotential.equator) * ground.sine**2
+    ) / GRAVITY
     return np.maximum(0.0, ground.orography - height)
 
 
@@ -137,8 +141,8 @@ def _mean_wind(channel: Channel, ground: Ground) -> Floats:
     if channel.level is None:
         angle = np.deg2rad(ground.latitude)[:, None]
         return np.asarray(-4.0 * np.cos(3 * angle) * ground.cosine)
-    look = recipe("z", channel.level)
-    slope = 2 * (look.pole - look.equator) * ground.sine * ground.cosine
+    geopotential = recipe("z", channel.level)
+    slope = 2 * (geopotential.pole - geopotential.equator) * ground.sine * ground.cosine
     return np.asarray(-slope / _RADIUS * ground.inverse_coriolis)
 
 
@@ -166,12 +170,12 @@ class Weather:
         seed: int,
     ) -> None:
         self.channels, self._steps, self._members = list(channels), list(steps), members
-        self._seed, self._order = seed, {start: n for n, start in enumerate(starts)}
+        self._seed, self._start_index = seed, {start: n for n, start in enumerate(starts)}
         self._levels = sorted({c.level for c in channels if c.level is not None})
         self.ground = self._ground(latitude, columns)
         sine = self.ground.sine
         self._mass_by_latitude = np.sqrt(0.1 + 0.9 * sine**2)
-        # derivative of the above by latitude
+        # derivative of the line above by latitude
         self._mass_slope = 0.9 * sine * self.ground.cosine / self._mass_by_latitude
         land = np.where(self.ground.land, 1.15, 0.85)
         self._heat_by_place = (0.55 + 0.45 * sine**2) * land
@@ -193,7 +197,7 @@ class Weather:
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
             growth = SPREAD_AT_START + (1 - SPREAD_AT_START) * step / TARGET_STEP
-            when = start + dt.timedelta(hours=step)
+            valid_date = start + dt.timedelta(hours=step)
             for place, level in enumerate([None, *self._levels]):
                 channels = [c for c in self.channels if c.level == level]
                 parts = [a[s, place] + growth * b[:, place] for a, b in zip(
@@ -201,11 +205,11 @@ class Weather:
                 state = _State(*parts)
                 winds: dict[str, Floats] = {}
                 for channel in channels:
-                    values = self._values(channel, state, when, step, winds)
+                    values = self._channel_members(channel, state, valid_date, step, winds)
                     yield step, channel, np.asarray(values, dtype=np.float32)
 
     def error(self, start: dt.date, stream: int, step: int = TARGET_STEP) -> Floats:
-        """Return the standard normal field (H, W) that draws the truth from its distribution."""
+        """Return a standard normal field (H, W); the truth is the quantile at its probability."""
         field = self._error.draw(self._rng(_ERROR, start.toordinal(), stream, step), 1)[0]
         return np.asarray(field, dtype=np.float64)
 
@@ -227,24 +231,24 @@ class Weather:
         """Return the signal of each part of a state, (step, place, H, W)."""
         weights = MEMORY ** np.arange(PAST)
         weights /= np.sqrt((weights**2).sum())
-        index, places = self._order[start], 1 + len(self._levels)
+        index, places = self._start_index[start], 1 + len(self._levels)
         count = (1 + len(self._steps)) * _FAMILIES * (1 + places)
         noise = sum(
             w * self._signal.noise(self._rng(_SIGNAL, index - n + PAST), count)
             for n, w in enumerate(weights)
         )
-        by_step = np.asarray(noise).reshape(*_halves(noise, 1 + len(self._steps)))
-        fields = self._signal.fields(mixed(SHARED_BY_STEPS, by_step[:, :, :1], by_step[:, :, 1:]))
+        by_step = np.asarray(noise).reshape(*_noise_shape(noise, 1 + len(self._steps)))
+        fields = self._signal.fields(mix(SHARED_BY_STEPS, by_step[:, :, :1], by_step[:, :, 1:]))
         return tuple(f.reshape(len(self._steps), places, *f.shape[1:]) for f in fields)
 
     def _perturbations(self, start: dt.date) -> "tuple[Fields, ...]":
         """Return the deviation of the members at 48 h, for each part (member, place, H, W)."""
         rng, places = self._rng(_MEMBERS, start.toordinal()), 1 + len(self._levels)
         noise = self._perturbation.noise(rng, (self._members + 1) * _FAMILIES * (1 + places))
-        parts = self._perturbation.fields(noise.reshape(*_halves(noise, self._members + 1)))
-        side = self._clusters(rng)
+        parts = self._perturbation.fields(noise.reshape(*_noise_shape(noise, self._members + 1)))
+        side = self._cluster_sides(rng)
         flow = self._smooth.draw(self._rng(_SPREAD, start.toordinal()), 1 + _FAMILIES)
-        distance = _CLUSTER * np.maximum(0.0, flow[-1] - _CLUSTER_FROM)
+        distance = _CLUSTER_FACTOR * np.maximum(0.0, flow[-1] - _CLUSTER_THRESHOLD)
         unit = np.sqrt(1 + distance**2 * (side**2).mean())
         spread = np.exp(_FLOW * flow[:-1] - _FLOW**2 / 2) * self._spread_by_place / unit
         fields = []
@@ -254,54 +258,61 @@ class Weather:
             fields.append((_SHARES[family] * spread[family] * (field[:-1] + pattern)).astype("f4"))
         return tuple(fields)
 
-    def _clusters(self, rng: np.random.Generator) -> Fields:
-        """Return the side of each member, of sum 0: positive for the smaller cluster."""
+    def _cluster_sides(self, rng: np.random.Generator) -> Fields:
+        """Return a number for each member, of sum 0; positive in the smaller of two clusters."""
         smaller = int(rng.integers(1, max(self._members // 2, 1) + 1))
         side = np.full(self._members, -smaller / self._members, dtype=np.float32)
         side[rng.permutation(self._members)[:smaller]] += 1
         return side
 
-    def _values(
-        self, channel: Channel, state: "_State", when: dt.date, step: int, winds: dict[str, Floats]
+    def _channel_members(
+        self,
+        channel: Channel,
+        state: "_State",
+        valid_date: dt.date,
+        step: int,
+        winds: dict[str, Floats],
     ) -> Floats:
         """Return the members of one channel, (M, H, W)."""
         name, ground = channel.name, self.ground
         if name in ("u", "v", "u10", "v10", "si10"):
             if not winds:
-                winds.update(zip("uv", self._wind(channel, state, when), strict=True))
+                winds.update(zip("uv", self._wind(channel, state, valid_date), strict=True))
             if name == "si10":
                 return np.asarray(np.hypot(winds["u"], winds["v"]))
             return winds[name[0]]
-        look = channel.recipe
+        channel_recipe = channel.recipe
         if name in ("tp", "cp"):
             return self._rain(name, state, step)
-        centre = climate(channel, ground, when)
-        if look.family == "mass":
-            return np.asarray(centre + look.signal * self._mass_by_latitude * state.mass)
-        if look.family == "moisture":
+        centre = climate(channel, ground, valid_date)
+        if channel_recipe.family == "mass":
+            return np.asarray(centre + channel_recipe.signal * self._mass_by_latitude * state.mass)
+        if channel_recipe.family == "moisture":
             # at most 2.2 times the climate's: rare clusters of members lie many deviations away
             relative = np.minimum(np.exp(0.17 * state.moisture), 2.2)
             relative = relative * (1.02 if name == "tcw" else 1.0)
-            return np.asarray(np.maximum(centre * relative, look.lower))
-        if look.family == "heat":
+            return np.asarray(np.maximum(centre * relative, channel_recipe.lower))
+        if channel_recipe.family == "heat":
             skin_term = 0.15 * state.lift if name == "skt" else 0.0
-            values = centre + look.signal * (self._heat_by_place * state.heat + skin_term)
+            values = centre + channel_recipe.signal * (self._heat_by_place * state.heat + skin_term)
             return np.where(ground.land, np.nan, values) if name == "sst" else np.asarray(values)
-        if look.family == "cloud":
+        if channel_recipe.family == "cloud":
             cover = 0.6 + 0.25 * (0.5 * state.moisture + 0.85 * state.lift)
-            return np.asarray(np.clip(cover, look.lower, look.upper))
+            return np.asarray(np.clip(cover, channel_recipe.lower, channel_recipe.upper))
         sign = -1.0 if name == "w" else 1.0
-        return np.asarray(centre + sign * look.signal * state.lift)
+        return np.asarray(centre + sign * channel_recipe.signal * state.lift)
 
-    def _wind(self, channel: Channel, state: "_State", when: dt.date) -> tuple[Floats, Floats]:
+    def _wind(
+        self, channel: Channel, state: "_State", valid_date: dt.date
+    ) -> tuple[Floats, Floats]:
         """Return the wind at a level or at 10 m: mean, geostrophic and divergent part."""
         surface = channel.level is None
         mass = recipe("msl", None) if surface else recipe("z", channel.level)
         scale = mass.signal / (_DENSITY if surface else 1.0) / _RADIUS
-        per = scale * self.ground.inverse_coriolis
+        factor = scale * self.ground.inverse_coriolis
         east = self._mass_by_latitude * state.mass_east
-        north = self._mass_by_latitude * state.mass_north + self._mass_slope * state.balanced
-        u, v = -per * north, per * east
+        north = self._mass_by_latitude * state.mass_north + self._mass_slope * state.balanced_mass
+        u, v = -factor * north, factor * east
         if surface:
             turn = np.deg2rad(_TURN) * np.sign(self.ground.sine)
             share = _FRICTION * np.where(self.ground.land, _OVER_LAND, 1.0)
@@ -310,7 +321,7 @@ class Weather:
                 share * (u * np.sin(turn) + v * np.cos(turn)),
             )
         zonal = Channel("u10" if surface else "u", channel.level)
-        u = u + climate(zonal, self.ground, when) + _DIVERGENT * state.divergent_east
+        u = u + climate(zonal, self.ground, valid_date) + _DIVERGENT * state.divergent_east
         return u, v + _DIVERGENT * state.divergent_north
 
     def _rain(self, name: str, state: "_State", step: int) -> Floats:
@@ -324,14 +335,14 @@ class Weather:
 
 @dataclass(frozen=True)
 class _State:
-    """Standardised fields of one place (the surface or a level), each (M, H, W).
+    """Standardised fields at the surface or on a level, each (M, H, W).
 
-    `balanced` and the derivatives of the mass field are those of its balanced part; derivatives
-    of the mass field are by radian, those of the divergent wind have variance 1.
+    `mass_east` and `mass_north` are the derivatives of `balanced_mass`, the balanced part of the
+    mass field, per radian. The components of the divergent wind have variance 1.
     """
 
     mass: Fields
-    balanced: Fields
+    balanced_mass: Fields
     mass_east: Fields
     mass_north: Fields
     heat: Fields
@@ -367,16 +378,16 @@ class _Spectra:
         """Return the parts of a state, each (K * places, H, W).
 
         Args:
-            noise: (order, 2, K, family, 1 + places, degree), the first of the places common to
-                all.
+            noise: (order, 2, K, family, 1 + places, degree); places are the surface and the levels,
+                after a first entry that is common to all.
         """
-        by_place = mixed(SHARED_BY_FAMILY, noise[:, :, :, :, :1], noise[:, :, :, :, 1:])
-        mass, own_heat, own_moisture, lift, potential = (
+        by_place = mix(SHARED_BY_FAMILY, noise[:, :, :, :, :1], noise[:, :, :, :, 1:])
+        mass, independent_heat, independent_moisture, lift, potential = (
             np.ascontiguousarray(by_place[:, :, :, n]).reshape(len(noise), -1, noise.shape[-1])
             for n in range(_FAMILIES)
         )
-        heat = mixed(0.25, mass, own_heat)
-        moisture = mixed(0.16, heat, own_moisture)
+        heat = mix(0.25, mass, independent_heat)
+        moisture = mix(0.16, heat, independent_moisture)
         balanced = mass * self._balance
         east, north = self._mass.gradient(balanced)
         slopes = self._potential.gradient(potential)
@@ -391,6 +402,6 @@ class _Spectra:
         )
 
 
-def _halves(noise: Fields, count: int) -> tuple[int, ...]:
+def _noise_shape(noise: Fields, count: int) -> tuple[int, ...]:
     """Return the shape (order, cosine and sine, count, family, 1 + places, degree) of noise."""
     return len(noise), 2, count, _FAMILIES, -1, noise.shape[-1]

@@ -31,7 +31,7 @@ AnyLaw = Law | DisplacedLaw
 
 _PARAMETERS = "world.json"
 _LONGEST_STEP = 240
-_YEARS = (1678, 2261)  # whose times NumPy holds in nanoseconds
+_YEARS = (1678, 2261)  # range of NumPy's times in nanoseconds
 
 
 class World:
@@ -50,8 +50,8 @@ class World:
     Args:
         grid: rows x columns, poles included, such as "46x96" or (46, 96); "361x720" is ENS-10's.
         years: hindcast years.
-        dates: start dates as MMDD, or the number of evenly chosen dates of ENS-10's 105; None for
-            all.
+        dates: start dates as MMDD, or a number of evenly spaced dates among ENS-10's 105; None
+            for all.
         variables: names in the catalogue; None for all surface variables of ENS-10. The displaced
             world has the wind speed, si10, as well.
         seed: seed of all random fields.
@@ -156,12 +156,12 @@ class World:
 
     @property
     def targets(self) -> list[str]:
-        """Return the channels with truth, as far as the world has them and the winds they need."""
+        """Return the channels with truth: those targets of which the world has the winds, too."""
         return [law.channel for law in self._laws() if not isinstance(law, ArgumentError)]
 
     @property
     def missing_winds(self) -> list[str]:
-        """Return a line for each channel that would have truth, with the winds that it lacks."""
+        """Return a line for each target that has no truth because the world lacks its winds."""
         return [law.reason for law in self._laws() if isinstance(law, ArgumentError)]
 
     @property
@@ -232,8 +232,9 @@ class World:
             si10, as float32.
 
         Raises:
-            ArgumentError: the world was not written yet, `members` is less than all, or there is
-                no truth at `step`.
+            ArgumentError: the world was not written yet, `members` is less than all, there is no
+                truth at `step`, or `without` in the pointwise world.
+            UnknownNameError: the world has no such channel, or an unknown name in `without`.
         """
         if step not in self._truth_steps:
             reason = f"the world has truth at {self._truth_steps} h, not at {step} h"
@@ -251,7 +252,7 @@ class World:
         if without and not isinstance(law, DisplacedLaw):
             raise ArgumentError("without", "the pointwise world has one optimum", "Leave it out")
         if isinstance(law, DisplacedLaw):
-            law = law.lacking(without)
+            law = law.remove_knowledge(without)
         days = track(self.month_days, "optimum", len(self.month_days), progress)
         dtype = np.float32 if self.kind == "displaced" else np.float64  # mixtures are large
         files = (ForecastFiles(self.folder, day) for day in days)
@@ -279,7 +280,7 @@ class World:
 
         Raises:
             UnknownNameError: the world has no such channel.
-            ArgumentError: it has no truth, or the world lacks the winds that it depends on.
+            ArgumentError: the channel has no truth, or the world lacks the winds that determine it.
         """
         names = [f"{c.name}_{c.level}" if c.level else c.name for c in self._atmosphere.channels]
         channel = resolve(target, names, "target")
@@ -288,7 +289,7 @@ class World:
         return law_of(channel, names, self._atmosphere.region)
 
     def _laws(self) -> Iterator[AnyLaw | ArgumentError]:
-        """Yield the law of each target whose channel is there, or why it has none."""
+        """Yield the law of each target among the channels, or the error of a missing wind."""
         for target in DISPLACED_TARGETS if self.kind == "displaced" else ("t2m", "z_500", "t_850"):
             try:
                 yield self.law(target)

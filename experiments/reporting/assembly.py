@@ -1,4 +1,4 @@
-"""The page of a report from its groups of runs: what its template shows of each group."""
+"""Assembly of a report's page: the data that its template shows of each group of runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from ens10.experiments.reporting.charts import (
     histogram,
     interval_chart,
     label,
-    losses,
+    loss_limits,
     map_picture,
     reliability,
     scale_of,
@@ -33,7 +33,7 @@ from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.tables import columns, notes
 from ens10.experiments.writers import ABSENT, Column
 from ens10.metrics import finish_mean, reliability_diagram
-from ens10.metrics.figures.diagrams import relative
+from ens10.metrics.figures.diagrams import relative_frequency
 from ens10.metrics.figures.style import in_units
 from ens10.untrusted import read_mapping
 
@@ -44,7 +44,7 @@ View = dict[str, Any]
 
 
 def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]) -> str:
-    """Return the whole page.
+    """Return the HTML page of a report.
 
     Args:
         title: plain text.
@@ -57,7 +57,7 @@ def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]
     for group, view in zip(groups, views, strict=True):
         targets.setdefault(group.target or ABSENT, {})[group.step or ABSENT] = view
     reference, side_by_side = groups[0].reference, None
-    if len(groups) > 1 and any(group.against for group in groups):
+    if len(groups) > 1 and any(group.reference_run for group in groups):
         side_by_side = overview([group.title for group in groups], cards, reference)
     rows = [row for group in groups for row in group.rows]
     return page(
@@ -76,11 +76,11 @@ def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]
 
 
 def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
-    """What the template shows of a group."""
+    """Return the data of a group for the template."""
     configs = {run.name: _config(group, run) for run in group.runs}
     return {
         "reference": group.reference,
-        "against": group.against,
+        "against": group.reference_run,
         "dates": group.rows[0].dates,
         "in_short": summary.in_short(group, card),
         "compared": summary.describe_comparison(group.runs),
@@ -95,7 +95,7 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
         "reliability": _reliability(group, diagnoses),
         "members": members.columns_of_members(group.runs, group.rows),
         "on_members": members.in_words(group.runs),
-        "limited": _limited(group),
+        "limited": _columns_by_members(group),
         "learning": [_learning(run) for run in group.runs if len(run.log) > 1],
         "cost": _cost(group),
         "provenance": summary.provenance(group.runs),
@@ -105,7 +105,7 @@ def _view(group: Group, card: Sequence[Line], diagnoses: Diagnoses) -> View:
 
 
 def _crps_chart(group: Group) -> View:
-    """CRPS of each forecast with its interval; the optimum is a line."""
+    """Return the chart of each forecast's CRPS with its interval; the optimum is a line."""
     rows = [row for row in group.rows if row.kind != "optimum"]
     optimum = next((row for row in group.rows if row.kind == "optimum"), None)
     column = next(c for c in columns(group.rows) if c.heading.startswith("CRPS"))
@@ -116,18 +116,22 @@ def _crps_chart(group: Group) -> View:
     if optimum is None:
         return interval_chart(dots, axis)
     rule_text = f"the best forecast that is possible, {cells[optimum.model].split(' [')[0]}"
-    return interval_chart(dots, axis, rule=optimum.crps.value, told=rule_text)
+    return interval_chart(dots, axis, rule=optimum.crps.value, rule_label=rule_text)
 
 
 def _maps(group: Group, diagnoses: Diagnoses) -> dict[str, View]:
-    """Maps of skill, CRPS, bias and spread, by quantity."""
-    units, against, reference = in_units(group.rows[0].units), group.against, group.reference
+    """Return the maps of skill, CRPS, bias and spread, by quantity."""
+    units, reference_run, reference = (
+        in_units(group.rows[0].units),
+        group.reference_run,
+        group.reference,
+    )
     runs = [run for run in group.runs if "crps_map_sum" in run.states]
     skills = {
-        run.name: 100 * skill_map(run.states, against.states)
+        run.name: 100 * skill_map(run.states, reference_run.states)
         for run in runs
-        if against in runs and run is not against
-    } if against else {}  # fmt: skip
+        if reference_run in runs and run is not reference_run
+    } if reference_run else {}  # fmt: skip
     crps = {run.name: finish_mean(run.states, "crps_map") for run in runs}
     bias, spread, ratio = (
         {name: getattr(diagnosis, field) for name, diagnosis in diagnoses.items()}
@@ -174,7 +178,10 @@ def _map(name: str, field: xr.DataArray, scale: Scale, caption: str) -> View:
 
 def _histograms(group: Group) -> list[View]:
     histograms = histograms_of(group.runs, group.reference)
-    top = min(1.05 * max([float(relative(counts).max()) for *_, counts in histograms] + [1.3]), 4.0)
+    top = min(
+        1.05 * max([float(relative_frequency(counts).max()) for *_, counts in histograms] + [1.3]),
+        4.0,
+    )
     return [
         _picture(name, histogram(counts, name, top, reference=name == group.reference), caption)
         for name, caption, counts in histograms
@@ -189,7 +196,7 @@ def _spread(group: Group) -> View | None:
             is_reference = row.model == group.reference
             dots.append(Dot(row.model, ratio, f"{ratio.value:.3f}{bounds}", is_reference))
     rule_text = "1, where the spread tells the size of the error"
-    return interval_chart(dots, "Spread/error", rule=1.0, told=rule_text) if dots else None
+    return interval_chart(dots, "Spread/error", rule=1.0, rule_label=rule_text) if dots else None
 
 
 def _reliability(group: Group, diagnoses: Diagnoses) -> list[View]:
@@ -200,8 +207,8 @@ def _reliability(group: Group, diagnoses: Diagnoses) -> list[View]:
     return views
 
 
-def _limited(group: Group) -> list[Column]:
-    """Measured scores of the models that take members, by how many they were given."""
+def _columns_by_members(group: Group) -> list[Column]:
+    """Return the CRPS of models of members by number of input members, as columns."""
     runs = [run for run in group.runs if run.sizes]
     table = [Column("Model", tuple(run.name for run in runs), numeric=False)]
     for size in sorted({size for run in runs for size in run.sizes}):
@@ -212,7 +219,7 @@ def _limited(group: Group) -> list[Column]:
 
 
 def _learning(run: FinishedRun) -> View:
-    return _picture(run.name, curves(run, losses(run)), run.loss_name)
+    return _picture(run.name, curves(run, loss_limits(run)), run.loss_name)
 
 
 def _cost(group: Group) -> list[Column]:
@@ -232,7 +239,7 @@ def _cost(group: Group) -> list[Column]:
 
 
 def _config(group: Group, run: FinishedRun) -> str:
-    """The resolved configuration of a run, without what has no value; "" if it is not there."""
+    """Return the configuration of a run as YAML, without empty values; "" if there is none."""
     path = run_of(group.folders[run.name]) / CONFIG
     try:
         content = read_mapping(path)
@@ -242,7 +249,7 @@ def _config(group: Group, run: FinishedRun) -> str:
 
 
 def _shorten(value: Any) -> Any:
-    """Without keys that have no value, and without the paths of a machine."""
+    """Return a configuration without empty values, and with names in place of absolute paths."""
     if isinstance(value, dict):
         return {key: _shorten(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

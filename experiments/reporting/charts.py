@@ -21,7 +21,7 @@ from PIL import Image
 from ens10.experiments.figures import loss_curves
 from ens10.experiments.run_results import FinishedRun
 from ens10.metrics import Interval
-from ens10.metrics.figures.diagrams import histogram_panel, relative, reliability_panel
+from ens10.metrics.figures.diagrams import histogram_panel, relative_frequency, reliability_panel
 from ens10.metrics.figures.maps import (
     cell_edges,
     draw_stations,
@@ -50,7 +50,7 @@ PAGE_STYLE: dict[Any, Any] = STYLE | {
 
 
 def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
-    """Return round numbers within bounds, at most so many (or two more)."""
+    """Return round numbers within bounds, about `most` of them (at most two more)."""
     if not high > low:
         return [low]
     ticks = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
@@ -59,7 +59,7 @@ def nice_ticks(low: float, high: float, most: int = 4) -> list[float]:
 
 
 def label(value: float, _: object = None) -> str:
-    """Return a number as it stands on an axis, with a minus that is one."""
+    """Return a number as the label of an axis tick, with a proper minus sign."""
     return f"{0.0 if abs(value) < 1e-12 else value:.6g}".replace("-", "−")
 
 
@@ -76,15 +76,14 @@ def axes_of(
     return axes
 
 
-def svg(axes: Axes, words: str) -> Markup:
+def svg(axes: Axes, alt_text: str) -> Markup:
     """Return a figure as an SVG element that is as wide as its box.
 
-    What only a file by itself needs is left out: metadata, identifiers, which have to be unique in
-    a page, and fonts.
+    Metadata, fonts and identifiers, which must be unique in a page, are left out.
 
     Args:
-        axes: with all that is drawn.
-        words: what stands in its place for those who do not see it.
+        axes: of the finished figure.
+        alt_text: description for readers who do not see it.
     """
     for artist in axes.findobj():
         artist.set_clip_on(False)  # clipping needs identifiers
@@ -93,13 +92,13 @@ def svg(axes: Axes, words: str) -> Markup:
     root = ElementTree.fromstring(file.getvalue())
     shapes = {f"#{part.get('id')}": part.get("d", "") for part in root.iter(f"{_SVG}path")}
     attributes = {"class": "chart", "viewBox": root.attrib["viewBox"], "role": "img"}
-    element = ElementTree.Element("svg", {**attributes, "aria-label": words})
+    element = ElementTree.Element("svg", {**attributes, "aria-label": alt_text})
     element.extend(_parts(root, shapes))
     return Markup(ElementTree.tostring(element, encoding="unicode"))
 
 
 def _parts(node: ElementTree.Element, shapes: Mapping[str, str]) -> list[ElementTree.Element]:
-    """Return what is drawn, out of its groups; markers become paths by the names in `shapes`."""
+    """Return the drawn elements without their groups; markers become the paths of `shapes`."""
     tag = node.tag.removeprefix(_SVG)
     if tag in ("svg", "g"):
         return [part for child in node for part in _parts(child, shapes)]
@@ -146,31 +145,32 @@ class Dot:
     Attributes:
         name: of the forecast.
         value: with its bounds, which may be NaN.
-        told: the value in words.
+        text: the value in words.
         reference: whether it is the reference.
     """
 
     name: str
     value: Interval
-    told: str
+    text: str
     reference: bool = False
 
 
 def interval_chart(
-    dots: Sequence[Dot], axis: str, *, rule: float | None = None, told: str = ""
+    dots: Sequence[Dot], axis: str, *, rule: float | None = None, rule_label: str = ""
 ) -> dict[str, Any]:
-    """Return values with their intervals, for the template that draws a row of each.
+    """Return a chart of values with intervals, one row each, as data for the HTML template.
 
     Args:
         dots: the rows.
         axis: name of the axis, with units.
-        rule: where a line is drawn through all rows.
-        told: what the line is.
+        rule: value at which a line is drawn through all rows.
+        rule_label: what the line stands for.
 
     Returns:
-        Places are in percent of the axis, the upper bound's (`high`) from its end.
+        A mapping for the template. Positions are in percent of the axis from its left end, and from
+        its right end for the upper bound (`high`).
     """
-    low, high = _ends(dots, rule)
+    low, high = _axis_limits(dots, rule)
 
     def place(value: float, *, back: bool = False) -> str | None:
         share = float(np.clip((value - low) / (high - low), 0, 1))
@@ -180,7 +180,7 @@ def interval_chart(
         {
             "name": dot.name,
             "reference": dot.reference,
-            "told": dot.told,
+            "told": dot.text,
             "beyond": dot.value.value > high,
             "place": place(dot.value.value),
             "low": place(dot.value.lower),
@@ -190,10 +190,10 @@ def interval_chart(
     ]
     ticks = {label(tick): place(tick) for tick in nice_ticks(low, high, 5)}
     line = None if rule is None else place(rule)
-    return {"axis": axis, "ticks": ticks, "rule": line, "rule_told": told, "rows": rows}
+    return {"axis": axis, "ticks": ticks, "rule": line, "rule_told": rule_label, "rows": rows}
 
 
-def _ends(dots: Sequence[Dot], rule: float | None) -> tuple[float, float]:
+def _axis_limits(dots: Sequence[Dot], rule: float | None) -> tuple[float, float]:
     middle = float(np.median([dot.value.value for dot in dots]))
     near = [dot.value for dot in dots if dot.value.value <= _FAR * middle]
     values = [v for one in near for v in (one.value, one.lower, one.upper) if np.isfinite(v)]
@@ -217,7 +217,7 @@ def histogram(counts: xr.DataArray, name: str, top: float, *, reference: bool) -
     axes.set_ylim(0, top)
     axes.set_yticks(nice_ticks(0.0, top, 3))
     axes.grid(axis="y")
-    heights, kind = relative(counts), "Rank" if counts.dims == ("rank",) else "PIT"
+    heights, kind = relative_frequency(counts), "Rank" if counts.dims == ("rank",) else "PIT"
     words = f"{kind} histogram of {name}: first bin {heights[0]:.2f}, last {heights[-1]:.2f}, "
     return svg(axes, words + f"between them {heights[1:-1].mean():.2f}; 1 is calibrated")
 
@@ -261,8 +261,8 @@ def curves(run: FinishedRun, ends: tuple[float, float]) -> Markup:
     return svg(axes, words)
 
 
-def losses(run: FinishedRun) -> tuple[float, float]:
-    """Return the ends of an axis for a run's losses, without a first epoch far above the rest."""
+def loss_limits(run: FinishedRun) -> tuple[float, float]:
+    """Return axis limits for a run's losses, which cut off the steep first epochs."""
     all_losses = [v for e in run.log for v in (e.train_loss, e.val_loss) if v is not None]
     values = np.array([v for v in all_losses if np.isfinite(v)])
     if not values.size:
@@ -277,11 +277,11 @@ def losses(run: FinishedRun) -> tuple[float, float]:
 
 Floats = npt.NDArray[np.float64]
 Kind = Literal["better", "deviation", "ratio", "no"]
-# told apart with any colour vision; diverging ones are white where nothing is told
+# distinct for any colour vision; diverging scales are white at their neutral value
 _COLOURS = {"better": "RdBu", "deviation": "RdBu_r", "ratio": "PuOr_r", "no": "viridis"}
 _SHADES = 127  # few colours make small files; an odd number of them has one in the middle
 _GAP = "#969696"  # missing points
-_MOST = 360  # columns of an image: finer grids are averaged
+_MAX_COLUMNS = 360  # columns of an image: finer grids are averaged
 _WIDTH = 300.0
 
 
@@ -300,7 +300,7 @@ class Scale:
 
     @property
     def ticks(self) -> list[float]:
-        """Values to be named, from one end of the colours to the other."""
+        """Values with labels, from one end of the colours to the other."""
         top = self.limit
         if self.kind == "ratio":
             return [1 / top, 1.0, top]
@@ -308,7 +308,7 @@ class Scale:
 
     @property
     def norm(self) -> Normalize:
-        """Where values lie between the ends, which are 0 and 1."""
+        """Normalisation of values: the ends of the colours become 0 and 1."""
         return (LogNorm if self.kind == "ratio" else Normalize)(self.ticks[0], self.limit)
 
     @property
@@ -318,7 +318,7 @@ class Scale:
 
 
 def scale_of(fields: Sequence[xr.DataArray], kind: Kind) -> Scale:
-    """Return one scale for several maps, within which nearly all points lie."""
+    """Return one colour scale for several maps, which covers nearly all of their values."""
     values = np.concatenate([field.to_numpy().ravel() for field in fields])
     values = values[np.isfinite(values)]
     if kind == "ratio":
@@ -329,19 +329,19 @@ def scale_of(fields: Sequence[xr.DataArray], kind: Kind) -> Scale:
 
 
 @mpl.rc_context(PAGE_STYLE)
-def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
+def map_picture(field: xr.DataArray, scale: Scale, alt_text: str) -> Markup:
     """Draw a map with a few parallels and meridians.
 
     Args:
         field: over latitude and longitude, or over `station`, each station a point.
         scale: of its colours.
-        words: what stands in its place.
+        alt_text: description for readers who do not see it.
     """
     points = STATION in field.dims
     if points:
         east, lat, x, y = station_places(field)
     else:
-        field = _coarser(field.transpose("latitude", "longitude"))
+        field = _coarsen(field.transpose("latitude", "longitude"))
         order, east = unwrap_columns(field["longitude"])
         x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
     south, north = sorted((y[0], y[-1]))
@@ -353,7 +353,7 @@ def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
         draw_stations(axes, east, lat, field.to_numpy(), scale.norm, scale.colours)
         axes.set(xlim=x, ylim=(south, north))
     else:
-        values = _regular(field.to_numpy()[:, order].astype(np.float64), x, y)
+        values = _regrid(field.to_numpy()[:, order].astype(np.float64), x, y)
         axes.imshow(
             np.clip(values, scale.ticks[0], scale.limit), scale.colours, scale.norm, aspect="auto",
             interpolation="none", extent=(x[0], x[-1], south, north),
@@ -362,11 +362,11 @@ def map_picture(field: xr.DataArray, scale: Scale, words: str) -> Markup:
     axes.grid(color="black", alpha=0.28)
     axes.set_axisbelow(False)
     axes.spines[:].set_visible(True)
-    return svg(axes, words)
+    return svg(axes, alt_text)
 
 
-def _coarser(field: xr.DataArray) -> xr.DataArray:
-    factor = -(-field.sizes["longitude"] // _MOST)
+def _coarsen(field: xr.DataArray) -> xr.DataArray:
+    factor = -(-field.sizes["longitude"] // _MAX_COLUMNS)
     if factor == 1:
         return field
     sizes = {"latitude": factor, "longitude": factor}
@@ -374,30 +374,30 @@ def _coarser(field: xr.DataArray) -> xr.DataArray:
     return averaged
 
 
-def _regular(values: Floats, x: Floats, y: Floats) -> Floats:
+def _regrid(values: Floats, x: Floats, y: Floats) -> Floats:
     """Return a map with equal rows (north first) and columns (west first), by nearest cell."""
     if y[0] < y[-1]:
         values, y = values[::-1], y[::-1]
-    regular: Floats = values[np.ix_(_cells(-y), _cells(x))]
+    regular: Floats = values[np.ix_(_nearest_cells(-y), _nearest_cells(x))]
     return regular
 
 
-def _cells(edges: Floats) -> npt.NDArray[np.intp]:
-    """The cell of each of even steps between rising edges; as many as its narrowest cell asks."""
+def _nearest_cells(edges: Floats) -> npt.NDArray[np.intp]:
+    """Return the cell of each equal step between rising edges; a step fits the narrowest cell."""
     widths = np.diff(edges)
-    number = int(min(2 * _MOST, np.ceil(np.ptp(edges) / widths.min() - 1e-6)))
+    number = int(min(2 * _MAX_COLUMNS, np.ceil(np.ptp(edges) / widths.min() - 1e-6)))
     middles = edges[0] + np.ptp(edges) * (np.arange(number) + 0.5) / number
     indices: npt.NDArray[np.intp] = np.searchsorted(edges, middles, side="right") - 1
     return np.clip(indices, 0, widths.size - 1)
 
 
 @mpl.rc_context(PAGE_STYLE)
-def colour_bar(scale: Scale, what: str) -> Markup:
+def colour_bar(scale: Scale, quantity: str) -> Markup:
     """Draw the colours of a scale with their values.
 
     Args:
         scale: of the maps.
-        what: the quantity with its units.
+        quantity: name of the quantity, with its units.
     """
     axes = axes_of(_WIDTH + 40, 32, left=20, right=20, bottom=18, top=2)
     axes.imshow(
@@ -407,4 +407,4 @@ def colour_bar(scale: Scale, what: str) -> Markup:
     axes.set_xticks(scale.norm(scale.ticks), [label(float(f"{v:.3g}")) for v in scale.ticks])
     axes.set_yticks([])
     axes.spines[:].set_visible(True)
-    return svg(axes, f"Colours: {what}")
+    return svg(axes, f"Colours: {quantity}")

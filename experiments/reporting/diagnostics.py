@@ -1,6 +1,6 @@
-"""What the scores of a run do not keep: maps of bias and spread, and reliability.
+"""Diagnostics that the scores of a run do not keep: maps of bias and spread, and reliability.
 
-They are made of the run's predictions, read in blocks of dates; a run without them does without.
+They are computed from the run's predictions, which are read in blocks of dates.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _CENTRE, _LOW, _HIGH = 0.5, 0.1587, 0.8413  # of quantiles: median, and half the
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What a run's predictions tell.
+    """Bias, spread and reliability of a run's predictions.
 
     Attributes:
         bias: mean of the forecast less the truth, over latitude and longitude or station.
@@ -44,14 +44,15 @@ class Diagnosis:
 
 
 def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | None:
-    """Reads the predictions of a run.
+    """Compute bias, spread and reliability from the predictions of a run.
 
     Args:
         folder: of the run.
-        dates: that were scored: predictions of others are not those of the scores.
+        dates: dates that were scored; predictions of other dates are not used.
 
     Returns:
-        None without predictions of these dates on one grid, beside their truth.
+        The diagnostics; None if the folder has no predictions of these dates with their truth on
+        one grid.
 
     Raises:
         FileError: the predictions are damaged or incomplete.
@@ -107,7 +108,7 @@ def _blocks(forecast: xr.Dataset) -> list[slice]:
 
 
 def _case(forecast: xr.Dataset, y: Any, core: tuple[str, ...]) -> Pair:
-    """A date's forecast, core dimension first, beside its truth."""
+    """Return the forecast of a date, core dimension first, paired with its truth."""
     order = (*core, "latitude", "longitude")
     arrays = {
         str(name): v.transpose(*(d for d in order if d in v.dims)).to_numpy()
@@ -117,7 +118,7 @@ def _case(forecast: xr.Dataset, y: Any, core: tuple[str, ...]) -> Pair:
 
 
 def _moments(case: Pair) -> Floats:
-    """Error of the centre, its square, variance and 1; all 0 where one is missing."""
+    """Return error of the centre, its square, variance and 1 (4, lat, lon); 0 where missing."""
     try:
         if {"error", "variance"} <= case.offers:
             error, variance = case.field("error"), case.field("variance")

@@ -20,8 +20,8 @@ class Group:
     """Runs of one target and lead time.
 
     Attributes:
-        target: as the runs call it; None if none of them tells.
-        step: lead time with its units; None if none of them tells.
+        target: name in the runs' provenance; None if none of them has it.
+        step: lead time with its units; None if none of them has it.
         runs: the reference, then from worst to best CRPS, the optimum last.
         rows: of `score_table`, in the same order.
         folders: of the runs, by their names.
@@ -46,15 +46,15 @@ class Group:
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "unknown"
 
     @property
-    def against(self) -> FinishedRun | None:
+    def reference_run(self) -> FinishedRun | None:
         """The reference, if it is among the runs."""
         return next((run for run in self.runs if run.name == self.reference), None)
 
 
 def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
-    """The finished runs in folders, by target and lead time, in that order.
+    """Read the finished runs in folders and group them by target and lead time, in that order.
 
-    A run that does not tell its target or lead time joins the others if they are of one alone.
+    A run without a target or lead time joins the other runs if these have only one.
 
     Raises:
         FileError: a folder that holds no scored run, or files that cannot be read.
@@ -74,7 +74,7 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
 
 
 def step_of(run: FinishedRun) -> str | None:
-    """Lead time of a run in words; None if it is not known, or if there are several."""
+    """Return the lead time of a run in words; None if it is unknown or there are several."""
     step, units = run.provenance.get("step"), run.provenance.get("step_units")
     if "step" in run.states.coords:
         coordinate = run.states["step"]
@@ -89,9 +89,9 @@ def step_of(run: FinishedRun) -> str | None:
 
 
 def _by_step(run: FinishedRun) -> list[FinishedRun]:
-    """A run that was scored for several lead times as one run for each.
+    """Split a run that was scored at several lead times into one run for each.
 
-    Maps and histograms are of all lead times together, and are left out.
+    Maps and histograms are sums over all lead times and are left out.
     """
     states = run.states
     if "step" not in states.dims:
@@ -102,7 +102,7 @@ def _by_step(run: FinishedRun) -> list[FinishedRun]:
 
 
 def _complete_keys(keys: Sequence[_Key]) -> list[_Key]:
-    """The keys with what is missing filled in where all who tell it tell the same."""
+    """Return the keys; a missing target or step is filled in if all other runs have the same."""
     defaults: list[str | None] = []
     for part in range(2):
         values = {key[part] for key in keys} - {None}

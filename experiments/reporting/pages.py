@@ -14,13 +14,13 @@ from ens10.experiments.writers import number
 
 
 def page(template: str, title: str, lead: str, **content: Any) -> str:
-    """Return a whole document.
+    """Return an HTML document.
 
     Args:
         template: name of a file in `templates/`, without its ending.
         title: plain text.
         lead: plain text of the first paragraph.
-        content: what the template shows.
+        content: other variables of the template.
     """
     page_template = _environment().get_template(f"{template}.html.j2")
     return page_template.render(title=title, lead=lead, **content).strip() + "\n"
@@ -43,12 +43,12 @@ def _environment() -> Environment:
 
 
 def _digest(script: str) -> str:
-    """Return what the policy of a page names its one script by."""
+    """Return the base64 SHA-256 digest by which a page's content policy allows its script."""
     return b64encode(sha256(script.encode()).digest()).decode("ascii")
 
 
 def _anchors(headings: Sequence[str]) -> dict[str, str]:
-    """Return what stands behind # in a link to each heading."""
+    """Return the unique anchor of each heading, which follows # in a link to it."""
     anchors: dict[str, str] = {}
     for n, heading in enumerate(headings, 1):
         name = "part-" + (re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") or str(n))

@@ -21,8 +21,8 @@ _FEWEST = 8  # dates of a season: fewer tell nothing
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A forecast against another, paired date by date.
+class Comparison:
+    """Comparison of a forecast with another one, paired by date.
 
     Attributes:
         other: name of the other forecast.
@@ -38,7 +38,7 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """Clear if the interval of the difference leaves out 0."""
+        """The sign of the difference in words, or "unclear" if its interval contains 0."""
         if self.difference.upper < 0:
             return "better"
         return "worse" if self.difference.lower > 0 else "unclear"
@@ -49,12 +49,12 @@ class Compared:
         return _SIGNS[self.verdict]
 
     @property
-    def said(self) -> str:
+    def verdict_in_words(self) -> str:
         """The verdict in words."""
         return _WORDS[self.verdict]
 
     @property
-    def bounded(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether the skill has an interval."""
         return bool(np.isfinite(self.skill.lower))
 
@@ -65,21 +65,21 @@ class Line:
 
     Attributes:
         name: of the forecast.
-        reference: compared with the reference; None if it is the reference, or there is none.
-        best: compared with the best other forecast; None if there is no other.
-        seasons: compared with the reference in each season.
+        reference: comparison with the reference; None for the reference, or if there is none.
+        best: comparison with the best other forecast; None if there is no other.
+        seasons: comparison with the reference in each season.
     """
 
     name: str
-    reference: Compared | None
-    best: Compared | None
-    seasons: tuple[Compared, ...] = ()
+    reference: Comparison | None
+    best: Comparison | None
+    seasons: tuple[Comparison, ...] = ()
 
 
 def score_card(group: Group) -> list[Line]:
-    """The rows of a group's score card, in the order of its runs.
+    """Return the rows of a group's score card, in the order of its runs.
 
-    The best other is the forecast with the lowest CRPS but the row's own and the optimum.
+    The best other forecast has the lowest CRPS of all but the row's forecast and the optimum.
     """
     crps = {row.model: row.crps.value for row in group.rows}
     rivals = sorted(
@@ -88,20 +88,22 @@ def score_card(group: Group) -> list[Line]:
     lines = []
     for run in group.runs:
         best = next((other for other in rivals if other is not run), None)
-        against = None if group.against is run else group.against
+        reference_run = None if group.reference_run is run else group.reference_run
         lines.append(
             Line(
                 run.name,
-                compare_runs(run, against)[0] if against else None,
+                compare_runs(run, reference_run)[0] if reference_run else None,
                 compare_runs(run, best)[0] if best else None,
-                tuple(compare_runs(run, against, seasons=True)) if against else (),
+                tuple(compare_runs(run, reference_run, seasons=True)) if reference_run else (),
             )
         )
     return lines
 
 
-def compare_runs(run: FinishedRun, other: FinishedRun, *, seasons: bool = False) -> list[Compared]:
-    """A run against another, on all dates or in each season that has enough of them."""
+def compare_runs(
+    run: FinishedRun, other: FinishedRun, *, seasons: bool = False
+) -> list[Comparison]:
+    """Compare a run with another on all dates, or in each season if all have enough dates."""
     states, other_states = (one.states[list(_CRPS)] for one in (run, other))
     dates = states.sizes["time"]
     if not seasons:
@@ -124,9 +126,11 @@ def _method(dates: int) -> Method:
     return "student" if dates < FEW_DATES else "bootstrap"
 
 
-def _compare(scores: xr.Dataset, other: str, season: str | None = None, group: int = 0) -> Compared:
+def _compare(
+    scores: xr.Dataset, other: str, season: str | None = None, group: int = 0
+) -> Comparison:
     skill, difference = (interval_of(scores, n, group) for n in ("crpss", "crps_difference"))
-    return Compared(other, skill, difference, season)
+    return Comparison(other, skill, difference, season)
 
 
 def card_table(lines: Sequence[Line], reference: str) -> dict[str, Any] | None:
@@ -137,15 +141,19 @@ def card_table(lines: Sequence[Line], reference: str) -> dict[str, Any] | None:
         comparisons with the best other forecast.
     """
     seasons = [one.season for one in max((line.seasons for line in lines), key=len)]
-    against = any(line.reference for line in lines)
-    rivals = any(line.best for line in lines)
-    if not against and not rivals:
+    has_reference = any(line.reference for line in lines)
+    has_best = any(line.best for line in lines)
+    if not has_reference and not has_best:
         return None
-    heads = ["Forecast", *[f"Against {reference}"] * against, *["Against the best other"] * rivals]
+    heads = [
+        "Forecast",
+        *[f"Against {reference}"] * has_reference,
+        *["Against the best other"] * has_best,
+    ]
     rows = {
         line.name: [
-            *[line.reference] * against,
-            *[line.best] * rivals,
+            *[line.reference] * has_reference,
+            *[line.best] * has_best,
             *(line.seasons or [None] * len(seasons)),
         ]
         for line in lines
@@ -157,7 +165,7 @@ def card_table(lines: Sequence[Line], reference: str) -> dict[str, Any] | None:
         "headings": [*heads, *(f"Against {reference}, {season}" for season in seasons)],
         "rows": rows,
         "caption": f"{caption}; intervals: {_intervals(rows.values())}",
-        "named": int(against) if rivals else None,
+        "named": int(has_reference) if has_best else None,
     }
 
 
@@ -186,8 +194,8 @@ def overview(
     }
 
 
-def _intervals(rows: Iterable[Sequence[Compared | None]]) -> str:
-    """The method of the intervals: Student's t where dates are too few for blocks."""
+def _intervals(rows: Iterable[Sequence[Comparison | None]]) -> str:
+    """Return the method of the intervals in words: Student's t if dates are too few for blocks."""
     differences = [cell.difference for cells in rows for cell in cells if cell]
     if all(difference.block_length is None for difference in differences):
         return "Student's t over the dates"

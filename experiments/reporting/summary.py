@@ -1,4 +1,4 @@
-"""The text of a report: what was compared, the results in plain words, and how to read them."""
+"""The text of a report: what was compared, and the results in plain words."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ens10.experiments.reporting.groups import Group, step_of
-from ens10.experiments.reporting.scorecard import Compared, Line
+from ens10.experiments.reporting.scorecard import Comparison, Line
 from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.tables import FEW_DATES, Row, columns
 from ens10.experiments.writers import ABSENT, Column, number
@@ -20,7 +20,7 @@ _WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "no
 
 
 def result_sentence(rows: Sequence[Row], reference: str) -> str:
-    """One sentence that says what came out."""
+    """Return the result of a table in one sentence: the model with the lowest CRPS."""
     models = [row for row in rows if row.kind == "model" and row.model != reference]
     if not models:
         return f"{len(rows)} forecast{'s' * (len(rows) > 1)}, scored on {rows[0].dates} dates."
@@ -36,7 +36,7 @@ def result_sentence(rows: Sequence[Row], reference: str) -> str:
 
 
 def describe_comparison(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Target, lead, dates, grid, weights and protocol; what is not known is shown as –."""
+    """Return target, lead time, dates, grid, weights and protocol of runs; – where unknown."""
     first = runs[0].states
     facts = {"Target": _target(runs), "Lead time": _join_values(runs, step_of)}
     facts |= {
@@ -69,7 +69,7 @@ def _split(run: FinishedRun, split: str) -> str | None:
 
 
 def _ranges(years: Sequence[int]) -> str:
-    """Years with runs of neighbours drawn together: 1998–2003, 2005."""
+    """Return years as text, with consecutive years as ranges: "1998–2003, 2005"."""
     parts: list[list[int]] = []
     for year in sorted(set(years)):
         if parts and year == parts[-1][-1] + 1:
@@ -99,7 +99,7 @@ def _grid(run: FinishedRun) -> str:
 
 
 def provenance(runs: Sequence[FinishedRun]) -> list[Column]:
-    """Seed, commit and data of each run."""
+    """Return seed, commit and data of each run as columns of a table."""
 
     def column(heading: str, value_of: Callable[[FinishedRun], Any]) -> Column:
         return Column(heading, tuple(_text(value_of(run)) for run in runs), numeric=False)
@@ -115,7 +115,7 @@ def provenance(runs: Sequence[FinishedRun]) -> list[Column]:
 
 
 def versions(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Versions of the packages, by package."""
+    """Return the versions of the packages that the runs used, by package."""
     packages: list[str] = []
     for run in runs:
         run_versions = run.provenance.get("versions") or {}
@@ -130,7 +130,7 @@ def versions(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 
 def _join_values(runs: Sequence[FinishedRun], value_of: Callable[[FinishedRun], Any]) -> str:
-    """The one value that all who tell it tell; else each with the runs that tell it."""
+    """Return the value that the runs share, or each value with its runs; – if none has one."""
     names_by_value: dict[str, list[str]] = {}
     for run in runs:
         if (value := value_of(run)) is not None:
@@ -145,7 +145,7 @@ def _text(value: Any) -> str:
 
 
 def no_reference(reference: str) -> str:
-    """Why there is no skill in the table."""
+    """Return the reason why the table has no skill: the reference is not among the runs."""
     return (
         f"No run is called {reference}, so there is nothing to measure skill against: CRPSS and "
         "attained skill are left out. Add that run to the report to see them."
@@ -153,11 +153,11 @@ def no_reference(reference: str) -> str:
 
 
 _CLOSE = 0.05  # spread/error: nearer to 1 counts as calibrated
-_MOST = 4  # names that are listed
+_MAX_NAMES = 4  # names that are listed
 
 
 def lead(groups: Sequence[Group]) -> str:
-    """The first paragraph of the page."""
+    """Return the first paragraph of the page."""
     if len(groups) == 1:
         return result_sentence(groups[0].rows, groups[0].reference)
     runs = len({run.name for group in groups for run in group.runs})
@@ -166,55 +166,57 @@ def lead(groups: Sequence[Group]) -> str:
 
 
 def in_short(group: Group, lines: Sequence[Line]) -> list[str]:
-    """A few sentences on the forecasts of a group: the best one, the others, calibration, cost."""
+    """Return a few sentences on the best model of a group, the others, calibration and cost."""
     models = [row for row in group.rows if row.kind == "model" and row.model != group.reference]
     if not models:
         return ["There is no model here to be compared with another forecast."]
     best = min(models, key=lambda row: row.crps.value)
     line = next(line for line in lines if line.name == best.model)
-    sentences = [_best(best, line)]
+    sentences = [_best_sentence(best, line)]
     if line.best:
-        sentences.append(_rival(best.model, line.best))
-    sentences += _others([one for one in lines if one.name in {row.model for row in models}], group)
+        sentences.append(_rival_sentence(best.model, line.best))
+    sentences += _reference_sentences(
+        [one for one in lines if one.name in {row.model for row in models}], group
+    )
     sentences += _spread(best, group)
     sentences += _cost(models, best)
     return sentences + _cautions(group)
 
 
-def _best(row: Row, line: Line) -> str:
+def _best_sentence(row: Row, line: Line) -> str:
     units = f" {row.units}" if row.units not in ("", "1") else ""
     text = f"The model with the lowest CRPS is {row.model}: {row.crps.value:.4g}{units}"
     if line.reference:
-        text += f", {_lower(line.reference.skill)} {line.reference.other}"
-        text += f" ({_between(line.reference.skill)})"
+        text += f", {_skill_in_words(line.reference.skill)} {line.reference.other}"
+        text += f" ({_interval_in_words(line.reference.skill)})"
     if row.attained:
         text += f". It made {100 * row.attained.value:.0f} % of the improvement that is possible"
     return f"{text}."
 
 
-def _lower(skill: Interval) -> str:
+def _skill_in_words(skill: Interval) -> str:
     share = 100 * skill.value
     return f"{abs(share):.1f} % {'lower than' if share >= 0 else 'higher than'} that of"
 
 
-def _between(skill: Interval) -> str:
+def _interval_in_words(skill: Interval) -> str:
     low, high = (number(100 * x, ".1f") for x in (skill.lower, skill.upper))
     return f"95 % interval {low} to {high} %"
 
 
-def _rival(name: str, against: Compared) -> str:
-    if against.verdict == "better":
-        return f"It is clearly better than the next best, {against.other}."
-    if against.verdict == "worse":
-        return f"It is clearly worse than {against.other}."
+def _rival_sentence(name: str, comparison: Comparison) -> str:
+    if comparison.verdict == "better":
+        return f"It is clearly better than the next best, {comparison.other}."
+    if comparison.verdict == "worse":
+        return f"It is clearly worse than {comparison.other}."
     return (
-        f"Whether it is better than the next best, {against.other}, these dates do not tell: take "
-        f"{name} and {against.other} as equally good."
+        f"Whether it is better than the next best, {comparison.other}, these dates do not tell: "
+        f"take {name} and {comparison.other} as equally good."
     )
 
 
-def _others(lines: Sequence[Line], group: Group) -> list[str]:
-    if group.against is None:
+def _reference_sentences(lines: Sequence[Line], group: Group) -> list[str]:
+    if group.reference_run is None:
         return [no_reference(group.reference)]
     models = {
         verdict: [
@@ -226,9 +228,9 @@ def _others(lines: Sequence[Line], group: Group) -> list[str]:
         f"Clearly better than {group.reference}: {len(models['better'])} of {_models(len(lines))}"
     ]
     if models["unclear"]:
-        clauses.append(f"no clear difference: {_names(models['unclear'])}")
+        clauses.append(f"no clear difference: {_join_names(models['unclear'])}")
     if models["worse"]:
-        clauses.append(f"clearly worse: {_names(models['worse'])}")
+        clauses.append(f"clearly worse: {_join_names(models['worse'])}")
     return ["; ".join(clauses) + "."]
 
 
@@ -236,9 +238,9 @@ def _models(number: int) -> str:
     return f"{number} model{'s' * (number > 1)}"
 
 
-def _names(names: Sequence[str]) -> str:
-    more = len(names) - _MOST
-    return ", ".join(names[:_MOST]) + (f" and {more} more" if more > 0 else "")
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _spread(best: Row, group: Group) -> list[str]:
@@ -276,7 +278,7 @@ def _cost(models: Sequence[Row], best: Row) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, minutes or hours, whichever is told best."""
+    """Return a time as text in seconds, minutes or hours, depending on its length."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

@@ -14,7 +14,7 @@ Status = Literal["missing", "complete", "older"]
 class Cell(ABC):
     """One result of a study, computed once in a process of its own.
 
-    A subclass is a frozen dataclass that can be pickled; its process computes it.
+    Subclasses are frozen dataclasses: a cell is pickled and sent to the process that computes it.
 
     Attributes:
         out: folder of the study's results.
@@ -43,16 +43,16 @@ class Cell(ABC):
 
     @abstractmethod
     def compute(self) -> dict[str, bytes]:
-        """Compute the result, or resume: the files to keep, by name."""
+        """Compute the result, or resume its computation; return the files to keep, by name."""
 
     @cached_property
     def key(self) -> Key:
-        """The key of the result that it would have now."""
+        """The key of the cell under the present configuration, data and code."""
         return self.current_key()
 
     @property
     def results(self) -> Results:
-        """The archive that keeps it."""
+        """The archive of the study's results."""
         return Results(self.out)
 
     @property
@@ -71,7 +71,7 @@ class Cell(ABC):
         return None if kept_key is None else differences(kept_key, self.key)
 
     def status(self) -> Status:
-        """Return "older" for a result of other configuration, data or result versions."""
+        """Return "complete", "missing", or "older" if configuration, data or code have changed."""
         changes = self.changes()
         if changes is None:
             return "missing"

@@ -9,29 +9,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-BEAT = 20.0  # seconds between signs of life
-LOST = 300.0  # without a sign of life, after which a claim is taken over
+HEARTBEAT = 20.0  # seconds between signs of life
+TIMEOUT = 300.0  # without a sign of life, after which a claim is taken over
 _PROCESS = "process"
 
 
 @contextmanager
-def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
+def claim(path: Path, heartbeat: float = HEARTBEAT, timeout: float = TIMEOUT) -> Iterator[bool]:
     """Claim a piece of work for as long as the block runs.
 
     Args:
-        path: the file that stands for the claim; its folder is made.
-        beat: seconds between touches of the file.
-        lost: seconds without a touch after which another process's claim is stale.
+        path: the claim file; its folder is created if needed.
+        heartbeat: seconds between touches of the file.
+        timeout: seconds without a touch after which another process's claim is stale.
 
     Yields:
-        True if the claim is ours; False if another process holds it.
+        True if this process holds the claim; False if another process does.
     """
     token = secrets.token_hex(8)
-    if not _take(path, lost, token):
+    if not _acquire(path, timeout, token):
         yield False
         return
     stop_event = threading.Event()
-    thread = threading.Thread(target=_touch, args=(path, token, beat, stop_event), daemon=True)
+    thread = threading.Thread(target=_touch, args=(path, token, heartbeat, stop_event), daemon=True)
     thread.start()
     try:
         yield True
@@ -39,36 +39,37 @@ def claim(path: Path, beat: float = BEAT, lost: float = LOST) -> Iterator[bool]:
         stop_event.set()
         thread.join()
         with suppress(OSError):
-            if _has(path, token):  # not if it was stale and another process took it over
+            if _has_token(path, token):  # not if it was stale and another process took it over
                 path.unlink()
 
 
 def make_once(path: Path, make: Callable[[], object]) -> None:
-    """Make a file or folder unless it is there; wait while another process makes it.
+    """Make a file or folder unless it exists; wait while another process makes it.
 
     Args:
-        path: that is made, whole or not at all.
-        make: makes it.
+        path: of the file or folder, which appears only when it is complete.
+        make: function that makes it.
     """
     while not path.exists():
         with claim(path.with_suffix(".claim")) as has_claim:
             if has_claim and not path.exists():
                 make()
         if not path.exists():
-            time.sleep(BEAT)
+            time.sleep(HEARTBEAT)
 
 
-def end_with(parent: int | None, beat: float = 1.0) -> None:
+def end_with_parent(parent: int | None, heartbeat: float = 1.0) -> None:
     """End this process soon after the one that started it, whose claim is stale then.
 
     Args:
-        parent: number of the process that started this one; None, or its own, for no watcher.
-        beat: seconds between looks.
+        parent: identifier of the process that started this one; None or this process's own
+            identifier to watch none.
+        heartbeat: seconds between checks.
     """
 
     def watch() -> None:
         while os.getppid() == parent:
-            time.sleep(beat)
+            time.sleep(heartbeat)
         os._exit(1)
 
     if parent not in (None, os.getpid()):
@@ -76,20 +77,21 @@ def end_with(parent: int | None, beat: float = 1.0) -> None:
 
 
 def holder(path: Path) -> str | None:
-    """Return who holds a claim, for messages; None if nobody does."""
+    """Return the process that holds a claim, in words; None if there is no claim."""
     try:
         return path.read_text().partition("\n")[0].strip() or "somebody"
     except FileNotFoundError:
         return None
 
 
-def _take(path: Path, timeout: float, token: str) -> bool:
+def _acquire(path: Path, timeout: float, token: str) -> bool:
+    """Create the claim file, or replace a stale one; return False if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if _create(path, token):
         return True
     if not _is_stale(path, timeout):
         return False
-    # one alone takes it over, and looks again: it may be a new claim by now
+    # only one process replaces a stale claim, and checks again: it may be a new claim by now
     lock = path.with_name(f"{path.name}.taking")
     if not _create(lock, token):
         if _is_stale(lock, timeout):
@@ -123,7 +125,7 @@ def _create(path: Path, token: str) -> bool:
     return True
 
 
-def _has(path: Path, token: str) -> bool:
+def _has_token(path: Path, token: str) -> bool:
     """Return True if the file of a claim was written with the token."""
     return path.read_text().splitlines()[1:] == [token]
 
@@ -142,13 +144,13 @@ def _has_ended(path: Path) -> bool:
     return False
 
 
-def _touch(path: Path, token: str, beat: float, stop_event: threading.Event) -> None:
-    while not stop_event.wait(beat):
+def _touch(path: Path, token: str, heartbeat: float, stop_event: threading.Event) -> None:
+    while not stop_event.wait(heartbeat):
         try:
-            if not _has(path, token):
+            if not _has_token(path, token):
                 return
             os.utime(path)
         except FileNotFoundError:
             return
-        except OSError:  # a network that fails once may answer at the next beat
+        except OSError:  # a network that fails once may answer at the next heartbeat
             continue

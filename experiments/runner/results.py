@@ -29,7 +29,7 @@ from ens10.usage import command_parser, reports_errors
 ARCHIVE, KEY = "cells.zip", "cell.json"
 _LOCK = "cells.lock"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # no times of day: the same cells make the same bytes
-_MOST = 1 << 30  # bytes of all cells
+_MAX_BYTES = 1 << 30  # bytes of all cells
 _REMEDY = "Restore it, or delete it: its cells are then computed again"
 Files = Mapping[str, bytes]
 
@@ -60,7 +60,7 @@ class Results:
             return None
         try:
             content = parse_json(self._read([name])[name])
-        except ValueError:  # damaged before it was kept: it is of nothing known
+        except ValueError:  # damaged before it was kept: an empty key differs from all others
             content = None
         return content if isinstance(content, dict) else {}
 
@@ -95,7 +95,7 @@ class Results:
         with hold_lock(self.folder / _LOCK, "a study", wait=True):
             clear_leftovers(self.folder, ARCHIVE)
             old_files = self._read(self._names())
-            new_files = {n: data for n, data in old_files.items() if _place(n, cells) is None}
+            new_files = {n: data for n, data in old_files.items() if _place_of(n, cells) is None}
             for place, (files, key) in cells.items():
                 new_files |= {f"{place}/{name}": data for name, data in files.items()}
                 text = json.dumps(key, indent=1, sort_keys=True) + "\n"
@@ -123,7 +123,7 @@ class Results:
         Raises:
             FileError: the archive is damaged.
         """
-        names = [n for n in self._names() if places is None or _place(n, places) is not None]
+        names = [n for n in self._names() if places is None or _place_of(n, places) is not None]
         for name, data in self._read(names).items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,23 +132,23 @@ class Results:
     def _names(self) -> list[str]:
         if not self.path.is_file():
             return []
-        with self._opened() as archive:
+        with self._open_archive() as archive:
             infos = archive.infolist()
         for info in infos:
             if not is_inner(info.filename) or "/" not in info.filename:
                 raise FileError(self.path, f"names {info.filename!r}, which is no cell", _REMEDY)
-        if sum(info.file_size for info in infos) > _MOST:
+        if sum(info.file_size for info in infos) > _MAX_BYTES:
             raise FileError(self.path, "unpacks to more than 1 GB", _REMEDY)
         return [info.filename for info in infos]
 
     def _read(self, names: Collection[str]) -> dict[str, bytes]:
         if not names:
             return {}
-        with self._opened() as archive:
+        with self._open_archive() as archive:
             return {name: archive.read(name) for name in names}
 
     @contextmanager
-    def _opened(self) -> Iterator[zipfile.ZipFile]:
+    def _open_archive(self) -> Iterator[zipfile.ZipFile]:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 yield archive
@@ -166,8 +166,8 @@ class Results:
                 archive.writestr(info, content[name])
 
 
-def _place(name: str, places: Collection[str]) -> str | None:
-    """Return the one of some places that a file is of; None if it is of none."""
+def _place_of(name: str, places: Collection[str]) -> str | None:
+    """Return the place of the cell that a file belongs to; None if it is not among `places`."""
     return next((place for place in places if name.startswith(f"{place}/")), None)
 
 
@@ -180,8 +180,8 @@ def folder_files(folder: Path) -> dict[str, bytes]:
 def pack_folders(out: Path) -> list[str]:
     """Move cells that earlier versions kept in folders into the archive of a study.
 
-    Their keys held digests of code in place of result versions, so that they count as made by
-    earlier code; what else is known of that is in their provenance.
+    The keys of such cells hold digests of code instead of result versions, so that the cells count
+    as made by earlier code. Version and commit of that code are taken from their provenance.
 
     Args:
         out: folder of the study, with `seedN/MODEL/cell.json`.
@@ -192,7 +192,10 @@ def pack_folders(out: Path) -> list[str]:
     cells: dict[str, tuple[Files, Key]] = {}
     for mark in sorted([*out.rglob(KEY), *out.rglob("optimum/scores.nc")]):
         files = folder_files(mark.parent)
-        old_key, record = _content(files.pop(KEY, b"{}")), _content(files.get(PROVENANCE, b"{}"))
+        old_key, record = (
+            _parse_mapping(files.pop(KEY, b"{}")),
+            _parse_mapping(files.get(PROVENANCE, b"{}")),
+        )
         versions = record.get("versions") or {}
         origin = {"version": versions.get("ens10"), "commit": record.get("commit")}
         key: Key = {"config": old_key.get("config"), "data": old_key.get("data"), "versions": {}}
@@ -203,7 +206,7 @@ def pack_folders(out: Path) -> list[str]:
     return list(cells)
 
 
-def _content(text: bytes) -> dict[str, Any]:
+def _parse_mapping(text: bytes) -> dict[str, Any]:
     try:
         content = parse_json(text)
     except ValueError:
@@ -211,8 +214,8 @@ def _content(text: bytes) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def state_in_words(key: Mapping[str, Any]) -> str:
-    """Return by which code a cell was made, from its key."""
+def code_in_words(key: Mapping[str, Any]) -> str:
+    """Return the code versions of a cell in words, from its key."""
     if key.get("versions"):
         return ", ".join(f"{name} {number}" for name, number in key["versions"].items())
     origin = key.get("made_by") or {}
@@ -242,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.unpack is not None:
         results.unpack(options.unpack)
     for place in results.places():
-        print(f"{place}: {state_in_words(results.key(place) or {})}")
+        print(f"{place}: {code_in_words(results.key(place) or {})}")
     return 0
 
 

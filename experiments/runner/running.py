@@ -19,7 +19,7 @@ from typing import IO
 
 from ens10.errors import FileError, listing
 from ens10.experiments.runner.cell import Cell
-from ens10.experiments.runner.claims import claim, end_with, holder
+from ens10.experiments.runner.claims import claim, end_with_parent, holder
 from ens10.experiments.runner.results import KEY
 from ens10.signals import Interrupted, Terminated, stoppable
 from ens10.usage import command_parser, reports_errors
@@ -29,14 +29,14 @@ _PATIENCE = 60.0  # seconds for a process to save its work before it is killed
 
 
 class Children:
-    """The processes of cells; all are ended before the process that started them ends.
+    """The processes of cells, which are terminated before the process that started them ends.
 
     Attributes:
-        ended: True after they were asked to end; no other is started then.
+        is_stopping: True once the processes are being terminated; no new process starts then.
     """
 
     def __init__(self) -> None:
-        self.ended = False
+        self.is_stopping = False
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
 
@@ -59,7 +59,7 @@ class Children:
             The exit status; negative for the signal that killed it.
         """
         with self._lock:
-            if self.ended:
+            if self.is_stopping:
                 return 128 + signal.SIGTERM
             process = subprocess.Popen(
                 command,
@@ -78,18 +78,18 @@ class Children:
                 self._running.discard(process)
 
     @contextmanager
-    def ended_on_error(self) -> Iterator[None]:
-        """End the processes, which save their work, when the block raises, such as for a signal."""
-        self.ended = False
+    def terminate_on_error(self) -> Iterator[None]:
+        """Terminate the processes, which save their work, if the block raises, as for a signal."""
+        self.is_stopping = False
         try:
             yield
         except BaseException:
-            self._end()
+            self._terminate()
             raise
 
-    def _end(self) -> None:
+    def _terminate(self) -> None:
         with self._lock:
-            self.ended = True
+            self.is_stopping = True
             running = set(self._running)
         for process in running:
             process.terminate()
@@ -144,23 +144,23 @@ class Work:
         cells: in the order in which they are computed.
         older: whether cells of older code, data or configurations count as complete.
         threads: of each cell's process.
-        failed: the last lines that a failed cell printed, by its name.
-        elsewhere: the process that computes a cell, by the cell's name.
+        errors: the last lines that a failed cell printed, by its name.
+        owners: the other process that computes a cell, by the cell's name.
     """
 
     cells: Sequence[Cell]
     older: bool = False
     threads: int = 1
-    failed: dict[str, str] = field(default_factory=dict)
-    elsewhere: dict[str, str] = field(default_factory=dict)
-    _reported: int = 0
-    _worked: int = 0
-    _begun: float = field(default_factory=time.perf_counter)
+    errors: dict[str, str] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    _report_count: int = 0
+    _computed_count: int = 0
+    _start_time: float = field(default_factory=time.perf_counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def do_all(self, workers: int = 1) -> None:
         """Compute the cells, some at a time; one that fails does not stop the others."""
-        with ThreadPoolExecutor(workers) as pool, CHILDREN.ended_on_error():
+        with ThreadPoolExecutor(workers) as pool, CHILDREN.terminate_on_error():
             list(pool.map(self._try, self.cells))
 
     def _try(self, cell: Cell) -> None:
@@ -179,8 +179,8 @@ class Work:
             return self._report(cell, f"complete, but made before a change of {changes}")
         with claim(cell.claim) as has_claim:
             if not has_claim:
-                self.elsewhere[cell.name] = holder(cell.claim) or "somebody"
-                return self._report(cell, f"left to {self.elsewhere[cell.name]}")
+                self.owners[cell.name] = holder(cell.claim) or "somebody"
+                return self._report(cell, f"left to {self.owners[cell.name]}")
             if cell.status() == "complete":  # another process computed it before the claim
                 return self._report(cell, "complete")
             start = time.perf_counter()
@@ -188,22 +188,24 @@ class Work:
             if error_lines is not None:
                 return self._fail(cell, error_lines)
             seconds = time.perf_counter() - start
-            return self._report(cell, f"done in {seconds:.0f} s", worked=True)
+            return self._report(cell, f"done in {seconds:.0f} s", is_computed=True)
 
     def _fail(self, cell: Cell, lines: str) -> None:
-        self.failed[cell.name] = lines
-        self._report(cell, f"FAILED: {_last_line(lines)}", worked=True)
+        self.errors[cell.name] = lines
+        self._report(cell, f"FAILED: {_last_line(lines)}", is_computed=True)
 
-    def _report(self, cell: Cell, message: str, *, worked: bool = False) -> None:
-        if CHILDREN.ended:  # by a signal to this process
+    def _report(self, cell: Cell, message: str, *, is_computed: bool = False) -> None:
+        if CHILDREN.is_stopping:  # by a signal to this process
             return
         with self._lock:
-            self._reported += 1
-            self._worked += worked  # complete cells took no time
-            elapsed = time.perf_counter() - self._begun
-            remaining = elapsed / max(1, self._worked) * (len(self.cells) - self._reported)
-            print(f"{cell.name}: {message} ({self._reported} of {len(self.cells)}", end="")
-            show_remaining = self._worked and remaining > 60
+            self._report_count += 1
+            self._computed_count += is_computed  # complete cells took no time
+            elapsed = time.perf_counter() - self._start_time
+            remaining = (
+                elapsed / max(1, self._computed_count) * (len(self.cells) - self._report_count)
+            )
+            print(f"{cell.name}: {message} ({self._report_count} of {len(self.cells)}", end="")
+            show_remaining = self._computed_count and remaining > 60
             print(f", about {remaining / 60:.0f} min left)" if show_remaining else ")", flush=True)
 
 
@@ -213,22 +215,22 @@ def _last_line(lines: str) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the cells of one call.
+    """Outcome of the cells of one call.
 
     Attributes:
-        shown: places of the cells that count; None for all that are kept.
-        missing: why a cell is not there, by its name.
+        places: places of the cells with a valid result; None for all kept cells.
+        missing: reason why a cell has no result, by its name.
         failed: whether a cell failed.
     """
 
-    shown: frozenset[str] | None = None
+    places: frozenset[str] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
     failed: bool = False
 
 
 def run_cells(
     cells: Sequence[Cell],
-    refused: Mapping[str, str] | None = None,
+    refusals: Mapping[str, str] | None = None,
     *,
     workers: int = 1,
     threads: int = 1,
@@ -238,8 +240,8 @@ def run_cells(
 
     Args:
         cells: of a study.
-        refused: why other cells cannot be, by name.
-        workers: cells at a time.
+        refusals: reason why another cell cannot be computed, by its name.
+        workers: number of cells computed at a time.
         threads: of each cell's process.
         older: whether cells of older code, data or configurations count as complete.
 
@@ -249,7 +251,7 @@ def run_cells(
             resumes.
     """
     _refuse_folders(cells)
-    for name, reason in (refused or {}).items():
+    for name, reason in (refusals or {}).items():
         print(f"{name}: left out: {reason}", file=sys.stderr)
     work = Work(cells, older, threads)
     try:
@@ -258,10 +260,13 @@ def run_cells(
     except (Terminated, Interrupted) as error:
         error.line += "; the same command resumes"
         raise
-    for name, lines in work.failed.items():
+    for name, lines in work.errors.items():
         print(f"{name} failed:\n{lines}\n", file=sys.stderr)
-    errors = {**(refused or {}), **{name: _last_line(lines) for name, lines in work.failed.items()}}
-    missing = {**errors, **{name: f"left to {owner}" for name, owner in work.elsewhere.items()}}
+    errors = {
+        **(refusals or {}),
+        **{name: _last_line(lines) for name, lines in work.errors.items()},
+    }
+    missing = {**errors, **{name: f"left to {owner}" for name, owner in work.owners.items()}}
     valid_statuses = ("complete", "older") if older else ("complete",)
     places = frozenset(cell.place for cell in cells if cell.status() in valid_statuses)
     return Outcome(places, missing, bool(errors))
@@ -282,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("python -m ens10.experiments.runner.running")
     parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
     options = parser.parse_args(arguments)
-    end_with(options.parent)
+    end_with_parent(options.parent)
     compute_cell(pickle.load(sys.stdin.buffer))
     return 0
 

@@ -71,7 +71,7 @@ EXPECTED = (
 TABLE = "table"
 _KINDS = {"reference": 0, "model": 1, "optimum": 2}
 _WORLDS = "Means over the seeds, each a world and a training of its own"
-_SHARED = (
+_SAME_DATA = (
     "Means over the seeds, each a training on the same data; what has no random numbers has one"
 )
 _NOTE = (
@@ -80,11 +80,11 @@ _NOTE = (
     "seconds of the fit; memory: most that its process held. Intervals of each row are in "
     "the CSV file."
 )
-_ATTAINED = (
+_ATTAINED_SKILL = (
     "Attained skill: 0 is the raw ensemble, 100 the best possible forecast. EECRPS skill: share of "
     "the raw ensemble's CRPS, weighted by its extreme forecast index, that is removed."
 )
-_REMOVED = (
+_CRPS_SKILL = (
     "CRPS skill: share of the raw ensemble's CRPS that is removed; its range: over the seeds; "
     "EECRPS skill: the same of the CRPS weighted by the raw ensemble's extreme forecast index."
 )
@@ -96,8 +96,10 @@ _FAIR = (
     "Part of each gain on the raw ensemble is the price of its {members} members: its fair CRPS, "
     "which estimates that of an infinite ensemble like it, is {fair} {units}, {less:.1f} % less."
 )
-_UNEVEN = "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
-_IMPROVING = (
+_UNEQUAL_SEEDS = (
+    "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
+)
+_STILL_IMPROVING = (
     "(+): still improving when its training ended, with at least one seed: the best validation "
     "loss of the last tenth of its epochs is more than 0.1 % below the best before."
 )
@@ -113,8 +115,8 @@ class Entry:
         pit: deviation of its PIT histogram from a flat one.
         cpu: processor seconds of the fit.
         memory: most memory of the fit's process, MB.
-        improving: whether it was still improving when its training ended.
-        extremes: share of the reference's EECRPS that it removes, in percent; NaN if unknown.
+        still_improving: whether it was still improving when its training ended.
+        eecrps_skill: share of the reference's EECRPS that it removes, in percent; NaN if unknown.
     """
 
     seed: int
@@ -122,16 +124,16 @@ class Entry:
     pit: float
     cpu: float
     memory: float
-    improving: bool = False
-    extremes: float = float("nan")
+    still_improving: bool = False
+    eecrps_skill: float = float("nan")
 
     @property
-    def skill(self) -> float:
+    def attained_skill(self) -> float:
         """Attained skill in percent; NaN without an optimum."""
         return 100 * self.row.attained.value if self.row.attained else float("nan")
 
     @property
-    def removed(self) -> float:
+    def crps_skill(self) -> float:
         """Share of the reference's CRPS that it removes, in percent; NaN for the reference."""
         return 100 * self.row.crpss.value if self.row.crpss else float("nan")
 
@@ -143,37 +145,37 @@ class Entry:
 
 def write_summary(
     out: Path,
-    kept: Path,
+    cells_folder: Path,
     models: Sequence[str],
     seeds: Iterable[int],
     name: str = TABLE,
     *,
-    shared: bool = False,
+    same_data: bool = False,
 ) -> str:
     """Write a table of the kept cells as Markdown and CSV, and return the first.
 
     Args:
         out: folder of the tables.
-        kept: folder of the unpacked cells.
-        models: names to show.
-        seeds: to show.
+        cells_folder: folder of the unpacked cells.
+        models: names of the models in the table.
+        seeds: seeds in the table.
         name: of the files, without ending.
-        shared: whether the seeds share their data; models that only the first seed has then count
-            in the comparisons with every seed.
+        same_data: whether all seeds have the same data; models that only the first seed has then
+            count in the comparisons with every seed.
 
     Raises:
-        MissingDataError: no cell is there.
+        MissingDataError: no cell of these models and seeds is kept.
     """
-    runs = {seed: _read_seed(kept / f"seed{seed}", models) for seed in seeds}
+    runs = {seed: _read_seed(cells_folder / f"seed{seed}", models) for seed in seeds}
     runs = {seed: seed_runs for seed, seed_runs in runs.items() if seed_runs}
     if not runs:
         raise MissingDataError(str(out), list(models), "Let at least one cell end")
-    if shared:
+    if same_data:
         runs = _add_shared_runs(runs)
     entries = _entries(runs)
-    note = _note(entries, shared)
-    if any(entry.improving for model_entries in entries for entry in model_entries):
-        note = f"{note}{_IMPROVING}\n"
+    note = _note(entries, same_data)
+    if any(entry.still_improving for model_entries in entries for entry in model_entries):
+        note = f"{note}{_STILL_IMPROVING}\n"
     parts = [as_markdown(entries), note, events_as_markdown(runs), comparisons(runs)]
     parts.append(sizes_as_markdown(runs))
     text = "\n".join(part for part in parts if part)
@@ -190,16 +192,16 @@ def _add_shared_runs(runs: dict[int, list[FinishedRun]]) -> dict[int, list[Finis
     }
 
 
-def _note(entries: Sequence[Sequence[Entry]], shared: bool) -> str:
-    skill = _ATTAINED if _has_optimum(entries) else _REMOVED
-    note = f"{_SHARED if shared else _WORLDS}; {_NOTE.format(skill=skill)}"
-    uneven = not shared and len({len(seeds) for seeds in entries}) > 1
-    sentences = (note, _price_of_members(entries[0]), _UNEVEN if uneven else "")
+def _note(entries: Sequence[Sequence[Entry]], same_data: bool) -> str:
+    skill = _ATTAINED_SKILL if _has_optimum(entries) else _CRPS_SKILL
+    note = f"{_SAME_DATA if same_data else _WORLDS}; {_NOTE.format(skill=skill)}"
+    uneven = not same_data and len({len(seeds) for seeds in entries}) > 1
+    sentences = (note, _price_of_members(entries[0]), _UNEQUAL_SEEDS if uneven else "")
     return " ".join(part for part in sentences if part) + "\n"
 
 
 def _price_of_members(reference: Sequence[Entry]) -> str:
-    """Return the sentence that tells the raw ensemble's fair CRPS; "" if it is unknown."""
+    """Return a sentence with the raw ensemble's fair CRPS; "" if it is unknown."""
     rows = [entry.row for entry in reference]
     fair = [row.crps_fair.value for row in rows if row.crps_fair]
     if rows[0].kind != "reference" or len(fair) < len(rows):
@@ -236,7 +238,7 @@ def _read_seed(folder: Path, models: Sequence[str]) -> list[FinishedRun]:
 
 
 def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
-    """By model: the reference, then from least to most attained skill, the optimum last."""
+    """Return the entries of each model: the reference, then by rising skill, the optimum last."""
     models: dict[str, list[Entry]] = {}
     run_ids: set[int] = set()  # runs that several seeds share count once
     for seed, seed_runs in runs.items():
@@ -254,8 +256,8 @@ def _entry(seed: int, row: Row, run: FinishedRun, raw: FinishedRun | None) -> En
     provenance = run.provenance
     cpu, memory = (float(provenance.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
     reference = raw.states_of("eecrps") if raw is not None and raw is not run else None
-    extremes = _skill_percent(run.states_of("eecrps"), reference, "eecrps")
-    return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving, extremes)
+    eecrps_skill = _skill_percent(run.states_of("eecrps"), reference, "eecrps")
+    return Entry(seed, row, pit_deviation(run), cpu, memory, run.still_improving, eecrps_skill)
 
 
 def _skill_percent(states: xr.Dataset | None, raw: xr.Dataset | None, score: str) -> float:
@@ -267,13 +269,13 @@ def _skill_percent(states: xr.Dataset | None, raw: xr.Dataset | None, score: str
 
 
 def _sort_key(entries: Sequence[Entry]) -> tuple[int, float, float]:
-    skill = float(np.mean([entry.skill for entry in entries]))
+    skill = float(np.mean([entry.attained_skill for entry in entries]))
     crps = float(np.mean([entry.row.crps.value for entry in entries]))
     return _KINDS[entries[0].row.kind], 0.0 if np.isnan(skill) else skill, -crps
 
 
 def pit_deviation(run: FinishedRun) -> float:
-    """Mean absolute deviation of the PIT histogram from a flat one, as a share of it; 0 is best."""
+    """Return the mean absolute deviation of the PIT histogram from a flat one, relative to it."""
     if "pit_count" not in run.states:
         return float("nan")
     counts = run.states["pit_count"].to_numpy().astype(float)
@@ -281,7 +283,7 @@ def pit_deviation(run: FinishedRun) -> float:
 
 
 def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
-    """The table for readers."""
+    """Return a table with a row for each model, means over its seeds, as Markdown."""
     units, attained = models[0][0].row.units, _has_optimum(models)
     skill = "Attained skill (%)" if attained else "CRPS skill (%)"
     heads = ["Model", "Forecast", "Seeds", f"CRPS ({units})", skill, "Its range"]
@@ -293,7 +295,7 @@ def as_markdown(models: Sequence[Sequence[Entry]]) -> str:
 
 def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
     first = entries[0].row
-    skills = [entry.skill if attained else entry.removed for entry in entries]
+    skills = [entry.attained_skill if attained else entry.crps_skill for entry in entries]
     span = f"{min(skills):.1f} to {max(skills):.1f}"
 
     # at least four decimals, and four digits of precipitation in m
@@ -305,13 +307,13 @@ def _cells(entries: Sequence[Entry], attained: bool) -> list[str]:
         return format(average, form) if np.isfinite(average) else "–"
 
     return [
-        first.model + (" (+)" if any(entry.improving for entry in entries) else ""),
+        first.model + (" (+)" if any(entry.still_improving for entry in entries) else ""),
         f"{first.members} members" if first.members else first.forecast,
         str(len(entries)),
         mean(lambda e: e.row.crps.value, f".{digits}f"),
         "–" if np.isnan(skills).any() else f"{np.mean(skills):.1f}",
         "–" if np.isnan(skills).any() or len(entries) < 2 else span,
-        mean(lambda e: e.extremes, ".1f"),
+        mean(lambda e: e.eecrps_skill, ".1f"),
         mean(lambda e: e.spread_error, ".3f"),
         mean(lambda e: 100 * e.pit, ".1f"),
         mean(lambda e: e.cpu, ".0f"),
@@ -356,7 +358,7 @@ def _event_in_words(name: str) -> str:
 
 
 def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
-    """Mean CRPS of the models that take members, by how many they were given; "" if none."""
+    """Return the CRPS of models of members by number of members as Markdown; "" if none."""
     scores: dict[str, list[Mapping[int, float]]] = {}
     for run in (run for seed_runs in runs.values() for run in seed_runs if run.sizes):
         scores.setdefault(run.name, []).append(run.sizes)
@@ -375,7 +377,7 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
 
 
 def as_csv(models: Sequence[Sequence[Entry]]) -> str:
-    """A line for each model and seed."""
+    """Return the scores of each model and seed as CSV, with bounds of their intervals."""
     names = ("crps", "crpss", "attained")
     bounds = [f"{name}{part}" for name in names for part in ("", "_lower", "_upper")]
     costs = [
@@ -392,12 +394,12 @@ def as_csv(models: Sequence[Sequence[Entry]]) -> str:
         for interval in (row.crps, row.crpss, row.attained):
             values += [interval.value, interval.lower, interval.upper] if interval else [np.nan] * 3
         values += [
-            entry.extremes / 100,
+            entry.eecrps_skill / 100,
             entry.spread_error,
             entry.pit,
             entry.cpu,
             entry.memory,
-            int(entry.improving),
+            int(entry.still_improving),
         ]
         rows.append([row.model, entry.seed, *values, row.parameters, row.dates])
     return csv_of(["model", "seed", *bounds, *costs, "parameters", "dates"], rows, ".6g")
@@ -410,10 +412,10 @@ def comparisons(
 
     Args:
         runs: of each seed.
-        pairs: names; those that no seed has both of are left out.
+        pairs: names of two models; a pair that no seed has is left out.
 
     Returns:
-        "" if no pair is left.
+        The table and a note; "" if there is no pair.
     """
     all_skills: list[Interval] = []
     rows = []
@@ -434,9 +436,9 @@ def skill_in_words(skill: Interval) -> str:
     return f"{100 * skill.value:.1f} % [{100 * skill.lower:.1f}, {100 * skill.upper:.1f}]"
 
 
-def skill_note(shown: Sequence[Interval]) -> str:
-    """How the intervals of paired skills were made."""
-    return f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(shown)})."
+def skill_note(intervals: Sequence[Interval]) -> str:
+    """Return a sentence on the method of the intervals of paired skill scores."""
+    return f"In brackets: 95 % interval, paired over the test dates ({blocks_in_words(intervals)})."
 
 
 def _skill(runs: Sequence[FinishedRun], worse: str, better: str) -> Interval | None:

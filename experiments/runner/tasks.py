@@ -12,7 +12,7 @@ from typing import Any
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.runner.claims import BEAT, claim, holder
+from ens10.experiments.runner.claims import HEARTBEAT, claim, holder
 from ens10.loader.batches import Batches
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World
@@ -25,15 +25,15 @@ _NETWORK = "model.init_args.network.init_args"
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be corrected, and by which rules.
+    """Target, ensemble and protocol of a correction.
 
     Attributes:
         protocol: "clean", "paper", or the path of a YAML file.
         target: channel, such as "t2m" or "z500".
         members: of the ensemble, counted from the first.
-        inputs: channels that every model sees but those that see the target alone; none for what
-            its configuration says.
-        step: lead time, h, of data with truth at several; None for what the configuration says.
+        inputs: input channels of all models except those of the target alone; empty for the inputs
+            of each configuration.
+        step: lead time, h, of data with truth at several; None for that of the configuration.
     """
 
     protocol: str = "clean"
@@ -45,7 +45,7 @@ class Task:
     @property
     def folder(self) -> str:
         """Name of the folder of runs and results; "" for the usual target, members and protocol."""
-        if replace(self, inputs=(), step=None) == USUAL:
+        if replace(self, inputs=(), step=None) == DEFAULT_TASK:
             return ""
         return f"{self.rules.name}-{self.target}-{self.members}"
 
@@ -60,11 +60,11 @@ class Task:
         return protocol_of(self.protocol)
 
 
-USUAL = Task()
+DEFAULT_TASK = Task()
 
 
 def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
-    """Options for `ens10 fit` that carry a configuration over to a task and a store.
+    """Return the options for `ens10 fit` that carry a configuration over to a task and a store.
 
     A configuration is written for one target and grid. Its inputs, the number of its channels and
     its grid follow the task and the store; what cannot follow by itself is refused. A
@@ -76,7 +76,7 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
         store: prepared data.
 
     Returns:
-        Nothing for what the configuration says already.
+        Options such as "--data.target=z500"; none for values that the configuration already has.
 
     Raises:
         ArgumentError: it cannot be carried over; more members than the task or the store has.
@@ -116,7 +116,7 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
 
 
 def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) -> dict[str, Any]:
-    """Options that fit a network to the channels and the grid of other data.
+    """Return the options that adapt a network to the channels and the grid of other data.
 
     Args:
         model: of a configuration, with a network.
@@ -127,7 +127,7 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
         Values by key of the configuration, such as "model.init_args.network.init_args.grid".
 
     Raises:
-        ArgumentError: a network that cannot follow.
+        ArgumentError: a network that cannot be adapted.
         UnknownNameError: channels that the store has not.
     """
     batches = training_batches(data, store)
@@ -179,7 +179,7 @@ def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, An
 
 
 def training_batches(data: dict[str, Any], store: Path) -> Batches:
-    """The training batches of a configuration's `data` on a store.
+    """Return the training batches of a configuration's `data` on a store.
 
     Raises:
         UnknownNameError: channels that the store has not.
@@ -243,7 +243,7 @@ DATES = 40
 
 @dataclass(frozen=True)
 class WorldSize:
-    """How large a world is.
+    """Size and kind of a synthetic world.
 
     Attributes:
         grid: rows x columns.
@@ -264,13 +264,14 @@ class WorldSize:
     world: WorldKind = "pointwise"
 
     @classmethod
-    def given(cls, **given: Any) -> "WorldSize":
-        """Return a size with some attributes given, and the others as usual.
+    def from_options(cls, **options: Any) -> "WorldSize":
+        """Return a size with some attributes set and the others at their defaults.
 
         Args:
-            **given: attributes; `years` may also be a number of years, from the usual first one on.
+            **options: attributes; `years` may also be the number of years from the default first
+                year.
         """
-        attributes = dict(given)
+        attributes = dict(options)
         if isinstance(attributes.get("years"), int):
             first = cls().years[0]
             attributes["years"] = range(first, first + attributes["years"])
@@ -282,7 +283,7 @@ class WorldSize:
 
     @property
     def folder(self) -> str:
-        """A name for the folder of such worlds; none for the usual size, which came first."""
+        """Name of the folder of such worlds; "" for the default size."""
         usual = type(self)()
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         parts = [f"{self.grid}-{len(self.years)}x{self.dates}"]
@@ -294,10 +295,12 @@ class WorldSize:
         return "" if self == usual else "-".join(parts)
 
 
-_USUAL = WorldSize()
+_DEFAULT_SIZE = WorldSize()
 
 
-def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = False) -> Path:
+def store_of(
+    folder: Path, seed: int, size: WorldSize = _DEFAULT_SIZE, *, wait: bool = False
+) -> Path:
     """Return the prepared store of a seed's world; make world and store if they are missing.
 
     Args:
@@ -315,10 +318,10 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
             if not (has_claim or wait):
                 raise FileError(store, f"is being made by {holder(mark)}", "Try again later")
             if has_claim and not store.exists():
-                _world(folder, seed, size)
+                _write_world(folder, seed, size)
                 prepare(folder / "world", store, truth=folder / "world" / "truth", progress=False)
         if not store.exists():
-            time.sleep(BEAT)
+            time.sleep(HEARTBEAT)
     _check_size(folder, size)
     return store
 
@@ -326,7 +329,7 @@ def store_of(folder: Path, seed: int, size: WorldSize = _USUAL, *, wait: bool = 
 def _check_size(folder: Path, size: WorldSize) -> None:
     """Raise a FileError if the world of the folder differs in kind, grid, years or dates.
 
-    A world of fewer variables, levels or lead times is accepted: a model that needs more says so.
+    A world of fewer variables, levels or lead times is accepted: a model that needs more fails.
     """
     if not (folder / "world").exists():
         return
@@ -346,7 +349,7 @@ def _in_words(grid: str, years: Sequence[int], dates: int) -> str:
     return f"{grid} points, {dates} dates in each of the years {' '.join(map(str, years))}"
 
 
-def _world(folder: Path, seed: int, size: WorldSize) -> None:
+def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
     _check_size(folder, size)
     if (folder / "world").exists():
         return

@@ -106,8 +106,8 @@ class ModelCell(Cell):
         return place_of(self.task, self.seed, self.model)
 
     @property
-    def start_key(self) -> Path:
-        """The file of the key with which the run was begun."""
+    def start_key_file(self) -> Path:
+        """File of the key that the run had when its training started."""
         return self.scratch / "keys" / f"{self.model}.json"
 
     @property
@@ -116,7 +116,7 @@ class ModelCell(Cell):
         return "network" in read_mapping(self.config)["model"].get("init_args", {})
 
     def current_key(self) -> Key:
-        """Return the key, to which the content of the protocol belongs."""
+        """Return the key, which includes the content of the protocol."""
         content = read_mapping(self.config)
         rules = self._rules(content)
         # by its name wherever its file is: a folder that was moved is no other protocol
@@ -133,11 +133,11 @@ class ModelCell(Cell):
         options = [w.removeprefix(_PROTOCOL) for w in self.overrides if w.startswith(_PROTOCOL)]
         return protocol_of([config.get("data", {}).get("protocol", "clean"), *options][-1])
 
-    def changed_since_begun(self) -> list[str] | None:
-        """Return what has changed since the run was begun; None if it was not."""
-        if not self.start_key.is_file():
+    def changes_since_start(self) -> list[str] | None:
+        """Return what differs from the key at the start of the run; None if it has not started."""
+        if not self.start_key_file.is_file():
             return None
-        return differences(_read_key(self.start_key), self.key)
+        return differences(_read_key(self.start_key_file), self.key)
 
     def fit(self) -> None:
         """Train the model or resume its training; return at once if it is trained.
@@ -145,24 +145,24 @@ class ModelCell(Cell):
         Raises:
             Ens10Error: as `ens10 fit`.
         """
-        if self.changed_since_begun() or not (self.run / CONFIG).exists():
+        if self.changes_since_start() or not (self.run / CONFIG).exists():
             shutil.rmtree(self.run, ignore_errors=True)
-            self.note_begun()
+            self.write_start_key()
             options = ["--data.store", str(self.store), "--seed_everything", str(self.seed)]
             config = ["--config", str(self.config), *self.overrides]
             run_stage("fit", [*config, *options, "--run", str(self.run), "--quiet"])
             return
-        self._correct_store()
+        self._update_store_path()
         if "seconds" not in provenance.read_provenance(self.run):
             run_stage("fit", ["--run", str(self.run), "--resume", "--quiet"])
 
-    def note_begun(self) -> None:
-        """Write the key with which the run begins."""
-        self.start_key.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.start_key, json.dumps(self.key, indent=1, sort_keys=True) + "\n")
+    def write_start_key(self) -> None:
+        """Write the present key as that of the start of the run."""
+        self.start_key_file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.start_key_file, json.dumps(self.key, indent=1, sort_keys=True) + "\n")
 
-    def _correct_store(self) -> None:
-        """Write the present path of the data into the configuration of a run that was begun."""
+    def _update_store_path(self) -> None:
+        """Write the present path of the data into the configuration of a started run."""
         path = self.run / CONFIG
         config = read_mapping(path)
         if config["data"]["store"] != str(self.store):  # the folder was moved
@@ -226,7 +226,7 @@ def states_file(states: xr.Dataset) -> bytes:
         return path.read_bytes()
 
 
-def read_kept(folder: Path) -> FinishedRun:
+def read_cell(folder: Path) -> FinishedRun:
     """Return the run of an unpacked cell.
 
     Raises:
@@ -300,8 +300,8 @@ def find_cells(
         out: folder for results.
         configs: folder of the configurations.
         budget: see `load_budget`.
-        task: to carry the configurations over to, for which the data have to be there; None to
-            take them as they are.
+        task: to which the configurations are carried over, which needs the data; None to use them
+            unchanged.
         data: prepared data of all seeds, in place of a world for each.
 
     Raises:

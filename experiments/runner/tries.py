@@ -1,4 +1,4 @@
-"""Tries of the learning rate: the same number for each network; the validation loss chooses."""
+"""Tries of the learning rate, equally many for each network, compared by validation loss."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ Rates = Mapping[ModelCell, Sequence["Try"]]
 
 @dataclass(frozen=True)
 class Try(ModelCell):
-    """A training with one learning rate, for its validation loss alone.
+    """A training with one learning rate, of which only log and validation loss are kept.
 
     Args:
         factor: of the learning rate of the configuration or budget.
@@ -115,25 +115,25 @@ def best_of(tries: Sequence[Try], *, older: bool = False) -> Try:
     return min(tries, key=lambda t: (t.loss(older=older), max(t.factor, 1 / t.factor)))
 
 
-def reuse(chosen: Try, cell: ModelCell) -> None:
-    """Let a cell start with the finished run of the try with its seed and settings."""
+def reuse(best_try: Try, cell: ModelCell) -> None:
+    """Copy the run of a try to the cell with its seed and settings, unless that has a run."""
     with claim(cell.claim) as has_claim:
-        if not has_claim or not chosen.run.exists() or cell.run.exists():
+        if not has_claim or not best_try.run.exists() or cell.run.exists():
             return
         if cell.status() != "complete":
             cell.run.parent.mkdir(parents=True, exist_ok=True)
             partial = temporary_path(cell.run)
-            shutil.copytree(chosen.run, partial)
-            cell.note_begun()  # before the folder is there: without a key it would be resumed
+            shutil.copytree(best_try.run, partial)
+            cell.write_start_key()  # before the folder is there: without a key it would be resumed
             partial.rename(cell.run)
 
 
 def as_markdown(rates: Rates, earlier: str = "", *, older: bool = False) -> str:
-    """Return a table of the least validation losses, a row for each model and a column a factor.
+    """Return a table of the least validation losses, with a row a model and a column a factor.
 
     Args:
         rates: tries of each cell.
-        earlier: table of earlier commands with the same factors, whose other models stay in it.
+        earlier: table of an earlier call with the same factors; its other models are kept.
         older: see `Try.loss`.
     """
     factors = sorted({one.factor for tries in rates.values() for one in tries})

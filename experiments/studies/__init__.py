@@ -1,4 +1,4 @@
-"""Studies: lists of cells for `ens10.experiments.runner`, and the tables made of them.
+"""Studies: lists of cells for `ens10.experiments.runner`, and tables of their results.
 
 Each is a command, `python -m ens10.experiments.studies.NAME`; `ens10 reproduce` is the largest.
 """

@@ -26,8 +26,8 @@ from ens10.durable import temporary_path
 from ens10.experiments.commands import (
     add_cell_options,
     add_world_options,
-    given_world_options,
     refuse_file,
+    world_options_of,
 )
 from ens10.experiments.couple import couple_run
 from ens10.experiments.demo import config_path
@@ -55,7 +55,7 @@ from ens10.metrics import (
     interval,
     variogram_score,
 )
-from ens10.metrics.figures.style import INK, STYLE, look, new_figure
+from ens10.metrics.figures.style import INK, STYLE, line_style, new_figure
 from ens10.models.losses import Patches
 from ens10.synthetic import World
 from ens10.untrusted import read_mapping
@@ -140,9 +140,11 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
 
 def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
     """Train both models on the store, or on a world's surface variables at 48 h."""
-    world_options, store = given_world_options(options), options.store
+    world_options, store = world_options_of(options), options.store
     if store is None:
-        size = WorldSize.given(**world_options, steps=(48,), kinds=("sfc",), world="displaced")
+        size = WorldSize.from_options(
+            **world_options, steps=(48,), kinds=("sfc",), world="displaced"
+        )
         store = store_of(options.work / f"seed{options.seed}", options.seed, size)
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
     counts = {"workers": options.workers, "threads": options.threads}
@@ -189,9 +191,9 @@ def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
 
 
 def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
-    """Predict a copy of a cell's run with another number of members.
+    """Predict with a copy of a cell's run that has another number and variant of members.
 
-    The copy is of one training: its name has the digest of the cell's key.
+    The name of the copy contains the digest of the cell's key, so that it belongs to one training.
     """
     name = f"{cell.run.name}-{number}-{variant}-{digest_of(cell.key)[:8]}"
     copy = cell.run.with_name(name)
@@ -207,10 +209,10 @@ def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
 
 
 def draws_of_law(world: World, truth: xr.DataArray, members: int = 50) -> xr.DataArray:
-    """Return draws (time, number, latitude, longitude) from the law that the truth is drawn from.
+    """Return draws (time, number, latitude, longitude) from the distribution of the truth.
 
     Args:
-        world: that was written.
+        world: whose files have been written.
         truth: (time, latitude, longitude), of the dates and the lead time.
         members: number of draws.
     """
@@ -288,7 +290,7 @@ def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Fl
 
 
 def regions(fields: Floats) -> Floats:
-    """(..., H, W) -> (..., regions, points)."""
+    """Cut fields (..., H, W) into regions (..., regions, points)."""
     vectors: Floats = Patches(REGION).of(torch.from_numpy(np.ascontiguousarray(fields))).numpy()
     return vectors
 
@@ -412,7 +414,7 @@ def figure_of(scores: xr.Dataset) -> bytes:
             mesh, ax=[axes[n] for n in range(len(names))], label="anomaly (K)", shrink=0.6
         )
         for n, name in enumerate(names):
-            style = {"color": INK, "linewidth": 2} if name == "truth" else look(n - 1)
+            style = {"color": INK, "linewidth": 2} if name == "truth" else line_style(n - 1)
             power = scores[SPECTRA].sel(shown=name)
             axes["spectra"].loglog(np.arange(1, len(power)), power[1:], label=name, **style)
         axes["spectra"].set_xlabel("zonal wavenumber, 30 to 60 degrees")

@@ -2,7 +2,7 @@
 
     python -m ens10.experiments.studies.demo_seeds FOLDER --seeds 3 --out experiments/results/demo
 
-It is resumable: cells that are kept are not computed again.
+The study is resumable: cells that are kept are not computed again.
 """
 
 import sys
@@ -25,7 +25,7 @@ from ens10.experiments.writers import columns_of, markdown_of
 from ens10.usage import command_parser, count, reports_errors
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
-# The order that the world's construction says: each pair's first has the larger (worse) CRPS.
+# The order that follows from the world's construction: each pair's first has the larger CRPS.
 ORDER = (
     ("raw", "emos_global"),
     ("emos_global", "emos_local"),
@@ -90,20 +90,20 @@ def _run(options: Namespace) -> Outcome:
     return outcome
 
 
-def write_tables(out: Path, kept: Path, seeds: Sequence[int]) -> str:
-    """Write the table of all seeds, `table.md`, and those of each; return the first.
+def write_tables(out: Path, cells_folder: Path, seeds: Sequence[int]) -> str:
+    """Write the table of all seeds, `table.md`, and the tables of each seed; return the first.
 
     Args:
         out: folder of the tables.
-        kept: folder of the unpacked cells.
-        seeds: whose cells are there.
+        cells_folder: folder of the unpacked cells.
+        seeds: seeds of the cells.
 
     Raises:
-        MissingDataError: cells that are not there.
+        MissingDataError: a cell is missing.
     """
-    folders = {seed: kept / f"seed{seed}" for seed in seeds}
+    folders = {seed: cells_folder / f"seed{seed}" for seed in seeds}
     names = [f"seed{seed}/{name}" for seed in seeds for name in (*MODELS, OPTIMUM)]
-    missing = [name for name in names if not (kept / name).is_dir()]
+    missing = [name for name in names if not (cells_folder / name).is_dir()]
     if missing:
         raise MissingDataError(out, missing, "Let all cells end")
     for seed, folder in folders.items():

@@ -1,13 +1,13 @@
-"""What there is to learn in the displaced world, and what knowledge it takes.
+"""Attainable skill in the displaced world, and the knowledge that it requires.
 
     python -m ens10.experiments.studies.displaced_world WORK --out FOLDER --figure FILE
 
-WORK keeps the world; it is written if it is not there. The table has, for each target, the CRPS of
-the raw ensemble and of the optimum on the last two years, how much of the attainable skill the
-optimum's formula loses without one kind of knowledge, and how much a regression at each point on
-all channels attains: fitted to the years before, and, as a bound from above, to the dates that it
-is judged on and all others. A second table has regressions that are given neighbours, flow and
-place, and lack one of them: what a fitted forecast loses without it.
+WORK keeps the world, which is written if it does not exist. The table has, for each target, the
+CRPS of the raw ensemble and of the optimum on the last two years, the share of the attainable skill
+that the optimum's formula loses without one kind of knowledge, and the share that a regression at
+each point on all channels attains: fitted to the years before and, as an upper bound, to all dates,
+the test dates included. A second table has regressions with neighbours, flow and place, and without
+one of them.
 """
 
 import datetime as dt
@@ -31,7 +31,7 @@ from ens10.grib import LatLonGrid
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics.distributions import Distribution
-from ens10.metrics.figures.style import COLOURS, INK, STYLE, look, new_figure
+from ens10.metrics.figures.style import COLOURS, INK, STYLE, line_style, new_figure
 from ens10.models.statistical.advection import Advection
 from ens10.progress import track
 from ens10.source import open_source
@@ -56,17 +56,18 @@ _UNITS = {"tp": (1000.0, "mm"), "z_500": (1.0, "m2 s-2"), "si10": (1.0, "m s-1")
 
 @dataclass(frozen=True)
 class Worth:
-    """What there is to learn about one target.
+    """Attainable skill of one target, and the skill of regressions.
 
     Attributes:
         target: name of the channel.
         raw: CRPS of the raw ensemble by test date, its units.
         optimum: CRPS of the optimum by test date.
         spread: root mean square of the ensemble deviation over that of the mean's error.
-        without: CRPS by test date of the optimum's formula without one kind of knowledge.
-        regression: attained skill in percent, out of sample and in sample; empty for tp.
-        fitted: attained skill in percent, out of sample, of a regression with the gradient of the
-            forecast and its products with the wind ("all three"), and without one kind of
+        crps_without: CRPS by test date of the optimum's formula without one kind of knowledge.
+        channel_skill: attained skill in percent of a regression on all channels, out of sample and
+            in sample; empty for tp.
+        predictor_skill: attained skill in percent, out of sample, of a regression with the gradient
+            of the forecast and its products with the wind ("all three"), and without one kind of
             knowledge, by its name (see `_designs`); empty for tp.
     """
 
@@ -74,27 +75,27 @@ class Worth:
     raw: Floats
     optimum: Floats
     spread: float
-    without: Mapping[str, Floats]
-    regression: tuple[float, float] | tuple[()]
-    fitted: Mapping[str, float]
+    crps_without: Mapping[str, Floats]
+    channel_skill: tuple[float, float] | tuple[()]
+    predictor_skill: Mapping[str, float]
 
     @property
-    def removable(self) -> float:
+    def optimum_skill(self) -> float:
         """Return the share of the raw CRPS that the optimum removes, in percent."""
         return float(100 * (1 - self.optimum.mean() / self.raw.mean()))
 
-    def lost(self, knowledge: str) -> tuple[float, float]:
+    def skill_loss(self, knowledge: str) -> tuple[float, float]:
         """Return the share of attainable skill lost without one input (%), and its 95 % margin.
 
         The margin is 1.96 standard errors over the dates.
         """
-        loss, gain = self.without[knowledge] - self.optimum, (self.raw - self.optimum).mean()
+        loss, gain = self.crps_without[knowledge] - self.optimum, (self.raw - self.optimum).mean()
         error = loss.std(ddof=1) / np.sqrt(len(loss))
         return float(100 * loss.mean() / gain), float(196 * error / gain)
 
 
 def world_of(folder: Path, grid: str, years: Sequence[int], dates: int, seed: int) -> World:
-    """Return the world of a folder, which is written if it is not there."""
+    """Return the world of a folder; write it if it does not exist."""
     if not folder.exists():
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
@@ -105,11 +106,11 @@ def world_of(folder: Path, grid: str, years: Sequence[int], dates: int, seed: in
 
 
 def worth_of(world: World, folder: Path) -> list[Worth]:
-    """Measure what there is to learn about each target of a world.
+    """Measure the attainable skill and the skill of regressions for each target of a world.
 
     Args:
-        world: written.
-        folder: of its files.
+        world: whose files have been written.
+        folder: of these files.
     """
     weights = area_weights(world.grid.latitude()) / world.grid.rows
     test_years = max(world.years) - TEST_YEARS
@@ -147,11 +148,16 @@ class _Parts:
         self.test: list[npt.NDArray[np.bool_]] = []
 
     def add(
-        self, law: Any, decoded: Mapping[str, xr.DataArray], y: Floats, last: int, weights: Floats
+        self,
+        law: Any,
+        decoded: Mapping[str, xr.DataArray],
+        y: Floats,
+        last_year: int,
+        weights: Floats,
     ) -> None:
-        """Score the dates of one file whose valid year is after `last`."""
+        """Add the dates of one file; score those whose valid year is after `last_year`."""
         members = decoded[law.channel]
-        test = members["valid_time"].dt.year.to_numpy() > last
+        test = members["valid_time"].dt.year.to_numpy() > last_year
         self.truth.append(y)
         self.deviation.append(members.std("number", ddof=1).to_numpy())
         self.test.append(test)
@@ -164,9 +170,11 @@ class _Parts:
             "variance": ensemble.var(axis=1, ddof=1),
         }
         for knowledge in KNOWLEDGE:
-            scores[knowledge] = _crps(law.lacking([knowledge]).forecast(test_fields, STEP), truth)
+            scores[knowledge] = _crps(
+                law.remove_knowledge([knowledge]).forecast(test_fields, STEP), truth
+            )
         for name, values in scores.items():
-            self.scores.setdefault(name, []).append(_mean(np.asarray(values), weights))
+            self.scores.setdefault(name, []).append(_area_mean(np.asarray(values), weights))
 
 
 def _worth(
@@ -185,11 +193,13 @@ def _worth(
         weights = area_weights(grid.latitude()) / grid.rows
         gain = (scores["raw"] - scores["optimum"]).mean()
         for name, crps in _regressions(dates, means, target, grid).items():
-            attained[name] = float(100 * (scores["raw"] - _mean(crps, weights)).mean() / gain)
-    regression = (attained.pop(_NEW), attained.pop(_SAME)) if attained else ()
+            attained[name] = float(100 * (scores["raw"] - _area_mean(crps, weights)).mean() / gain)
+    channel_skill = (attained.pop(_NEW), attained.pop(_SAME)) if attained else ()
     spread = float(np.sqrt(scores["variance"].mean() / scores["error"].mean()))
-    without = {name: scores[name] for name in KNOWLEDGE}
-    return Worth(target, scores["raw"], scores["optimum"], spread, without, regression, attained)
+    crps_without = {name: scores[name] for name in KNOWLEDGE}
+    return Worth(
+        target, scores["raw"], scores["optimum"], spread, crps_without, channel_skill, attained
+    )
 
 
 @dataclass(frozen=True)
@@ -210,20 +220,20 @@ class _TargetDates:
     truth: Floats
     test: npt.NDArray[np.bool_]
 
-    def crps(self, design: Floats, *, same: bool = False, common: bool = False) -> Floats:
+    def crps(self, design: Floats, *, in_sample: bool = False, pool_points: bool = False) -> Floats:
         """Return the CRPS (M, H, W) on the test dates of a regression of the mean's error.
 
         The deviation is regressed on that of the ensemble.
 
         Args:
             design: (N, H, W, K) predictors.
-            same: fit to all dates, the test dates included.
-            common: one set of coefficients for all points.
+            in_sample: fit to all dates, the test dates included.
+            pool_points: fit one set of coefficients for all points.
 
         Raises:
             ArgumentError: too few dates for the coefficients at each point.
         """
-        train = np.ones_like(self.test) if same else ~self.test
+        train = np.ones_like(self.test) if in_sample else ~self.test
         if train.sum() <= design.shape[-1] + 1:
             message = f"{train.sum()} dates to fit {design.shape[-1]} coefficients to at each point"
             raise ArgumentError("dates", message, "Pass more dates or years")
@@ -232,7 +242,7 @@ class _TargetDates:
             {name: field[mask] for name, field in fields.items()} for mask in (train, self.test)
         ]
         designs, shape = [design[train], design[self.test]], sets[1]["target"].shape
-        if common:  # all points are dates of one point
+        if pool_points:  # all points are dates of one point
             sets = [{name: field.reshape(-1, 1, 1) for name, field in one.items()} for one in sets]
             designs = [one.reshape(-1, 1, 1, one.shape[-1]) for one in designs]
         mu, sigma = normal_of_points(designs[0], sets[0], designs[1], sets[1], ridge=1e-6)
@@ -244,10 +254,10 @@ def _regressions(
     dates: _TargetDates, means: Mapping[str, Floats], target: str, grid: LatLonGrid
 ) -> dict[str, Floats]:
     """Return the CRPS on the test dates of the regressions of both tables, by name."""
-    full_design = _columns(dates, *(_standard(field) for field in means.values()))
-    crps = {_NEW: dates.crps(full_design), _SAME: dates.crps(full_design, same=True)}
+    full_design = _columns(dates, *(_standardise(field) for field in means.values()))
+    crps = {_NEW: dates.crps(full_design), _SAME: dates.crps(full_design, in_sample=True)}
     for name, design in _designs(dates, means, target, grid).items():
-        crps[name] = dates.crps(design, common=name == "place")
+        crps[name] = dates.crps(design, pool_points=name == "place")
     return crps
 
 
@@ -256,10 +266,10 @@ def _designs(
 ) -> dict[str, Floats]:
     """Return predictors (N, H, W, K) of regressions that lack one kind of knowledge.
 
-    With all of them a displacement by the wind can be corrected to first order: the gradient of the
-    ensemble mean and its products with the wind at the level of the target. Without the flow the
-    gradient is left alone, without the neighbours the value at the point. Without the place the
-    predictors are the same, and the coefficients those of all points.
+    The full predictors correct a displacement by the wind to first order: they are the gradient of
+    the ensemble mean and its products with the wind at the level of the target. Only the gradient
+    remains without the flow, and only the value at the point without the neighbours. Without the
+    place the predictors are the full ones, with one set of coefficients for all points.
     """
     advection = Advection()
     points = (grid.latitude().tolist(), grid.longitude().tolist())
@@ -268,8 +278,8 @@ def _designs(
     gradient = advection.gradient(torch.from_numpy(dates.mean.astype(np.float32))).double().numpy()
     gradient -= gradient.mean(axis=0)  # what belongs to the place does not move
     slopes = [field / gradient.std() for field in gradient.swapaxes(0, 1)]
-    flow = [slope * _standard(means[wind]) for slope in slopes for wind in winds]
-    standard_mean = _standard(dates.mean)
+    flow = [slope * _standardise(means[wind]) for slope in slopes for wind in winds]
+    standard_mean = _standardise(dates.mean)
     full_design = _columns(dates, standard_mean, *slopes, *flow)
     return {
         _ALL: full_design,
@@ -286,7 +296,7 @@ def _columns(dates: _TargetDates, *fields: Floats) -> Floats:
     return np.stack(np.broadcast_arrays(*columns), axis=-1).astype(np.float64)
 
 
-def _standard(field: Floats) -> Floats:
+def _standardise(field: Floats) -> Floats:
     scale = field.std(axis=0)
     return np.asarray((field - field.mean(axis=0)) / np.where(scale > 0, scale, 1.0))
 
@@ -295,42 +305,44 @@ def _crps(best: xr.Dataset, y: Floats) -> Floats:
     return np.asarray(Distribution.from_dataset(best).crps(y), np.float64)
 
 
-def _mean(values: Floats, weights: Floats) -> Floats:
+def _area_mean(values: Floats, weights: Floats) -> Floats:
     return np.asarray((values.mean(axis=-1) * weights).sum(axis=-1))
 
 
-def table_of(found: Sequence[Worth]) -> str:
+def table_of(worths: Sequence[Worth]) -> str:
     """Return the table of all targets as Markdown."""
     heads = ["target", "raw CRPS", "optimum", "removable (%)", "spread/error"]
     heads += [f"without {name}" for name in KNOWLEDGE]
     heads += ["regression: new dates", "same dates"]
     rows = []
-    for worth in found:
+    for worth in worths:
         factor, units = _UNITS.get(worth.target, (1.0, "K"))
         row = [
             f"{worth.target} ({units})",
             f"{factor * worth.raw.mean():.3g}",
             f"{factor * worth.optimum.mean():.3g}",
-            f"{worth.removable:.1f}",
+            f"{worth.optimum_skill:.1f}",
             f"{worth.spread:.2f}",
         ]
-        row += ["{:.1f} ± {:.1f}".format(*worth.lost(name)) for name in KNOWLEDGE]
-        row += [f"{value:.0f}" for value in worth.regression] or ["–", "–"]
+        row += ["{:.1f} ± {:.1f}".format(*worth.skill_loss(name)) for name in KNOWLEDGE]
+        row += [f"{value:.0f}" for value in worth.channel_skill] or ["–", "–"]
         rows.append(row)
     return markdown_of(columns_of(heads, rows))
 
 
-def fitted_table_of(found: Sequence[Worth]) -> str:
-    """Return the table of fitted regressions, of the targets that have them, as Markdown."""
+def predictor_table_of(worths: Sequence[Worth]) -> str:
+    """Return the skill of regressions with and without predictors as Markdown."""
     kinds = ("neighbours", "flow", "place")
     heads = ["target", _ALL, *(f"without {name}" for name in kinds)]
-    worths = [w for w in found if w.fitted]
-    rows = [[w.target, *(f"{w.fitted[name]:.0f}" for name in (_ALL, *kinds))] for w in worths]
+    worths = [w for w in worths if w.predictor_skill]
+    rows = [
+        [w.target, *(f"{w.predictor_skill[name]:.0f}" for name in (_ALL, *kinds))] for w in worths
+    ]
     return markdown_of(columns_of(heads, rows))
 
 
-def draw(found: Sequence[Worth], world: World, path: Path) -> None:
-    """Draw fields of one date, spectra, and what knowledge is worth."""
+def draw(worths: Sequence[Worth], world: World, path: Path) -> None:
+    """Draw fields of one date, spectra, and the skill lost without each kind of knowledge."""
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
@@ -342,7 +354,7 @@ def draw(found: Sequence[Worth], world: World, path: Path) -> None:
         )  # fmt: skip
         _draw_fields(axes, world)
         _draw_spectra(axes["spectra"])
-        _draw_worth(axes["worth"], found)
+        _draw_worth(axes["worth"], worths)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=140)
 
@@ -403,7 +415,9 @@ def _draw_spectra(ax: Any) -> None:
         for n, name in enumerate(("z", "t", "u") if kind == "displaced" else ("z",)):
             power = (np.abs(np.fft.rfft(fields[name], axis=-1)) ** 2).mean(axis=(0, 1, 2))
             label = f"{name} at 500 hPa" if kind == "displaced" else "z, pointwise world"
-            style = look(n) if kind == "displaced" else {"color": "#7F7F7F", "linestyle": "--"}
+            style = (
+                line_style(n) if kind == "displaced" else {"color": "#7F7F7F", "linestyle": "--"}
+            )
             ax.loglog(order, power[order] / power[2:6].mean(), label=label, **style)
     for slope, height in ((3.0, 3.0), (5 / 3, 6.0)):
         label = "-3" if slope == 3 else "-5/3"
@@ -418,10 +432,10 @@ def _draw_spectra(ax: Any) -> None:
 
 
 def _draw_worth(ax: Any, worths: Sequence[Worth]) -> None:
-    """Draw the attained skill of the optimum's formula without each kind of knowledge."""
+    """Draw the skill that the optimum's formula loses without each kind of knowledge."""
     width = 0.8 / len(KNOWLEDGE)
     for k, knowledge in enumerate(KNOWLEDGE):
-        values = np.array([worth.lost(knowledge) for worth in worths])
+        values = np.array([worth.skill_loss(knowledge) for worth in worths])
         ax.bar(
             np.arange(len(worths)) + (k - 2) * width, values[:, 0], width, yerr=values[:, 1],
             color=COLOURS[k], label=knowledge, error_kw={"linewidth": 0.7},
@@ -450,7 +464,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.work.mkdir(parents=True, exist_ok=True)
     world = world_of(folder, options.grid, years, options.dates, options.seed)
     worths = worth_of(world, folder)
-    table = f"{table_of(worths)}\n{fitted_table_of(worths)}"
+    table = f"{table_of(worths)}\n{predictor_table_of(worths)}"
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "table.md").write_text(table)
     print(table)

@@ -1,4 +1,4 @@
-"""Statistical methods on few years: each year is predicted by a fit to all the others.
+"""Statistical methods on few years: each year is predicted from a fit to all other years.
 
 python -m ens10.experiments.studies.leave_one_year_out STORE --target t2m --out DIR
 """
@@ -77,10 +77,10 @@ def cross_validate(
     weights: Weighting = "none",
     progress: bool = False,
 ) -> list[Line]:
-    """Scores of each method at each step, every year predicted from all the others.
+    """Return the scores of each method at each step, each year predicted from all other years.
 
     Args:
-        store: that `ens10 prepare` wrote, with truth.
+        store: prepared data with truth.
         target: channel, without a step.
         methods: names of `METHODS`; "raw" is always among them.
         weights: area weights of the scores and fits.
@@ -101,7 +101,7 @@ def cross_validate(
 
 @dataclass(frozen=True)
 class StepCell(Cell):
-    """All methods at one step, every year predicted from all the others.
+    """All methods at one step, each year predicted from all other years.
 
     Args:
         store: prepared data, with truth.
@@ -131,7 +131,7 @@ class StepCell(Cell):
         return self.out / "work" / self.target
 
     def current_key(self) -> Key:
-        """Return the key, to which the names of the methods belong."""
+        """Return the key, which includes the names of the methods."""
         config = {"target": self.target, "step": self.step, "methods": list(METHODS)}
         return key_of(config, provenance.checksum(self.store), _STATIONS)
 
@@ -141,11 +141,11 @@ class StepCell(Cell):
         return {f"{name}.nc": states_file(one) for name, one in states.items()}
 
 
-def read_lines(kept: Path, cells: Sequence[StepCell]) -> list[Line]:
-    """Return the lines of unpacked cells."""
+def read_lines(cells_folder: Path, cells: Sequence[StepCell]) -> list[Line]:
+    """Return the lines of the unpacked cells that exist, a line for each step and method."""
     lines = []
     for cell in cells:
-        folder = kept / cell.place
+        folder = cells_folder / cell.place
         if folder.is_dir():
             raw = load_states(folder / "raw.nc")
             by_method = {name: load_states(folder / f"{name}.nc") for name in METHODS}
@@ -156,7 +156,7 @@ def read_lines(kept: Path, cells: Sequence[StepCell]) -> list[Line]:
 def _states(
     store: Path | str, target: str, names: Sequence[str], weights: Weighting
 ) -> dict[str, xr.Dataset]:
-    """States of each method's forecasts of all years, each made from the other years."""
+    """Return the score states of each method over all years, each predicted from the others."""
     data = _all_dates(store, target, weights)
     year_of = data.samples.valid_time[data.index].astype("datetime64[Y]")
     forecasts: dict[str, list[xr.Dataset]] = {name: [] for name in names}
@@ -174,15 +174,15 @@ def _states(
                 forecasts[name].append(_forecast(method, batch, data, int(i)))
     truth = _truth(data)
     return {
-        name: score_states(_in_order(parts, truth), truth, weights=weights)
+        name: score_states(_sort_dates(parts, truth), truth, weights=weights)
         for name, parts in forecasts.items()
     }
 
 
 def _all_dates(store: Path | str, target: str, weights: Weighting) -> Batches:
-    """All dates as one split, opened once for all folds.
+    """Return batches of all dates as one split, opened once for all folds.
 
-    Its features are normalised with all years: no method of a fold may look at them.
+    Their features are normalised with all years, so the methods of a fold must not use them.
     """
     years = _years(store, target)
     protocol = Protocol("leave-one-year-out", [], [], years, weighting=weights)
@@ -202,8 +202,8 @@ def _truth(data: Batches) -> xr.DataArray:
     return xr.DataArray(np.stack([samples.truth(int(i)) for i in index]), coordinates, dims)
 
 
-def _in_order(parts: Sequence[xr.Dataset], truth: xr.DataArray) -> xr.Dataset:
-    """The forecasts of all folds, in the order of the truth's dates."""
+def _sort_dates(parts: Sequence[xr.Dataset], truth: xr.DataArray) -> xr.Dataset:
+    """Return the forecasts of all folds in the order of the truth's dates."""
     return xr.concat(parts, "time", combine_attrs="override").sel(time=truth["time"].to_numpy())
 
 
@@ -246,7 +246,7 @@ def _line(step: float, name: str, states: xr.Dataset, raw: xr.Dataset) -> Line:
 
 
 def markdown(lines: Sequence[Line], target: str, units: str, step_units: str) -> str:
-    """The table in Markdown."""
+    """Return the table of all steps and methods as Markdown."""
     heads = [f"lead ({step_units})", "method", f"CRPS ({units})", f"CRPS less raw ({units})"]
     rows = []
     for line in lines:
@@ -278,7 +278,7 @@ def to_csv(lines: Sequence[Line]) -> str:
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit status 1 with one line on bad input."""
+    """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     parser = command_parser("python -m ens10.experiments.studies.leave_one_year_out")
     parser.add_argument("store", type=Path)
     parser.add_argument("--target", default="t2m")

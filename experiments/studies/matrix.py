@@ -15,14 +15,14 @@ from jsonargparse import Namespace
 from ens10.experiments.commands import (
     add_work_options,
     add_world_options,
-    given_world_options,
     refuse_file,
+    world_options_of,
 )
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
-from ens10.experiments.runner.tasks import USUAL, Task, WorldSize, config_of, store_of
+from ens10.experiments.runner.tasks import DEFAULT_TASK, Task, WorldSize, config_of, store_of
 from ens10.experiments.runner.trainings import (
     OPTIMUM,
     ModelCell,
@@ -52,32 +52,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcome = Outcome() if options.tables else _run(options, tasks)
     for name, reason in outcome.missing.items():
         print(f"{name} is not in the table: {reason}", file=sys.stderr)
-    places = outcome.shown
+    places = outcome.places
     if places is not None:
         places |= {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
     with Results(options.out).temporary_folder(places) as cells_folder:
         for task in tasks:
             name = f"{TABLE}-{task.target}" if task.folder else TABLE
             seeds = range(options.seeds)
-            shared = options.store is not None
+            same_data = options.store is not None
             folder = cells_folder / task.folder
             if options.tables:
-                _tell_missing(folder, options.models, options.seeds, name, shared=shared)
-            print(write_summary(options.out, folder, options.models, seeds, name, shared=shared))
+                _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
+            print(
+                write_summary(options.out, folder, options.models, seeds, name, same_data=same_data)
+            )
     return int(outcome.failed)
 
 
 def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     seeds, configs = range(options.seeds), config_path("raw").parent
     where = (options.work, options.out, configs, options.budget)
-    size = WorldSize.given(**given_world_options(options))
+    size = WorldSize.from_options(**world_options_of(options))
     cells: list[ModelCell] = []
     for seed in seeds:
         if options.store is None:
             store_of(options.work / f"seed{seed}", seed, size)
         for task in tasks:
             # without a task the configuration is taken as it is, as earlier cells were
-            is_usual = task == USUAL and not options.store and size.world == "pointwise"
+            is_usual = task == DEFAULT_TASK and not options.store and size.world == "pointwise"
             cells += find_cells(
                 options.models, [seed], *where, None if is_usual else task, options.store
             )
@@ -96,15 +98,15 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     return outcome
 
 
-def _tell_missing(
-    folder: Path, models: Sequence[str], seeds: int, name: str, *, shared: bool
+def _report_missing(
+    folder: Path, models: Sequence[str], seeds: int, name: str, *, same_data: bool
 ) -> None:
-    """Say which of the models have no cell, or not one with each seed."""
+    """Print the models without kept cells, or with cells of some seeds only."""
     for model in models:
         cell_count = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
         if cell_count == 0:
             print(f"{model} is not in {name}: no cell of it is kept", file=sys.stderr)
-        elif cell_count < seeds and not shared:
+        elif cell_count < seeds and not same_data:
             print(
                 f"{model} in {name}: cells of {cell_count} of {seeds} seeds are kept",
                 file=sys.stderr,
@@ -114,7 +116,7 @@ def _tell_missing(
 def _tune(
     options: Namespace, cells: list[ModelCell], settings: Mapping[str, Any]
 ) -> tuple[list[ModelCell], bool]:
-    """Return the cells with the learning rates that were best, and whether a try failed."""
+    """Try learning rates; return the cells with the best ones, and whether a try failed."""
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
     outcome = run_cells([one for tries in rates.values() for one in tries], **settings)
     older = options.keep_older

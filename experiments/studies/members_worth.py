@@ -5,14 +5,15 @@
 The mean CRPS of M members that are exchangeable is CRPS_inf + c / M, exactly: with A the mean
 absolute error of a member and D the mean absolute difference of two, it is A - (1 - 1/M) D / 2
 (Ferro et al. 2008, doi:10.1002/met.45; Ferro 2014, doi:10.1002/qj.2270). CRPS_inf = A - D / 2 is
-the fair CRPS and c = D / 2. Both come from the members held, so that the raw CRPS of any number
-of members is known, if more of them would be drawn like those. A forecast of CRPS C is worth
+the fair CRPS and c = D / 2. Both follow from the available members, so that the raw CRPS of any
+number of members is known, if further members have the same distribution. A forecast of CRPS C is
+worth
 
     M = c / (C - CRPS_inf)
 
-members, and more than any number where C is not above CRPS_inf: what no number of members mends
-is the ensemble's bias and its wrong spread. `RUN/sizes.csv` (`python -m ens10.experiments.sizes`)
-adds what a model scores that is given fewer members.
+members, and more than any number where C is not above CRPS_inf: no number of members removes the
+ensemble's bias or corrects its spread. `RUN/sizes.csv` (`python -m ens10.experiments.sizes`) adds
+the scores of a model with fewer input members.
 """
 
 import sys
@@ -49,11 +50,11 @@ from ens10.usage import command_parser, reports_errors
 RAW = "raw"
 SIZES = (1, 2, 5, 10, 20, 50, 100)
 TABLE, PLAIN, FIGURE = "table.md", "table.csv", "worth.png"
-_ANY = "more than any number"
-_ROW, _ABOVE = 0.24, 2.3  # inches: a run, the panel of the curve
-_MOST = 200  # members that the curve is drawn to
+_UNLIMITED = "more than any number"
+_ROW_HEIGHT, _CURVE_HEIGHT = 0.24, 2.3  # inches: a run, the panel of the curve
+_MAX_MEMBERS = 200  # members that the curve is drawn to
 _RIGHT = ("axes fraction", "data")
-_APART = 0.045  # of the width: numbers of members nearer than that are not both named
+_MIN_DISTANCE = 0.045  # of the width: numbers of members nearer than that are not both named
 
 
 @dataclass(frozen=True)
@@ -63,68 +64,68 @@ class RawCurve:
     Attributes:
         name: of the run.
         units: of the CRPS.
-        held: members that were scored.
-        plain: their CRPS.
-        fair: the limit of ever more members.
-        measured: CRPS of the first members alone, by their number, where that was measured.
+        ensemble_size: number of members that were scored.
+        plain: their plain CRPS.
+        fair: their fair CRPS, the limit of infinitely many members.
+        measured_crps: CRPS of the first members alone, by their number, where it was measured.
     """
 
     name: str
     units: str
-    held: int
+    ensemble_size: int
     plain: float
     fair: float
-    measured: dict[int, float]
+    measured_crps: dict[int, float]
 
     def crps(self, members: float) -> float:
-        """Expected CRPS of so many members; infinity gives the limit."""
-        return expected_crps(self.plain, self.fair, self.held, members)
+        """Return the expected CRPS of a number of members, which may be infinite."""
+        return expected_crps(self.plain, self.fair, self.ensemble_size, members)
 
     def members(self, crps: float) -> float:
-        """The number of members with that CRPS; infinity where no number has it."""
-        return equal_members(crps, self.plain, self.fair, self.held)
+        """Return the number of members with a CRPS; infinity if no number has it."""
+        return equal_members(crps, self.plain, self.fair, self.ensemble_size)
 
 
 @dataclass(frozen=True)
 class Worth:
-    """What one forecast is worth.
+    """The number of raw members that one forecast is worth.
 
     Attributes:
         name: of the run.
-        given: raw members that it was given; None for all that there are.
+        input_members: number of raw members that it uses; None for all.
         crps: its mean CRPS.
-        members: raw members with the same CRPS; infinite where no number has it. The bounds are
-            over dates, NaN where the CRPS of each date is not known.
+        members: number of raw members with the same CRPS; infinite if no number has it. The bounds
+            are over dates, NaN where the CRPS of each date is not known.
     """
 
     name: str
-    given: int | None
+    input_members: int | None
     crps: float
     members: Interval
 
 
-def equal_members(crps: float, plain: float, fair: float, held: int) -> float:
-    """The number of members whose expected CRPS is `crps`.
+def equal_members(crps: float, plain: float, fair: float, ensemble_size: int) -> float:
+    """Return the number of members whose expected CRPS is `crps`.
 
     Args:
         crps: of the other forecast.
-        plain: CRPS of the members held.
-        fair: their fair CRPS.
-        held: how many there are.
+        plain: plain CRPS of the ensemble.
+        fair: fair CRPS of the ensemble.
+        ensemble_size: number of members of the ensemble.
 
     Returns:
-        held (plain - fair) / (crps - fair); infinity where `crps` is not above `fair`.
+        ensemble_size (plain - fair) / (crps - fair); infinity where `crps` is not above `fair`.
 
     Raises:
-        ArgumentError: members that are all the same, whose CRPS depends on no number.
+        ArgumentError: `plain` is not above `fair`, as for identical members.
     """
     if not plain > fair:
         raise ArgumentError("raw", "its plain CRPS is not above its fair one", "Score it anew")
-    return held * (plain - fair) / (crps - fair) if crps > fair else float("inf")
+    return ensemble_size * (plain - fair) / (crps - fair) if crps > fair else float("inf")
 
 
 def raw_curve(raw: FinishedRun) -> RawCurve:
-    """The curve of a scored ensemble.
+    """Return the CRPS of a scored ensemble as a function of its number of members.
 
     Raises:
         ArgumentError: no ensemble of two or more members.
@@ -141,7 +142,7 @@ def raw_curve(raw: FinishedRun) -> RawCurve:
 def worth_of(
     run: FinishedRun, raw: FinishedRun, *, confidence: float = 0.95, seed: int = 0
 ) -> Worth:
-    """How many raw members a run's CRPS equals, with bounds over dates.
+    """Return the number of raw members with the CRPS of a run, with bounds over dates.
 
     Dates are resampled for both together, and the bounds are those of 1 / M, which passes through
     0 where M passes through infinity.
@@ -156,7 +157,7 @@ def worth_of(
         ArgumentError: `raw` is no ensemble; runs scored on different points.
         MissingDataError: runs scored on different dates.
     """
-    members = raw_curve(raw).held
+    members = raw_curve(raw).ensemble_size
     sums = paired_sums(run.states, raw.states, "crps")
     fair = mean_sums(raw.states.sel(time=run.states["time"]), "crps_fair")
     sums |= {f"fair_{part}": values for part, values in fair.items()}
@@ -166,32 +167,35 @@ def worth_of(
 
     def inverse(s: Sums) -> Floats:
         crps, plain, limit = (
-            mean_of({"sum": s[f"{of}sum"], "weight": s[f"{of}weight"]})
-            for of in ("", "reference_", "fair_")
+            mean_of({"sum": s[f"{prefix}sum"], "weight": s[f"{prefix}weight"]})
+            for prefix in ("", "reference_", "fair_")
         )
         return mean_of({"sum": crps - limit, "weight": members * (plain - limit)})
 
     parts = {name: values[date_indices] for name, values in sums.items()}
     result = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
     bounds = Interval(
-        _members(result.value), _members(result.upper), _members(result.lower), result.block_length
+        _members_from_inverse(result.value),
+        _members_from_inverse(result.upper),
+        _members_from_inverse(result.lower),
+        result.block_length,
     )
     return Worth(run.name, None, _mean(run, "crps"), bounds)
 
 
-def _members(inverse: float) -> float:
+def _members_from_inverse(inverse: float) -> float:
     if np.isnan(inverse):
         return float("nan")
     return 1.0 / inverse if inverse > 0 else float("inf")
 
 
-def of_sizes(run: FinishedRun, curve: RawCurve) -> list[Worth]:
-    """What a model is worth that was given fewer members, as `sizes.csv` has it."""
+def worths_by_size(run: FinishedRun, curve: RawCurve) -> list[Worth]:
+    """Return the worth of a model with fewer input members, from the scores of `sizes.csv`."""
     nan = float("nan")
     return [
         Worth(run.name, size, crps, Interval(curve.members(crps), nan, nan))
         for size, crps in sorted(run.sizes.items())
-        if size < curve.held
+        if size < curve.ensemble_size
     ]
 
 
@@ -201,20 +205,20 @@ def all_worths(
     *,
     measure: Sequence[int] = (),
 ) -> tuple[RawCurve, list[Worth]]:
-    """The raw curve, and what each run is worth, the worst CRPS first.
+    """Return the raw curve, and the worth of each run in raw members, the worst CRPS first.
 
     Args:
         runs: folders of scored runs of the same dates and points.
-        raw: folder of the ensemble that is counted in; None for the run called "raw". A corrected
-            ensemble may stand here too (`member_by_member`), which tells how many corrected members
-            equal the raw ones; its members are taken for exchangeable then.
+        raw: folder of the ensemble whose members are counted; None for the run called "raw". With a
+            corrected ensemble (`member_by_member`), the worth of raw is the number of corrected
+            members that equal it; its members are assumed to be exchangeable.
         measure: numbers of members whose CRPS is measured as well, from the first members of the
             predictions of `raw`.
 
     Raises:
         UnknownNameError: none is called "raw".
-        ArgumentError: runs that cannot be compared; no ensemble; no run beside it; a number to
-            measure that is not between 2 and the members held.
+        ArgumentError: runs that cannot be compared; no ensemble; no run beside it; a number in
+            `measure` below 2 or above the size of the ensemble.
         FileError, MissingDataError: as `read_runs`.
     """
     raw_folders = [] if raw is None else [Path(raw)]
@@ -234,8 +238,10 @@ def all_worths(
         raise ArgumentError("runs", "there is none beside the raw ensemble", "Give one or more")
     curve = raw_curve(raw_run)
     for size in sorted(set(measure)):
-        curve.measured[size] = _measure(folders[place], raw_run, size, curve.held)
-    worths = [worth for run in others for worth in (worth_of(run, raw_run), *of_sizes(run, curve))]
+        curve.measured_crps[size] = _measure(folders[place], raw_run, size, curve.ensemble_size)
+    worths = [
+        worth for run in others for worth in (worth_of(run, raw_run), *worths_by_size(run, curve))
+    ]
     return curve, sorted(worths, key=lambda worth: -worth.crps)
 
 
@@ -261,12 +267,12 @@ def write_worths(curve: RawCurve, worths: Sequence[Worth], out: Path | str) -> N
     write_files(Path(out), {**files, FIGURE: figure})
 
 
-def in_members(worth: Worth) -> str:
-    """A number of members with its bounds in words."""
+def worth_in_words(worth: Worth) -> str:
+    """Return a number of members with its bounds as text."""
     number = worth.members
     if np.isinf(number.value):
         least = f" (at least {members_in_words(number.lower)})" if np.isfinite(number.lower) else ""
-        return f"{_ANY}{least}"
+        return f"{_UNLIMITED}{least}"
     if np.isnan(number.lower):
         return members_in_words(number.value)
     value, lower, upper = map(members_in_words, (number.value, number.lower, number.upper))
@@ -283,19 +289,31 @@ def members_in_words(members: float) -> str:
 
 
 def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
-    """Two tables: the raw CRPS by number of members, and what each forecast is worth."""
+    """Return two tables as Markdown: raw CRPS by number of members, and worth of each forecast."""
     units = in_units(curve.units)
-    sizes: list[float] = [*sorted({*SIZES, curve.held, *curve.measured}), float("inf")]
+    sizes: list[float] = [
+        *sorted({*SIZES, curve.ensemble_size, *curve.measured_crps}),
+        float("inf"),
+    ]
     raw_rows = []
     for size in sizes:
-        crps = curve.plain if size == curve.held else curve.measured.get(int(min(size, 1e9)))
+        crps = (
+            curve.plain
+            if size == curve.ensemble_size
+            else curve.measured_crps.get(int(min(size, 1e9)))
+        )
         text = ABSENT if crps is None else f"{crps:.4f}"
         name = "∞" if np.isinf(size) else f"{size:.0f}"
         raw_rows.append([name, f"{curve.crps(size):.4f}", text])
     heads = [f"Members of {curve.name}", f"Expected CRPS{units}", "Measured, first members"]
     raw_table = markdown_of(columns_of(heads, raw_rows, text=()), escape=False)
     rows = [
-        [w.name, "all" if w.given is None else str(w.given), f"{w.crps:.4f}", in_members(w)]
+        [
+            w.name,
+            "all" if w.input_members is None else str(w.input_members),
+            f"{w.crps:.4f}",
+            worth_in_words(w),
+        ]
         for w in worths
     ]
     heads = ["Forecast", "Given members", f"CRPS{units}", f"Worth in members of {curve.name}"]
@@ -305,32 +323,35 @@ def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
 
 def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
     notes = [
-        f"Expected: fair CRPS + (CRPS - fair CRPS) {curve.held} / M, exact for exchangeable "
-        "members (Ferro et al. 2008, Ferro 2014). In brackets: 95 % interval over dates, paired "
-        f"({blocks_in_words(worth.members for worth in worths)}).",
-        f'"{_ANY}": the CRPS is below the limit of ever more members.',
+        f"Expected: fair CRPS + (CRPS - fair CRPS) {curve.ensemble_size} / M, exact for "
+        "exchangeable members (Ferro et al. 2008, Ferro 2014). In brackets: 95 % interval over "
+        f"dates, paired ({blocks_in_words(worth.members for worth in worths)}).",
+        f'"{_UNLIMITED}": the CRPS is below the limit of ever more members.',
     ]
-    no_worse = [w for w in worths if w.given is not None and w.crps <= curve.plain]
+    no_worse = [w for w in worths if w.input_members is not None and w.crps <= curve.plain]
     for name in dict.fromkeys(worth.name for worth in no_worse):
-        least = min(w.given for w in no_worse if w.name == name and w.given is not None)
+        least = min(
+            w.input_members for w in no_worse if w.name == name and w.input_members is not None
+        )
         notes.append(
-            f"{name} given {least} members is no worse than the raw {curve.held} "
+            f"{name} given {least} members is no worse than the raw {curve.ensemble_size} "
             "(the fewest that were measured to be)."
         )
     return notes
 
 
 def to_csv(worths: Sequence[Worth]) -> str:
-    """All numbers with nine digits: `inf` where no number of members is enough."""
+    """Return the worths as CSV with nine digits, `inf` where no number of members is enough."""
     heads = ["run", "given", "crps", "members", "members_lower", "members_upper"]
     rows = [
-        [w.name, w.given, w.crps, w.members.value, w.members.lower, w.members.upper] for w in worths
+        [w.name, w.input_members, w.crps, w.members.value, w.members.lower, w.members.upper]
+        for w in worths
     ]
     return csv_of(heads, rows, ".9g")
 
 
 def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:
-    """Above: raw CRPS by number of members. Below: each forecast on the same axis of CRPS.
+    """Draw raw CRPS by number of members and, below it, each forecast on the same CRPS axis.
 
     Reading up from a forecast's dot to the curve gives its worth; those in the shaded part are
     worth more than any number of raw members. Lines are the bounds of the worth over dates.
@@ -341,9 +362,9 @@ def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:
     pad = 0.06 * (most - least)
     low, high = least - pad, most + pad
     with mpl.rc_context(STYLE):
-        height = 0.6 + _ROW * (len(worths) + 1)
-        figure = new_figure(_ABOVE + height)
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[_ABOVE, height])
+        height = 0.6 + _ROW_HEIGHT * (len(worths) + 1)
+        figure = new_figure(_CURVE_HEIGHT + height)
+        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[_CURVE_HEIGHT, height])
         _curve(top, curve, low, high)
         _runs(bottom, curve, worths, high)
         for axes in (top, bottom):
@@ -357,15 +378,15 @@ def worth_figure(curve: RawCurve, worths: Sequence[Worth]) -> Figure:
 
 
 def _curve(axes: Axes, curve: RawCurve, low: float, high: float) -> None:
-    members = np.geomspace(1, _MOST, 200)
+    members = np.geomspace(1, _MAX_MEMBERS, 200)
     axes.plot([curve.crps(m) for m in members], members, color=ORANGE)
-    dots = {**curve.measured, curve.held: curve.plain}
+    dots = {**curve.measured_crps, curve.ensemble_size: curve.plain}
     axes.plot(
         list(dots.values()), list(dots), "o", color=ORANGE, markeredgecolor="white", label="scored"
     )
     axes.set_yscale("log")
-    axes.set_ylim(1, _MOST)
-    ticks = [size for size in (*SIZES, _MOST) if size <= _MOST]
+    axes.set_ylim(1, _MAX_MEMBERS)
+    ticks = [size for size in (*SIZES, _MAX_MEMBERS) if size <= _MAX_MEMBERS]
     axes.set_yticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
     axes.set_ylabel("members")
@@ -375,28 +396,28 @@ def _curve(axes: Axes, curve: RawCurve, low: float, high: float) -> None:
         [curve.crps(size) for size in sizes],
         ["∞" if np.isinf(size) else f"{size:.0f}" for size in sizes],
     )
-    top_axis.set_xlabel(f"so many members of {curve.name}; shaded: {_ANY}")
+    top_axis.set_xlabel(f"so many members of {curve.name}; shaded: {_UNLIMITED}")
     axes.tick_params(axis="x", length=0)
 
 
 def _select_sizes(curve: RawCurve, low: float, high: float) -> list[float]:
-    """Numbers of members that there is room to name: those held and infinity before others."""
+    """Return the numbers of members that have room for a label, infinity and all members first."""
     sizes: list[float] = []
-    for size in (float("inf"), curve.held, 5, 2, 20, 1, 3, 50, 100):
+    for size in (float("inf"), curve.ensemble_size, 5, 2, 20, 1, 3, 50, 100):
         crps = curve.crps(size)
         distances = [abs(crps - curve.crps(other)) for other in sizes]
-        if low <= crps <= high and min(distances, default=high) > _APART * (high - low):
+        if low <= crps <= high and min(distances, default=high) > _MIN_DISTANCE * (high - low):
             sizes.append(size)
     return sizes
 
 
 def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> None:
     axes.plot(curve.plain, 0, "o", color=ORANGE, markeredgecolor="white")
-    names = [f"{curve.name}, {curve.held} members"]
+    names = [f"{curve.name}, {curve.ensemble_size} members"]
     for place, worth in enumerate(worths, 1):
-        has_all = worth.given is None
+        has_all = worth.input_members is None
         colour = BLUE if has_all else GREY
-        names.append(worth.name if has_all else f"{worth.name}, given {worth.given}")
+        names.append(worth.name if has_all else f"{worth.name}, given {worth.input_members}")
         if worth.crps > high:
             text = f"{worth.crps:.3g}, less than one member →"
             axes.annotate(text, (1, place), xycoords=_RIGHT, va="center", ha="right", fontsize=8)
@@ -418,7 +439,7 @@ def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> 
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit status 1 with one line on bad input."""
+    """Run the command; exit status 1 with one line on bad input."""
     parser = command_parser(
         "python -m ens10.experiments.studies.members_worth",
         (__doc__ or "").partition("\n")[0],

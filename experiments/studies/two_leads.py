@@ -2,8 +2,9 @@
 
     python -m ens10.experiments.studies.two_leads FOLDER --out experiments/results/two_leads
 
-It is resumable: trainings that have scores are not repeated. `mlp` is trained on t2m at 24 h, at
-48 h, and at both, with as many epochs (twice the steps) and with half of them (as many steps).
+The study is resumable: trainings that have scores are not repeated. `mlp` is trained on t2m at
+24 h, at 48 h, and at both, with as many epochs (twice the steps) and with half of them (as many
+steps).
 """
 
 import sys
@@ -31,10 +32,10 @@ _CHANNELS = 9  # mean and spread of the inputs, location, day of the year; the l
 
 
 def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict[int, Path]]:
-    """Make the world, its store and the runs; what is complete is not made again.
+    """Make the world, its store and the scored runs, except those that are complete.
 
     Args:
-        folder: for all of it.
+        folder: of world, store and runs.
         epochs: of the trainings.
         seed: of the world and of the trainings.
 
@@ -81,24 +82,26 @@ def _run(run: Path, store: Path, config: str, steps: str, epochs: int, seed: int
     return parts_of(run)
 
 
-def tables(made: Mapping[str, Mapping[int, Path]]) -> dict[str, str]:
+def tables(folders_by_training: Mapping[str, Mapping[int, Path]]) -> dict[str, str]:
     """Return the table of CRPS by lead time and training, as Markdown and as CSV.
 
     Args:
-        made: the scored folder of each training at each lead time.
+        folders_by_training: the scored folder of each training at each lead time.
     """
     rows: dict[tuple[str, int], Row] = {}
     for step in STEPS:
-        for name, folders in made.items():
+        for name, folders in folders_by_training.items():
             rows[name, step] = score_table([read_run(folders[step])])[0]
-    cells = [[f"{step} h", *(_text(rows[name, step]) for name in made)] for step in STEPS]
+    cells = [
+        [f"{step} h", *(_text(rows[name, step]) for name in folders_by_training)] for step in STEPS
+    ]
     plain = [
         [step, name, row.crps.value, row.crps.lower, row.crps.upper, row.dates]
         for (name, step), row in sorted(rows.items(), key=lambda item: item[0][1])
     ]
     heads = ("step", "training", "crps", "crps_low", "crps_high", "dates")
     return {
-        "table.md": markdown_of(columns_of(["lead time", *made], cells)),
+        "table.md": markdown_of(columns_of(["lead time", *folders_by_training], cells)),
         "table.csv": csv_of(heads, plain, ".9g"),
     }
 

@@ -7,7 +7,7 @@ from ens10.compiled import OPTIONS
 
 # Typed constants: numba makes a float of an unsigned and a signed number.
 _ONE, _TWO = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_A, _B, _C, _DROPPED = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(41)
+_A, _B, _C, _DROPPED_BITS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(41)
 
 _TILE = 1024  # points
 
@@ -65,7 +65,7 @@ def to_uniform(keys, out):  # type: ignore[no-untyped-def]
         z = (z ^ (z >> _A)) * _ONE
         z = (z ^ (z >> _B)) * _TWO
         z = z ^ (z >> _C)
-        out[p] = (np.float64(np.int64(z >> _DROPPED)) + 0.5) * 2.0**-23
+        out[p] = (np.float64(np.int64(z >> _DROPPED_BITS)) + 0.5) * 2.0**-23
 
 
 @numba.njit(**OPTIONS)

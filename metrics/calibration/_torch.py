@@ -52,11 +52,11 @@ def variance(members: Tensor, skip: bool) -> Tensor:
     if skip:
         deviation = deviation.masked_fill(missing, 0.0)
     correction = deviation.sum(dim=0) ** 2 / count
-    unbiased: Tensor = ((deviation**2).sum(dim=0) - correction) / _more_than_one(count)
+    unbiased: Tensor = ((deviation**2).sum(dim=0) - correction) / _degrees_of_freedom(count)
     return unbiased
 
 
-def _more_than_one(count: Any) -> Any:
+def _degrees_of_freedom(count: Any) -> Any:
     return count - 1 if isinstance(count, float) else torch.where(count > 1, count - 1, torch.nan)
 
 

@@ -14,7 +14,7 @@ from scipy.special import chdtrc
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import Array, compilable, refuse_datasets
-from ens10.metrics._labels import fitted_coords, rechunk
+from ens10.metrics._labels import rechunk, rechunk_coords
 from ens10.metrics._point_random import dimension_keys, uniform
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
@@ -246,7 +246,7 @@ def histogram_flatness(counts: Any) -> xr.Dataset:
     if histogram.sizes[dims[0]] < 2:
         raise ArgumentError("counts", "a histogram needs two or more bins")
     if histogram.chunks is not None:
-        histogram = fitted_coords(rechunk(histogram, {dims[0]: -1}))
+        histogram = rechunk_coords(rechunk(histogram, {dims[0]: -1}))
     statistics = xr.apply_ufunc(
         _flatness,
         histogram,

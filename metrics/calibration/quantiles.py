@@ -79,7 +79,7 @@ def check_levels(values: Any, levels: Any, quantile_dim: Dim) -> Levels:
     return checked
 
 
-def _broadcastable(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
+def _broadcast_inputs(values: Any, y: Any, levels: Levels, quantile_dim: Dim) -> tuple[Any, Any]:
     """Return observations and levels in shapes that broadcast to the quantiles.
 
     Raises:
@@ -149,17 +149,17 @@ def quantile_score(
             not match.
     """
     checked = check_levels(values, levels, quantile_dim)
-    observations, level_array = _broadcastable(values, y, checked, quantile_dim)
+    observations, level_array = _broadcast_inputs(values, y, checked, quantile_dim)
     score = Score("quantile_score", "quantile score", _pinball, _pinball_torch)
     arrays = {"values": values, "y": observations, "levels": level_array}
     scores = apply(score, arrays, unlike=["levels"])
     if isinstance(scores, xr.DataArray):
         dims = [*values.dims, *(d for d in scores.dims if d not in values.dims)]
         scores = scores.transpose(*dims)
-    return mean_over(scores, _all_but(scores, dim, quantile_dim), weights, nan)
+    return mean_over(scores, _mean_dims(scores, dim, quantile_dim), weights, nan)
 
 
-def _all_but(scores: Any, dim: Over, quantile_dim: Dim) -> Over:
+def _mean_dims(scores: Any, dim: Over, quantile_dim: Dim) -> Over:
     """Return the dimensions of the mean, with "all" replaced by all but the quantile dimension."""
     if dim != "all":
         return dim

@@ -208,7 +208,7 @@ def mae_median(
         UnknownNameError: an unknown policy for NaN.
     """
     arrays = {"members": members, "y": y}
-    errors = _of_members(_MEDIAN_ERROR, arrays, member_dim, nan)
+    errors = _score_members(_MEDIAN_ERROR, arrays, member_dim, nan)
     return mean_over(errors, dim, weights, nan, policies=EnsembleNan)
 
 
@@ -220,7 +220,7 @@ def ensemble_error(
 
     So no digits are lost where values are large (geopotential). Arguments as in `mae_median`.
     """
-    errors = _of_members(_MEAN_ERROR, {"members": members, "y": y}, member_dim, nan)
+    errors = _score_members(_MEAN_ERROR, {"members": members, "y": y}, member_dim, nan)
     return mean_over(errors, dim, weights, nan, policies=EnsembleNan)
 
 
@@ -236,7 +236,7 @@ def ensemble_variance(
     Raises:
         ArgumentError: fewer than two members.
     """
-    result = _of_members(_ENSEMBLE_VARIANCE, {"members": members}, member_dim, nan)
+    result = _score_members(_ENSEMBLE_VARIANCE, {"members": members}, member_dim, nan)
     units = getattr(members, "attrs", {}).get("units")
     if units is not None:
         result.attrs["units"] = f"({units})2"
@@ -272,15 +272,15 @@ def spread_error_ensemble(
         UnknownNameError: an unknown policy for NaN.
     """
     arrays = {"members": members, "y": y}
-    error = _of_members(_MEAN_ERROR, arrays, member_dim, nan)
-    inflated = _of_members(_INFLATED, arrays, member_dim, nan)
+    error = _score_members(_MEAN_ERROR, arrays, member_dim, nan)
+    inflated = _score_members(_INFLATED, arrays, member_dim, nan)
     mean_over(error, dim, weights, nan, policies=EnsembleNan)  # refuses other policies by name
     policy = "omit" if nan == SKIP else nan
     zero = error * 0.0
     return spread_error_ratio(error, inflated, zero, dim=dim, weights=weights, nan=policy)
 
 
-def _of_members(score: Score, arrays: dict[str, Any], member_dim: Dim, nan: str) -> Any:
+def _score_members(score: Score, arrays: dict[str, Any], member_dim: Dim, nan: str) -> Any:
     """Compute a score of an ensemble at each point, with or without its missing members."""
     return apply(score, arrays, {"members": [member_dim]}, options={"skip": nan == SKIP})
 

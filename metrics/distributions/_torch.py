@@ -27,7 +27,7 @@ class _TorchOps:
     gammaln, digamma, gammainc = torch.lgamma, torch.digamma, torch.special.gammainc
 
     @staticmethod
-    def some(condition: Any) -> bool:
+    def any_true(condition: Any) -> bool:
         return condition.device.type != "cpu" or bool(condition.any())
 
     @staticmethod
@@ -78,15 +78,15 @@ class _TorchOps:
         return torch.as_tensor(values, dtype=torch.float64, device=like.device)
 
     @staticmethod
-    def constant(x: Any) -> Any:
+    def detach(x: Any) -> Any:
         return x.detach()
 
     @staticmethod
-    def whole(x: Any) -> Any:
+    def to_integers(x: Any) -> Any:
         return x.long()
 
     @staticmethod
-    def drawn_members(members: Any, n: int, generator: Any) -> Any:
+    def draw_members(members: Any, n: int, generator: Any) -> Any:
         """Draw whole members of each date with replacement."""
         size, device = members.shape[-3], members.device
         shape = (*members.shape[:-3], n)
@@ -154,7 +154,7 @@ def _apply_formula(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> 
     """Apply a formula's function to tensors, and return its results in their dtype and device."""
     like = tensors[-1]
     if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
-        result = formula.on_arrays(function, *(on_host(t) for t in tensors))
+        result = formula.apply_to_numpy(function, *(on_host(t) for t in tensors))
     else:
         result = function(TORCH, *(t.double() if formula.double else t for t in tensors))
     if isinstance(result, tuple):

@@ -57,11 +57,11 @@ class Bernstein(StoredAsQuantiles):
         """Return the threshold-weighted CRPS, a closed form given three roots of q."""
         ops = self.ops
         clipped = clip(ops, y, lower, upper)
-        zero = ops.full_like(ops.constant(clipped), 0.0)
-        at = self._root(ops.constant(clipped))
+        zero = ops.full_like(ops.detach(clipped), 0.0)
+        at = self._root(ops.detach(clipped))
         low = self._root(zero + lower) if math.isfinite(lower) else zero
         high = self._root(zero + upper) if math.isfinite(upper) else zero + 1
-        weights = self._above(at, high) - self._first_moment(low, high)
+        weights = self._basis_integrals(at, high) - self._basis_moments(low, high)
         gaps = self.coefficients - clipped[..., None, :, :]
         score = (gaps * weights).sum(axis=CORE) * 2
         if math.isfinite(lower):
@@ -112,7 +112,7 @@ class Bernstein(StoredAsQuantiles):
         """Solve q(u) = y by bisection, then Newton's method within the bracket."""
         ops, d = self.ops, self._degree
         # less y, so that large common parts go before rounding
-        a = ops.constant(self.coefficients - y[..., None, :, :])
+        a = ops.detach(self.coefficients - y[..., None, :, :])
         slopes = d * (a[..., 1:, :, :] - a[..., :-1, :, :])
         u, low, high = (ops.full_like(a[..., 0, :, :], v) for v in (0.5, 0.0, 1.0))
         for n in range(_HALVINGS + _NEWTON):
@@ -129,14 +129,14 @@ class Bernstein(StoredAsQuantiles):
         u = ops.where(a[..., 0, :, :] > 0, 0.0, ops.where(a[..., -1, :, :] <= 0, 1.0, u))
         return ops.where(ops.isnan(a).any(axis=CORE), float("nan"), u)
 
-    def _above(self, at: Any, high: Any) -> Any:
-        """Integrals of B_k from `at` to `high`, (..., d + 1, H, W)."""
+    def _basis_integrals(self, at: Any, high: Any) -> Any:
+        """Return the integrals of B_k from `at` to `high`, (..., d + 1, H, W)."""
         ops, d = self.ops, self._degree
         beyond = ops.cumsum(basis(d + 1, at), CORE) - ops.cumsum(basis(d + 1, high), CORE)
         return beyond[..., : d + 1, :, :] / (d + 1)
 
-    def _first_moment(self, low: Any, high: Any) -> Any:
-        """Integrals of u B_k from `low` to `high`, (..., d + 1, H, W)."""
+    def _basis_moments(self, low: Any, high: Any) -> Any:
+        """Return the integrals of u B_k from `low` to `high`, (..., d + 1, H, W)."""
         ops, d = self.ops, self._degree
         beyond = ops.cumsum(basis(d + 2, low), CORE) - ops.cumsum(basis(d + 2, high), CORE)
         k = ops.cast(np.arange(1, d + 2)[:, None, None], low)
@@ -154,12 +154,12 @@ def polynomial(a: Any, u: Any) -> Any:
 
 
 def basis(d: int, u: Any) -> Any:
-    """The Bernstein polynomials of degree d at u (..., H, W), (..., d + 1, H, W)."""
-    powers, rests = [1.0 + 0 * u], [1.0 + 0 * u]
+    """Return the Bernstein polynomials of degree d at u (..., H, W): (..., d + 1, H, W)."""
+    powers, complements = [1.0 + 0 * u], [1.0 + 0 * u]
     for _ in range(d):
         powers.append(powers[-1] * u)
-        rests.append(rests[-1] * (1 - u))
-    pairs = zip(powers, reversed(rests), strict=True)
+        complements.append(complements[-1] * (1 - u))
+    pairs = zip(powers, reversed(complements), strict=True)
     return ops_of(u).stack([math.comb(d, k) * x * y for k, (x, y) in enumerate(pairs)], CORE)
 
 
@@ -212,7 +212,7 @@ def _score(a: Any, y: Any, *, check: bool) -> Any:
     """Compute the score of coefficients (d + 1, ...) in float64; return it in their dtype."""
     ops = ops_of(a)
     if check:
-        check_coefficients(ops.constant(a))
+        check_coefficients(ops.detach(a))
     shape = np.broadcast_shapes(a.shape[1:], y.shape)
     wide, observed = (ops.double_like(v, a) for v in (a, y))
     wide = (wide + 0 * observed).reshape(a.shape[0], 1, -1)

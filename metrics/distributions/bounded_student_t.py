@@ -34,7 +34,7 @@ def _density(n: Any, x: Any) -> Any:
 
 
 def _integrals(n: Any, x: Any) -> tuple[Any, Any, Any]:
-    """F, the integral A of F and the integral B of F^2 up to x; 0 at -inf."""
+    """Return F(x), the integral A of F and the integral B of F^2 up to x; all are 0 at -inf."""
     x = np.maximum(x, -_FAR)
     level, slope = special.stdtr(n, x), -(n + x * x) / (n - 1) * _density(n, x)
     m, at_0 = 2 * n - 1, np.exp(half_step(NUMPY, 0.5 * n)) / math.sqrt(2 * math.pi)
@@ -49,7 +49,10 @@ def _integrals(n: Any, x: Any) -> tuple[Any, Any, Any]:
 
 
 def _standard(df: Any, mu: Any, sigma: Any, a: Any, b: Any, y: Any) -> tuple[Any, ...]:
-    """Degrees of freedom, y, lower and upper in units of sigma, y less its place in the bounds."""
+    """Return df, the standardised y, lower and upper bounds, and y less its clipped value.
+
+    y is clipped to the bounds first; df of 1 or less is NaN.
+    """
     inside, scale = np.clip(y, a, b), np.where(sigma == 0, 1.0, sigma)
     z, lower, upper = (
         np.clip(np.where(sigma == 0, np.sign(v - mu) * _FAR, (v - mu) / scale), -_FAR, _FAR)
@@ -60,7 +63,10 @@ def _standard(df: Any, mu: Any, sigma: Any, a: Any, b: Any, y: Any) -> tuple[Any
 
 
 def _parts(n: Any, first: Any, last: Any) -> tuple[Any, Any, Any]:
-    """F at the end less F at the start of an interval, and the integrals of that and its square."""
+    """Return P = F(last) - F(first), and the integrals of F(x) - F(first) and of its square.
+
+    The integrals are over x from first to last.
+    """
     width = last - first
     (f_0, a_0, b_0), (f_1, a_1, b_1) = _integrals(n, first), _integrals(n, last)
     base = np.where(first <= -_FAR, 0.0, f_0)
@@ -70,31 +76,38 @@ def _parts(n: Any, first: Any, last: Any) -> tuple[Any, Any, Any]:
     near: list[Any] = [0.0, 0.0]
     short = np.where(close, width, 0.0)
 
-    def rise(to: Any) -> Any:
-        points = ((node + 1) / 2 * to for node in _NODES)
-        return to * sum(
+    def probability(distance: Any) -> Any:
+        points = ((node + 1) / 2 * distance for node in _NODES)
+        return distance * sum(
             w / 2 * _density(n, first + x) for w, x in zip(_WEIGHTS, points, strict=True)
         )
 
     for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        value = rise((node + 1) / 2 * short)
+        value = probability((node + 1) / 2 * short)
         near = [near[0] + weight / 2 * value, near[1] + weight / 2 * value * value]
     return (
-        np.where(close, rise(short), f_1 - base),
+        np.where(close, probability(short), f_1 - base),
         np.where(close, short * near[0], once),
         np.where(close, short * near[1], twice),
     )
 
 
-def _censored(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
-    """The CRPS inside the bounds over sigma, and its derivatives by lower, upper and z."""
+def _censored_crps(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
+    """Return the CRPS of the censored distribution over sigma, and its slopes.
+
+    z lies within the bounds. The slopes are the derivatives by lower, upper and z.
+    """
     (f_l, _, b_l), (f_z, _, b_z) = _integrals(n, lower), _integrals(n, z)
     (g_u, _, c_u), (g_z, _, c_z) = _integrals(n, -upper), _integrals(n, -z)
     return b_z - b_l + c_z - c_u, -f_l * f_l, g_u * g_u, f_z - g_z
 
 
-def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
-    """The same of the truncated distribution; the lower tail, where F keeps its digits."""
+def _truncated_crps(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
+    """Return the CRPS of the truncated distribution over sigma, and its slopes.
+
+    z lies within the bounds. The slopes are the derivatives by lower, upper and z. Windows whose
+    middle is above 0 are mirrored into the lower tail, where F keeps its digits.
+    """
     flip = lower + upper > 0
     lo, hi = np.where(flip, -upper, lower), np.where(flip, -lower, upper)
     at = np.where(flip, -z, z)
@@ -119,37 +132,37 @@ def _truncated(n: Any, z: Any, lower: Any, upper: Any) -> tuple[Any, ...]:
     # total**2 can underflow
     score = (under2 + over2) / total / total
     spread = integral / total - square / total / total
-    by_lo = 2 * _at_bound(n, lo) / total * (over / total - spread)
-    by_hi = 2 * _at_bound(n, hi) / total * (spread - under / total)
+    by_lo = 2 * _bound_density(n, lo) / total * (over / total - spread)
+    by_hi = 2 * _bound_density(n, hi) / total * (spread - under / total)
     by_z = (below - above) / total
     by_l, by_u = np.where(flip, -by_hi, by_lo), np.where(flip, -by_lo, by_hi)
     return score, by_l, by_u, np.where(flip, -by_z, by_z)
 
 
-def _at_bound(n: Any, x: Any) -> Any:
+def _bound_density(n: Any, x: Any) -> Any:
     return np.where(np.abs(x) >= _FAR, 0.0, _density(n, x))
 
 
-def _value(inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
+def _value(crps_inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
     _, mu, sigma, a, b, y = arguments
     n, z, lower, upper, outside = _standard(*arguments)
-    score = np.abs(outside) + sigma * inside(n, z, lower, upper)[0]
+    score = np.abs(outside) + sigma * crps_inside(n, z, lower, upper)[0]
     return np.where(sigma == 0, np.abs(y - np.clip(mu, a, b)), score)
 
 
-def _partials(inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
+def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
     df = arguments[0]
     n, z, lower, upper, outside = _standard(*arguments)
-    value, by_l, by_u, by_z = inside(n, z, lower, upper)
+    value, by_l, by_u, by_z = crps_inside(n, z, lower, upper)
     slope = value - by_l * lower - by_u * upper - by_z * z  # Euler's theorem
     side = np.sign(outside)
     by_a = by_l + np.where(side < 0, by_z + 1, 0.0)
     by_b = by_u + np.where(side > 0, by_z - 1, 0.0)
 
-    def moved(steps: int) -> Any:
-        return _value(inside, ops, 1 + (df - 1) * math.exp(steps * _STEP), *arguments[1:])
+    def value_at(steps: int) -> Any:
+        return _value(crps_inside, ops, 1 + (df - 1) * math.exp(steps * _STEP), *arguments[1:])
 
-    change = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * _STEP)
+    change = (8 * (value_at(1) - value_at(-1)) - (value_at(2) - value_at(-2))) / (12 * _STEP)
     by_df = np.where(df < _MANY, change / (df - 1), 0.0)
     return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
 
@@ -205,8 +218,8 @@ def _quantile(truncated: bool, ops: Any, df: Any, *arguments: Any) -> Any:
 
 
 def _kernels(truncated: bool) -> dict[str, Kernel]:
-    inside = _truncated if truncated else _censored
-    value, partials = partial(_value, inside), partial(_partials, inside)
+    crps_inside = _truncated_crps if truncated else _censored_crps
+    value, partials = partial(_value, crps_inside), partial(_partials, crps_inside)
     kernels = {
         "crps": Kernel(value, partials, double=True, on_host=True),
         "log_score": Kernel(
@@ -250,7 +263,7 @@ class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
 
 
 class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):
-    """A t variable moved to the nearest of two bounds; see its base."""
+    """Censored Student's t distribution: a t variable moved to the nearest of two bounds."""
 
     kernels: ClassVar = _kernels(truncated=False)
     inverse = partial(_quantile, False)

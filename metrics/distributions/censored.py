@@ -18,30 +18,30 @@ class Standard(NamedTuple):
     """A censored distribution in units of its scale.
 
     Args:
-        z: where y lies, brought between the bounds.
-        lower: where the lower bound lies.
-        upper: and the upper one.
-        inside: y brought between the bounds.
-        outside: y less that.
+        z: (clipped_y - mu) / sigma.
+        lower: (lower bound - mu) / sigma.
+        upper: (upper bound - mu) / sigma.
+        clipped_y: y clipped to the bounds.
+        excess: y - clipped_y.
     """
 
     z: Any
     lower: Any
     upper: Any
-    inside: Any
-    outside: Any
+    clipped_y: Any
+    excess: Any
 
 
 def standard(ops: Any, arguments: tuple[Any, ...]) -> Standard:
     """Return the censored distribution in standard units, from mu, sigma, lower, upper and y."""
     mu, sigma, a, b, y = arguments
-    inside = ops.minimum(ops.maximum(y, a), b)
+    clipped_y = ops.minimum(ops.maximum(y, a), b)
     divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
     z, lo, hi = (
-        ops.where(sigma == 0, FAR * ops.sign(x - mu), (x - mu) / divisor) for x in (inside, a, b)
+        ops.where(sigma == 0, FAR * ops.sign(x - mu), (x - mu) / divisor) for x in (clipped_y, a, b)
     )
-    outside = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
-    return Standard(z, lo, hi, inside, outside)
+    excess = ops.where(y == clipped_y, ops.full_like(y, 0.0), y - clipped_y)  # y may be inf
+    return Standard(z, lo, hi, clipped_y, excess)
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -49,18 +49,18 @@ def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
     mu, sigma, a, b, _ = arguments
     s = standard(ops, arguments)
     scale = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
-    to_y = s.inside - mu
+    to_y = s.clipped_y - mu
     below = square_between(ops, shape, (a - mu, to_y), (s.lower, s.z), scale)
     above = square_between(ops, shape, (mu - b, -to_y), (-s.upper, -s.z), scale)
-    at_0 = ops.abs(s.inside - ops.minimum(ops.maximum(mu, a), b))
-    return ops.abs(s.outside) + ops.where(sigma == 0, at_0, below + above)
+    at_0 = ops.abs(s.clipped_y - ops.minimum(ops.maximum(mu, a), b))
+    return ops.abs(s.excess) + ops.where(sigma == 0, at_0, below + above)
 
 
 def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
     """Return the derivatives of the CRPS by mu, sigma, lower, upper and y."""
     s = standard(ops, arguments)
     by_z, by_l, by_u = _by_points(ops, shape, s)
-    side, zero = ops.sign(s.outside), ops.full_like(by_z, 0.0)
+    side, zero = ops.sign(s.excess), ops.full_like(by_z, 0.0)
     # beyond a bound it is the bound that y is moved to
     by_a = by_l + ops.where(side < 0, by_z + 1, zero)
     by_b = by_u + ops.where(side > 0, by_z - 1, zero)
@@ -107,7 +107,7 @@ def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
     between = ops.log(sigma) - shape.log_density(ops, s.z)
     score = ops.where(y == a, -shape.log_cdf(ops, s.lower), between)
     score = ops.where(y == b, -shape.log_cdf(ops, -s.upper), score)
-    return ops.where(s.outside == 0, score, ops.abs(s.outside) * float("inf"))
+    return ops.where(s.excess == 0, score, ops.abs(s.excess) * float("inf"))
 
 
 def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -126,8 +126,8 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     by_sigma = ops.where(at_bound, on_bounds, 1 - s.z * slope)
     by_y = ops.where(at_bound, zero, slope)
     partials = by_mu, by_sigma, -at_a, at_b, by_y
-    none = ops.where(s.outside == s.outside, zero, s.outside)  # NaN stays
-    return tuple(ops.where(s.outside == 0, x / sigma, none) for x in partials)
+    none = ops.where(s.excess == s.excess, zero, s.excess)  # NaN stays
+    return tuple(ops.where(s.excess == 0, x / sigma, none) for x in partials)
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:

@@ -30,7 +30,7 @@ from ens10.metrics.distributions.gev import (
     _log_score_partials,
     _partials,
     _quantile,
-    _rest,
+    _remainder,
     _value,
     _z,
 )
@@ -83,7 +83,7 @@ _SQUARE = [(-1) ** n * (2.0**n - 2) / math.factorial(n) for n in range(1, _TERMS
 _PLAIN = [(-1) ** (n + 1) / math.factorial(n) for n in range(1, _TERMS)]  # 1 - e^-t
 
 
-def _lower(z: Any, shape: Any) -> tuple[Any, Any]:
+def _lower_integral(z: Any, shape: Any) -> tuple[Any, Any]:
     """Return the integral of the squared cdf of the standard GEV up to z, and its shape slope."""
     exponent = _exponent(z, shape)
     beyond = (exponent == math.inf) & (shape < 0)  # above the end of the support
@@ -100,13 +100,13 @@ def _lower(z: Any, shape: Any) -> tuple[Any, Any]:
     return value, np.where(empty, 0.0, slope - np.where(beyond, end**2, 0.0))
 
 
-def _upper(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
+def _upper_integral(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
     """Return the integral of (1 - F)^2 above z, and its derivative by the shape.
 
     Args:
         z: points.
         shape: below 2.
-        below: result of `_lower` there, which is subtracted from the score where t > 1.
+        below: result of `_lower_integral` there, which is subtracted from the score where t > 1.
     """
     exponent = _exponent(z, shape)
     low_t = exponent >= 0
@@ -120,14 +120,17 @@ def _upper(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, Any]:
     value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, low_t.shape)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent[high_t])
-    remainder, by_shape = _rest(exponent[high_t], t, shape[high_t])
+    remainder, by_shape = _remainder(exponent[high_t], t, shape[high_t])
     value[high_t] = z[high_t] * (2 * np.exp(-t) - 1) + remainder - below[0][high_t]
     slope[high_t] = by_shape - below[1][high_t]
     return value, slope
 
 
-def _between(lo: Any, hi: Any, shape: Any, change: Any) -> Any:
-    """Return the integral of F^2 from lo to hi; `change` is that of `_lower`, which may cancel."""
+def _between_integral(lo: Any, hi: Any, shape: Any, change: Any) -> Any:
+    """Return the integral of F^2 from lo to hi, by quadrature where they are close.
+
+    `change` is the difference of `_lower_integral`, which cancels there.
+    """
     near = np.abs(_exponent(hi, shape) - _exponent(lo, shape)) < _CLOSE
     gap, total = np.where(near, hi - lo, 0.0), np.zeros_like(change)
     for point, weight in zip(UNIT_POINTS, UNIT_WEIGHTS, strict=True):
@@ -145,9 +148,9 @@ def _score(sigma: Any, shape: Any, hi: Any, lo: Any) -> tuple[Any, Any]:
     """Return the score between the bound and above over sigma, and its derivative by the shape."""
     xi = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
     hi, lo = (np.where(sigma == 0, 0.0, z) for z in (hi, lo))
-    at_y, at_bound = _lower(hi, xi), _lower(lo, xi)
-    above = _upper(hi, xi, at_y)
-    between = _between(lo, hi, xi, at_y[0] - at_bound[0])
+    at_y, at_bound = _lower_integral(hi, xi), _lower_integral(lo, xi)
+    above = _upper_integral(hi, xi, at_y)
+    between = _between_integral(lo, hi, xi, at_y[0] - at_bound[0])
     return between + above[0], at_y[1] - at_bound[1] + above[1]
 
 

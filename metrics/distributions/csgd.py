@@ -18,8 +18,8 @@ from ens10.metrics.distributions.gamma import (
     at_origin,
     half_beta,
     half_beta_slope,
+    is_score_infinite,
     ratio_to_scale,
-    vast,
 )
 from ens10.metrics.distributions.gamma_functions import (
     UNIT_POINTS,
@@ -53,13 +53,13 @@ def _upper_square(k: Any, c: Any) -> Any:
     plain = np.asarray((k - c) * above**2 + 2 * k * above * step(k, c) - half_beta(k) * double)
     small = (k < _FEW) & (c > 0)
     if small.any():
-        plain[small] = _upper_square_of_few(k[small], c[small])
+        plain[small] = _upper_square_small_shape(k[small], c[small])
     all_above = c == 0
     plain[all_above] = at_origin(k[all_above])
     return plain
 
 
-def _upper_square_of_few(k: Any, c: Any) -> Any:
+def _upper_square_small_shape(k: Any, c: Any) -> Any:
     """Return the integral of (1 - F)^2 above c > 0 at a small shape."""
     log_c = np.log(c)
     first, _ = upper_near_0(k, c, log_c)
@@ -114,7 +114,7 @@ def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     between[narrow] = lower_square(k[narrow], x[narrow]) - lower_square(k[narrow], c[narrow])
     score = scale * (between + tail) + np.maximum(-y, 0.0)
     score = np.where(y > MOST * scale, np.abs(y - k * scale), score)
-    return np.where(vast(k, scale, y) & ~np.isnan(shift), math.inf, score)
+    return np.where(is_score_infinite(k, scale, y) & ~np.isnan(shift), math.inf, score)
 
 
 def _partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
@@ -138,7 +138,7 @@ def _partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, .
     by_scale = k * level + 2 * k * gaps - half * double
     by_shift = (f - f_0) * (f + f_0) - g**2
     by_y = np.where(y < 0, -1.0, f - g)
-    flat = vast(k, scale, y)  # an infinite score has no slope by the parameters
+    flat = is_score_infinite(k, scale, y)  # an infinite score has no slope by the parameters
     return *(np.where(flat, 0.0, part) for part in (by_shape, by_scale, by_shift)), by_y
 
 

@@ -81,15 +81,15 @@ class Ensemble(Distribution, kind="ensemble"):
 
     def cdf(self, y: Any) -> Any:
         """Return the share of members of at most `y`; NaN where a member is NaN."""
-        return self._share(self.members <= _beside(y))
+        return self._share(self.members <= _add_member_axis(y))
 
     def cdf_below(self, y: Any) -> Any:
         """Return the share of members less than `y`; NaN where a member is NaN."""
-        return self._share(self.members < _beside(y))
+        return self._share(self.members < _add_member_axis(y))
 
     def above(self, threshold: Any) -> Any:
         """Return the share of members above a threshold; NaN where a member is NaN."""
-        return self._share(self.members > _beside(threshold))
+        return self._share(self.members > _add_member_axis(threshold))
 
     def _share(self, indicator: Any) -> Any:
         ops = self.ops
@@ -103,7 +103,7 @@ class Ensemble(Distribution, kind="ensemble"):
         rank = clip(ops, ops.ceil(p * self.size - 1e-6), 1, self.size) - 1
         ranked = ops.moveaxis(ops.sort(self.members, CORE), CORE, 0)
         missing = ops.isnan(self.members.sum(axis=CORE))
-        return ops.where(missing, float("nan"), ranked[ops.whole(rank)])
+        return ops.where(missing, float("nan"), ranked[ops.to_integers(rank)])
 
     def estimated_quantile(self, level: float) -> Any:
         """Interpolate order statistics linearly (type 7 of Hyndman and Fan 1996)."""
@@ -117,7 +117,7 @@ class Ensemble(Distribution, kind="ensemble"):
                 self.size, size=(*self.members.shape[:CORE], n)
             )
             return np.take_along_axis(self.members, indices[..., None, None], CORE)
-        return self.ops.drawn_members(self.members, n, generator)
+        return self.ops.draw_members(self.members, n, generator)
 
     def statistics(self, y: Any) -> Mapping[str, Any]:
         """Return plain and fair CRPS, error, variance, and members below and equal to `y`."""
@@ -138,6 +138,6 @@ class Ensemble(Distribution, kind="ensemble"):
         return {f"hersbach_{name}": values.to_numpy() for name, values in sums.items()}
 
 
-def _beside(y: Any) -> Any:
+def _add_member_axis(y: Any) -> Any:
     """Insert a member axis into a field; return numbers unchanged."""
     return y[..., None, :, :] if getattr(y, "ndim", 0) else y

@@ -28,9 +28,10 @@ Function = Callable[..., Any]
 class _NumpyOps:
     """Elementwise functions by the names of numpy, which preserve the dtype.
 
-    `some(condition)` is True if the condition holds anywhere (and always on a GPU, where the test
-    would synchronise), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function, `softplus` is
-    log(1 + exp(x)) without overflow, `gammainc` P(a, x), `stdtrit` the quantile of Student's t.
+    `any_true(condition)` is True if the condition holds anywhere (and always on a GPU, where the
+    test would synchronise), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function,
+    `softplus` is log(1 + exp(x)) without overflow, `gammainc` P(a, x), `stdtrit` the quantile of
+    Student's t.
     """
 
     exp, expm1, log, log1p, sqrt = np.exp, np.expm1, np.log, np.log1p, np.sqrt
@@ -44,7 +45,7 @@ class _NumpyOps:
     ceil, cumsum = np.ceil, np.cumsum
 
     @staticmethod
-    def some(condition: Any) -> bool:
+    def any_true(condition: Any) -> bool:
         return bool(np.any(condition))
 
     @staticmethod
@@ -53,26 +54,26 @@ class _NumpyOps:
 
     @staticmethod
     def cast(values: Any, like: Any) -> Any:
-        """Numbers in the dtype and on the device of an array."""
+        """Return numbers in the dtype and on the device of an array."""
         return np.asarray(values, like.dtype)
 
     @staticmethod
     def double_like(values: Any, like: Any) -> Any:  # noqa: ARG004
-        """Numbers in float64 on the device of an array."""
+        """Return numbers in float64 on the device of an array."""
         return np.asarray(values, np.float64)
 
     @staticmethod
-    def constant(x: Any) -> Any:
-        """An array without gradient."""
+    def detach(x: Any) -> Any:
+        """Return an array without gradient."""
         return x
 
     @staticmethod
-    def whole(x: Any) -> Any:
+    def to_integers(x: Any) -> Any:
         return x.astype(np.int64)
 
     @staticmethod
     def random(shape: Any, like: Any, generator: Any, least: float) -> Any:  # noqa: ARG004
-        """Numbers drawn evenly between `least` and 1, float64."""
+        """Return uniform random numbers from `least` to 1, float64."""
         uniform = np.random.default_rng(generator).random(shape)
         return np.maximum(uniform, least)
 
@@ -134,8 +135,8 @@ class Formula:
         ascending: parameters of which each must be less than the next, such as bounds.
         units: True if the score has the unit of y.
         unitless: parameters that have no unit (shapes).
-        of_y: True if there is an observation; False for moments.
-        squared: True if the result has the square of the unit instead.
+        has_observation: True if there is an observation; False for moments.
+        squared_unit: True if the result has the square of the unit instead.
         family: the attribute `family` of the result, for DataArrays; "" for none.
     """
 
@@ -149,8 +150,8 @@ class Formula:
     ascending: tuple[str, ...] = ()
     units: bool = True
     unitless: tuple[str, ...] = ()
-    of_y: bool = True
-    squared: bool = False
+    has_observation: bool = True
+    squared_unit: bool = False
     family: str = ""
 
     def __call__(
@@ -179,7 +180,9 @@ class Formula:
             ArgumentError: a parameter outside its domain (on lazy arrays when computed), shapes,
                 coordinates or units that do not match.
         """
-        inputs = dict(zip((*self.domains, *(["y"] if self.of_y else [])), arguments, strict=True))
+        inputs = dict(
+            zip((*self.domains, *(["y"] if self.has_observation else [])), arguments, strict=True)
+        )
         unit = None
         if not self.units:  # which `apply` then does not compare
             unit = check_alike(inputs, [name for name in inputs if name not in self.unitless])
@@ -187,7 +190,7 @@ class Formula:
         score = apply(
             self.score, inputs, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
-        if self.squared and hasattr(score, "attrs"):
+        if self.squared_unit and hasattr(score, "attrs"):
             del score.attrs["units"]
             score.attrs |= {"units": f"({unit})2"} if unit else {}
         return mean_over(score, dim, weights, nan)
@@ -221,7 +224,7 @@ class Formula:
                     f"Pass {lower} < {upper}",
                 )
 
-    def on_arrays(self, function: Callable[..., Any], *arrays: Any) -> Any:
+    def apply_to_numpy(self, function: Callable[..., Any], *arrays: Any) -> Any:
         """Apply `value` or `partials` to numpy arrays of one shape."""
         if self.double:
             arrays = tuple(a.astype(np.float64) for a in arrays)
@@ -234,7 +237,7 @@ def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
     arrays = [np.asarray(a, dtype=dtype) for a in arguments]
     if check:
         formula.check(*arrays)
-    score = formula.on_arrays(formula.value, *np.broadcast_arrays(*arrays))
+    score = formula.apply_to_numpy(formula.value, *np.broadcast_arrays(*arrays))
     with np.errstate(over="ignore"):  # a score beyond the range of float32 is inf
         return score.astype(dtype, copy=False)
 
@@ -278,8 +281,12 @@ _RESULTS: Mapping[str, tuple[str, str, dict[str, bool]]] = {
     "log_score": ("log_score", "logarithmic score", {"units": False}),
     "cdf": ("pit", "probability integral transform", {"units": False}),
     "cdf_below": ("pit", "probability integral transform", {"units": False}),
-    "mean": ("mean", "mean", {"of_y": False}),
-    "variance": ("variance", "variance", {"of_y": False, "units": False, "squared": True}),
+    "mean": ("mean", "mean", {"has_observation": False}),
+    "variance": (
+        "variance",
+        "variance",
+        {"has_observation": False, "units": False, "squared_unit": True},
+    ),
 }
 
 

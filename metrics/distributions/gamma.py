@@ -64,10 +64,10 @@ def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     few = x * (below - above) - 2 * shape * special.gammainc(np.minimum(shape, 1.0) + 1, x)
     score = scale * np.where(shape < 1, few + at_origin(shape), many)
     score = np.where(y > MOST * scale, np.abs(y - shape * scale), score + np.maximum(-y, 0.0))
-    return np.where(vast(shape, scale, y), math.inf, score)
+    return np.where(is_score_infinite(shape, scale, y), math.inf, score)
 
 
-def vast(shape: Any, scale: Any, y: Any) -> Any:
+def is_score_infinite(shape: Any, scale: Any, y: Any) -> Any:
     """Return True where the score is infinite: an infinite argument, or a mean that overflows."""
     finite_inputs = ~(np.isnan(shape) | np.isnan(scale) | np.isnan(y))
     return finite_inputs & (np.isinf(y) | np.isinf(shape * scale))
@@ -87,7 +87,7 @@ def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
         - following
         - half * half_beta_slope(shape)
     )
-    flat = vast(shape, scale, y)  # an infinite score has no slope by the parameters
+    flat = is_score_infinite(shape, scale, y)  # an infinite score has no slope by the parameters
     partials = (np.where(flat, 0.0, part) for part in (by_shape, by_scale))
     return *partials, below - above
 

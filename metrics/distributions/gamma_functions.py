@@ -23,8 +23,8 @@ _FEW = 2.0  # of t, below which the upper function of a shape near 0 is a series
 _zeta: Any = special.zeta  # which has no type hints
 _LAGUERRE = np.polynomial.laguerre.laggauss(48)
 _INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
-_GAMMA_REST = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188]  # of log Gamma, in 1 / x
-_PSI_REST = [-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132]  # of digamma, in 1 / x^2
+_GAMMA_REMAINDER = [1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188]  # of log Gamma, in 1 / x
+_PSI_REMAINDER = [-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132]  # of digamma, in 1 / x^2
 _LARGE_HALF_STEP = 16.0  # above it six terms of the asymptotic series have 16 digits
 # of log Gamma(x + 1/2) - log Gamma(x) - log(x) / 2 in odd powers of 1 / x
 _HALF_STEP = [-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224]
@@ -72,7 +72,7 @@ def step(a: Any, x: Any) -> Any:
     value = np.asarray(np.exp(special.xlogy(a, x) - x - special.gammaln(a + 1)))
     large = a > _STIRLING
     shape, at = a[large], x[large]
-    exponent = -shape * excess((at - shape) / shape) - _rest_of_gamma(shape)
+    exponent = -shape * excess((at - shape) / shape) - _stirling_remainder(shape)
     value[large] = np.exp(exponent) * _INV_SQRT_2PI / np.sqrt(shape)
     return value
 
@@ -82,7 +82,7 @@ def log_less_digamma(a: Any, x: Any) -> Any:
     large = a > _STIRLING
     shape, few = np.where(large, a, _STIRLING), np.where(large, 1.0, a)
     r = 1 / shape
-    correction = 0.5 * r + r * r * np.polynomial.polynomial.polyval(r * r, _PSI_REST)
+    correction = 0.5 * r + r * r * np.polynomial.polynomial.polyval(r * r, _PSI_REMAINDER)
     about = np.log1p(np.where(large, (x - shape) / shape, 0.0)) - correction
     return np.where(large, about, np.log(x) - special.psi(few + 1))
 
@@ -210,9 +210,9 @@ def _density(z: Any) -> Any:
     return _INV_SQRT_2PI * np.exp(-0.5 * z * z)
 
 
-def _rest_of_gamma(x: Any) -> Any:
+def _stirling_remainder(x: Any) -> Any:
     """Return log Gamma(x + 1) less its Stirling approximation x log x - x + log(2 pi x) / 2."""
-    return np.polynomial.polynomial.polyval(1 / (x * x), _GAMMA_REST) / x
+    return np.polynomial.polynomial.polyval(1 / (x * x), _GAMMA_REMAINDER) / x
 
 
 def _series(a: Any, x: Any) -> Any:
@@ -226,11 +226,13 @@ def _series(a: Any, x: Any) -> Any:
         increment = term * slope
         total = total + increment
         if n % 8 == 0:
-            go_on = (np.abs(increment) > 1e-18) | (x >= a + n)
+            unfinished = (np.abs(increment) > 1e-18) | (x >= a + n)
             result[index] = total
-            if not go_on.any():
+            if not unfinished.any():
                 break
-            a, x, term, slope, total, index = (v[go_on] for v in (a, x, term, slope, total, index))
+            a, x, term, slope, total, index = (
+                v[unfinished] for v in (a, x, term, slope, total, index)
+            )
     return result
 
 

@@ -79,7 +79,7 @@ def _parts(t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
 
 
 def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
-    """The same for shapes between 1/2 and 2, through 1, where single gamma functions have a pole.
+    """Return the result of `_parts` for shapes from 1/2 to 2; at 1 single gamma functions diverge.
 
     With a = 1 - shape, 2 gamma(a, t) - 2^(1 - a) Gamma(a) is
     2 [Gamma(1 + a) (1 - 2^-a) / a - Gamma(a, t)]: finite at a = 0, and its analytic continuation.
@@ -95,8 +95,8 @@ def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
     return value, -(by_a + value) / xi
 
 
-def _rest(exponent: Any, t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
-    """The same for every shape below 2."""
+def _remainder(exponent: Any, t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
+    """Return the CRPS less z (2 F - 1) and its derivative by the shape, for every shape below 2."""
     far, heavy = np.abs(xi) >= _NEAR, (xi > 0.5) & (xi < 2)
     usual = np.where(far & (xi <= 0.5), xi, 0.5)
     value, by_shape = map(np.asarray, _parts(t, usual, slope=slope))
@@ -132,7 +132,7 @@ def _terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) -> tu
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
     arguments = (np.asarray(v, np.float64) for v in (exponent, t, shape))
-    remainder, by_shape = _rest(*arguments, slope=slope)
+    remainder, by_shape = _remainder(*arguments, slope=slope)
     return by_y, remainder, by_shape
 
 
@@ -154,10 +154,10 @@ def _cdf(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     with np.errstate(over="ignore"):
         level = np.exp(-np.exp(-_exponent(_z(mu, sigma, y), shape)))
     level = np.where((sigma == 0) & (y == mu), 0.5, level)
-    return np.where(_missing(mu, sigma, shape, y), np.nan, level)
+    return np.where(_any_nan(mu, sigma, shape, y), np.nan, level)
 
 
-def _missing(*arrays: Any) -> Any:
+def _any_nan(*arrays: Any) -> Any:
     """Return True where an argument is NaN, which the exponent does not propagate."""
     return np.any([np.isnan(array) for array in arrays], axis=0)
 
@@ -167,7 +167,7 @@ def _log_score(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         score = np.log(sigma) + (1 + shape) * exponent + np.exp(-exponent)
     score = np.where(np.isinf(exponent) | np.isinf(y), math.inf, score)
-    return np.where(_missing(mu, sigma, shape, y), np.nan, score)
+    return np.where(_any_nan(mu, sigma, shape, y), np.nan, score)
 
 
 def _log_score_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
@@ -209,7 +209,7 @@ def _moments(shape: Any) -> tuple[Any, Any]:
 
 
 def _small_variance(shape: Any) -> Any:
-    """(Gamma(1 - 2 s) - Gamma(1 - s)^2) / s^2, which cancels near 0, to second order."""
+    """Return (Gamma(1 - 2 s) - Gamma(1 - s)^2) / s^2 to second order, for s near 0."""
     g, z2, z3, z4 = np.euler_gamma, *_ZETAS
     second = 3.5 * z4 + 1.5 * z2**2 + 4 * g * z3 + 2 * g**2 * z2
     return z2 + (2 * z3 + 2 * g * z2) * shape + second * shape**2

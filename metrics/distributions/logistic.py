@@ -14,7 +14,7 @@ from ens10.metrics.distributions import standard_logistic as shape
 from ens10.metrics.distributions.base import LOCATION, SCALE, Bounded, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.normal import standardise
-from ens10.metrics.distributions.shapes import Window, narrow, times
+from ens10.metrics.distributions.shapes import Window, narrow_parts, times
 
 _SMALL = 0.05
 
@@ -77,25 +77,28 @@ def _variance_truncated(ops: Any, *arguments: Any) -> Any:
     mu, sigma, a, b = arguments
     s = truncated.standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
     window = s.window
-    above, around = _tail(ops, window), _central(ops, window)
+    above, around = _tail_square(ops, window), _central_square(ops, window)
     square = ops.where(window.lower > 0, above, around)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
     small = shape.is_narrow(ops, middle, h)
-    if ops.some(small):
+    if ops.any_true(small):
         h = ops.where(small, h, ops.full_like(h, 0.01))
-        square = ops.where(small, narrow(ops, shape, window, middle, h).square, square)
+        square = ops.where(small, narrow_parts(ops, shape, window, middle, h).square, square)
     return sigma**2 * (square - s.parts.mean**2)
 
 
-def _central(ops: Any, window: Window) -> Any:
-    """The second moment E Z^2 of a window around 0."""
+def _central_square(ops: Any, window: Window) -> Any:
+    """Return the second moment E Z^2 of a window that contains 0."""
     lo, hi = window.lower, window.upper
     total = _partial_square(ops, hi) - _partial_square(ops, lo)
     return total / (ops.expit(hi) - ops.expit(lo))
 
 
-def _tail(ops: Any, window: Window) -> Any:
-    """E (Z - lower)^2 of a window above 0: twice the integral of t P(X > lower + t | X > lower)."""
+def _tail_square(ops: Any, window: Window) -> Any:
+    """Return E (Z - lower)^2 of a window above 0.
+
+    It is twice the integral of t P(X > lower + t | X > lower).
+    """
     c, v, w = ops.exp(-window.lower), ops.exp(-window.w), window.w
     e = v * (1 + c) / (1 + c * v)
     p = -ops.expm1(-w) / (1 + c * v)
@@ -105,7 +108,7 @@ def _tail(ops: Any, window: Window) -> Any:
 
 
 def _partial_square(ops: Any, x: Any) -> Any:
-    """The part of the second moment that lies below x: the integral of t^2 f(t) up to x."""
+    """Return the integral of t^2 f(t) up to x, the part of the second moment below x."""
     size = ops.abs(x)
     v = ops.exp(-size)
     down = ops.expit(-size)
@@ -115,7 +118,7 @@ def _partial_square(ops: Any, x: Any) -> Any:
 
 
 def _dilog_over(ops: Any, x: Any) -> Any:
-    """Dilogarithm over its argument, -Li2(-x) / x, for x in [0, 1]; 1 at 0."""
+    """Return the dilogarithm over its argument, -Li2(-x) / x, for x in [0, 1]; 1 at 0."""
     safe = ops.maximum(x, _SMALL)
     total = ops.full_like(x, 0.0)
     for n in range(13, 0, -1):

@@ -15,7 +15,7 @@ _SMALL = 0.5  # a sigma below which the terms of the CRPS cancel
 _MOST, _MOST_SIGMA = 37.0, 1e160
 
 
-def _standardised(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
+def _standardise(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, Any]:
     """Return (log y - mu) / sigma (a large negative z for y <= 0) and log y - mu."""
     positive = y > 0
     d = ops.log(ops.where(positive, y, ops.full_like(y, 1.0))) - mu
@@ -42,7 +42,7 @@ def _partial_mean(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
     return ops.where(inside, below, beyond)
 
 
-def _narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
+def _crps_narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
     """Return the CRPS for a small sigma, in terms that are all of the order of sigma.
 
     With m = exp(mu): |y - m| erf(|z| / sqrt(2)) + m [2 (Phi(z) - Phi(z - sigma)) - erf(sigma / 2)
@@ -61,7 +61,7 @@ def _narrow(ops: Any, mu: Any, sigma: Any, y: Any, z: Any, d: Any) -> Any:
     return distance * ops.erf(z * _BY_ROOT_2) + ops.where(spread == 0, spread, m * spread)
 
 
-def _wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
+def _crps_wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
     """Return the CRPS for other sigma; Phi(-sigma / sqrt(2)) times the mean is an erfcx."""
     outer = ops.exp(mu + 0.25 * sigma * sigma + ops.log(ops.erfcx(0.5 * sigma)))
     above = ops.where(y == 0, y, y * ops.erf(z * _BY_ROOT_2))
@@ -70,12 +70,12 @@ def _wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
 
 
 def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    s = _finite(ops, sigma)
-    z, d = _standardised(ops, mu, s, y)
+    s = _clip_sigma(ops, sigma)
+    z, d = _standardise(ops, mu, s, y)
     small = s < _SMALL
     few = ops.where(small, s, ops.full_like(s, 0.0))
     many = ops.where(small, ops.full_like(s, 1.0), s)
-    score = ops.where(small, _narrow(ops, mu, few, y, z, d), _wide(ops, mu, many, y, z))
+    score = ops.where(small, _crps_narrow(ops, mu, few, y, z, d), _crps_wide(ops, mu, many, y, z))
     # an infinite observation, or a median that overflows
     vast = (ops.abs(y) == math.inf) | (ops.exp(mu) == math.inf)
     score = ops.where(vast, ops.full_like(score, math.inf), score)
@@ -84,8 +84,8 @@ def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    s = _finite(ops, sigma)
-    z, _ = _standardised(ops, mu, s, y)
+    s = _clip_sigma(ops, sigma)
+    z, _ = _standardise(ops, mu, s, y)
     positive = ops.where((y > 0) & (ops.abs(z) < _MOST), y, ops.full_like(y, 0.0))
     level = ops.exp(mu + 0.25 * s * s)
     tail = ops.erfcx(0.5 * s)
@@ -100,7 +100,7 @@ def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     return (*(ops.where(vast, nothing, part) for part in (by_mu, by_sigma)), by_y)
 
 
-def _finite(ops: Any, sigma: Any) -> Any:
+def _clip_sigma(ops: Any, sigma: Any) -> Any:
     """Clip sigma where its square would overflow."""
     return ops.where(sigma > _MOST_SIGMA, ops.full_like(sigma, _MOST_SIGMA), sigma)
 
@@ -110,7 +110,7 @@ def _density(ops: Any, z: Any) -> Any:
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    level = ops.ndtr(_standardised(ops, mu, sigma, y)[0]) + 0 * mu
+    level = ops.ndtr(_standardise(ops, mu, sigma, y)[0]) + 0 * mu
     return ops.where(y != y, y, level)
 
 

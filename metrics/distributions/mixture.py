@@ -16,7 +16,7 @@ from ens10.metrics.distributions.formula import Parameter
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
-_OFF = 1e-5  # how far a sum of weights may be from 1
+_TOLERANCE = 1e-5  # how far a sum of weights may be from 1
 _LOG_ROOT_TAU = 0.5 * math.log(math.tau)
 _STEPS = 200  # most steps towards a quantile; some 8 are usual, and bisection needs 60
 
@@ -83,7 +83,7 @@ def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
 
     if check:
         check_components(sigma, shares)
-    mu, sigma, shares, y = _of_one_shape(np.broadcast_to, mu, sigma, shares, y)
+    mu, sigma, shares, y = _broadcast_components(np.broadcast_to, mu, sigma, shares, y)
     return scores_and_gradients(mu, sigma, shares, y)[0].astype(mu.dtype, copy=False)
 
 
@@ -94,7 +94,7 @@ def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any
 
     if check:
         check_components(sigma.detach(), shares.detach())
-    mu, sigma, shares, y = _of_one_shape(torch.broadcast_to, mu, sigma, shares, y)
+    mu, sigma, shares, y = _broadcast_components(torch.broadcast_to, mu, sigma, shares, y)
     if mu.device.type == "cpu" and not torch.compiler.is_compiling():
         return CompiledMixture.apply(mu, sigma, shares, y)  # type: ignore[no-untyped-call]
     if mu.device.type == "mps":  # which has no float64
@@ -102,7 +102,7 @@ def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any
     return crps_of_components(TORCH, *(t.double() for t in (mu, sigma, shares, y))).to(mu.dtype)
 
 
-def _of_one_shape(broadcast: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
+def _broadcast_components(broadcast: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> Any:
     """Broadcast the components to (K, ...) and the observations to (...)."""
     shape = np.broadcast_shapes(mu.shape, sigma.shape, shares.shape, (1, *y.shape))
     return (*(broadcast(part, shape) for part in (mu, sigma, shares)), broadcast(y, shape[1:]))
@@ -121,9 +121,10 @@ def crps_of_components(ops: Any, mu: Any, sigma: Any, shares: Any, y: Any) -> An
     d = mu - y
     n = d.shape[0]
     excess = [sigma[i] * _overlap(ops, d[i], sigma[i]) for i in range(n)]
-    at_rest = 0.5 * math.sqrt(2) * _ROOT_2_BY_PI  # A(0, sqrt(2) sigma) / 2 over sigma
+    self_distance = 0.5 * math.sqrt(2) * _ROOT_2_BY_PI  # A(0, sqrt(2) sigma) / 2 over sigma
     total = sum(
-        shares[i] * shares[i] * (ops.abs(d[i]) + excess[i] - at_rest * sigma[i]) for i in range(n)
+        shares[i] * shares[i] * (ops.abs(d[i]) + excess[i] - self_distance * sigma[i])
+        for i in range(n)
     )
     for i, j in combinations(range(n), 2):
         pair_sigma = _hypotenuse(ops, sigma[i], sigma[j])
@@ -167,7 +168,7 @@ def check_components(sigma: Any, shares: Any) -> None:
             "component_weights", f"the lowest is {float(shares.min()):.6g}", "Pass 0 or more"
         )
     total = shares.sum(0)
-    off = abs(total - 1) > _OFF
+    off = abs(total - 1) > _TOLERANCE
     if bool(off.any()):
         raise ArgumentError(
             "component_weights",
@@ -254,8 +255,8 @@ class NormalMixture(Distribution, kind="normal_mixture"):
     @property
     def variance(self) -> Any:
         """Return the variance."""
-        apart = self.mu - self.mean[..., None, :, :]
-        return (self.component_weights * (self.sigma**2 + apart**2)).sum(CORE)
+        deviation = self.mu - self.mean[..., None, :, :]
+        return (self.component_weights * (self.sigma**2 + deviation**2)).sum(CORE)
 
     @property
     def std(self) -> Any:
@@ -297,10 +298,10 @@ class NormalMixture(Distribution, kind="normal_mixture"):
         low, high = each[0], each[0]
         for one in each[1:]:
             low, high = ops.minimum(low, one), ops.maximum(high, one)
-        settled = ~(low < high)  # one component, equal ones, or a probability of 0 or 1
-        size = ops.where(settled, 1.0, high - low)
+        degenerate = ~(low < high)  # one component, equal ones, or a probability of 0 or 1
+        size = ops.where(degenerate, 1.0, high - low)
         at = sum(share * one for (_, _, share), one in zip(parts, each, strict=True))
-        at = ops.where(settled, low, clip(ops, at, low, high))
+        at = ops.where(degenerate, low, clip(ops, at, low, high))
         for _ in range(_STEPS):
             level, slope = 0.0 * at, 0.0 * at
             for mu, sigma, share in parts:
@@ -312,8 +313,8 @@ class NormalMixture(Distribution, kind="normal_mixture"):
             newton = at - (level - p) / ops.where(slope > 0, slope, 1.0)
             inside = (newton >= low) & (newton <= high) & (slope > 0)
             following = ops.where(inside, newton, 0.5 * (low + high))
-            step = ops.where(settled, 0.0, ops.abs(following - at))
-            at = ops.where(settled, at, following)
+            step = ops.where(degenerate, 0.0, ops.abs(following - at))
+            at = ops.where(degenerate, at, following)
             if not bool((step > 1e-13 * size + 1e-15 * ops.abs(at)).any()):
                 break
         return ops.cast(at, self.like)

@@ -97,10 +97,10 @@ def _variance(_ops: Any, mu: Any, sigma: Any) -> Any:
 
 
 def _quantile(ops: Any, mu: Any, sigma: Any, p: Any) -> Any:
-    return _shifted(ops, mu, sigma, ops.ndtri(p))
+    return _shift_and_scale(ops, mu, sigma, ops.ndtri(p))
 
 
-def _shifted(ops: Any, mu: Any, sigma: Any, z: Any) -> Any:
+def _shift_and_scale(ops: Any, mu: Any, sigma: Any, z: Any) -> Any:
     return mu + ops.where(sigma > 0, sigma * z, 0.0)  # z may be infinite where sigma is 0
 
 
@@ -113,7 +113,7 @@ def _on_tensors(*tensors: Any, check: bool) -> Any:
 _SCORE = Score("crps", "continuous ranked probability score", on_numpy.crps_normal, _on_tensors)
 
 
-def _of_family(
+def _crps_of_family(
     mu: Any,
     sigma: Any,
     y: Any,
@@ -231,7 +231,7 @@ class Normal(ClosedForm, kind="normal"):
     def _quantile_at(self, p: Any) -> Any:
         # in the dtype of mu: a vector of quantiles is large
         z = self.ops.cast(self.ops.ndtri(p), self.mu)
-        return _shifted(self.ops, self.mu, self.sigma, z)
+        return _shift_and_scale(self.ops, self.mu, self.sigma, z)
 
     def sample(self, n: int, generator: Any = None) -> Any:
         """Return samples that are independent between grid points, (..., n, H, W)."""
@@ -243,7 +243,7 @@ class Normal(ClosedForm, kind="normal"):
         return self.mu.unsqueeze(-3) + self.sigma.unsqueeze(-3) * noise
 
 
-Normal.formulas = {**Normal.formulas, "crps": _of_family}
+Normal.formulas = {**Normal.formulas, "crps": _crps_of_family}
 
 
 class TruncatedNormal(Bounded, kind="truncated_normal"):

@@ -95,10 +95,10 @@ class Shape(Protocol):
     def square_integral(self, ops: Any, x: Any, /) -> Any:
         """The integral of F^2 up to x, less x where that is positive; relatively exact below 0."""
 
-    def central(self, ops: Any, window: Window, /) -> Parts:
+    def central_parts(self, ops: Any, window: Window, /) -> Parts:
         """Return the `Parts` of a window that contains 0 and is not narrow."""
 
-    def tail(self, ops: Any, window: Window, /) -> Parts:
+    def tail_parts(self, ops: Any, window: Window, /) -> Parts:
         """Return the `Parts` of a window above 0 that is not narrow."""
 
     def far_slope(self, ops: Any, r: Any, k: Any, /) -> tuple[Any, Any]:
@@ -120,15 +120,15 @@ def times(ops: Any, factor: Any, x: Any) -> Any:
     return ops.where(factor == 0, factor, factor * x)
 
 
-def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts:
+def narrow_parts(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts:
     """Return the `Parts`, from the Taylor series of the density about the middle of the window.
 
     Args:
         ops: numpy or torch.
         shape: the standard distribution.
-        window: where it lies, 2 h wide.
-        middle: the middle of it.
-        h: half its width, small as `shape.is_narrow` says.
+        window: the window, 2 h wide.
+        middle: the middle of the window.
+        h: half its width, small enough for `shape.is_narrow`.
     """
     density = shape.taylor(ops, middle, h)
     c = [density[n] / (n + 1) for n in range(TERMS)]
@@ -161,7 +161,7 @@ def narrow(ops: Any, shape: Shape, window: Window, middle: Any, h: Any) -> Parts
 
 
 def square_between(
-    ops: Any, shape: Shape, ends: tuple[Any, Any], scaled: tuple[Any, Any], scale: Any
+    ops: Any, shape: Shape, ends: tuple[Any, Any], scaled_ends: tuple[Any, Any], scale: Any
 ) -> Any:
     """Return the integral of F((x - mu) / scale)^2 over x between two ends.
 
@@ -172,10 +172,10 @@ def square_between(
         ops: numpy or torch.
         shape: the standard distribution.
         ends: the lower one less mu and the upper one less mu.
-        scaled: both over the scale; -inf at most for the lower one.
+        scaled_ends: both divided by the scale; the lower one may be -inf.
         scale: above 0.
     """
-    (first, last), (lo, hi) = ends, scaled
+    (first, last), (lo, hi) = ends, scaled_ends
     gap = last - first
     zero = ops.full_like(gap, 0.0)
     linear = ops.where(lo >= 0, gap, ops.where(last > 0, last, zero))
@@ -183,7 +183,7 @@ def square_between(
     change = shape.square_integral(ops, hi) - shape.square_integral(ops, lo)
     integral = linear + scale * change
     close = gap < _CLOSE * scale
-    if ops.some(close):
+    if ops.any_true(close):
         start, width = ops.where(close, lo, zero), ops.where(close, gap / scale, zero)
         mean: Any = 0.0
         for node, weight in zip(_NODES, _WEIGHTS, strict=True):

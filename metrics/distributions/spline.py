@@ -155,7 +155,7 @@ class SplineFlow(StoredAsQuantiles):
         1 / sqrt(pi) + 2 int (1{z > u} - Phi(z)) (T(z) - z) phi(z) dz. Its derivative by u is 0.
         """
         ops, t = self.ops, (y - self.mu) / self.sigma
-        u, _ = Spline(*map(ops.constant, self._spline)).inverse(ops.constant(t))
+        u, _ = Spline(*map(ops.detach, self._spline)).inverse(ops.detach(t))
         inside = self._spline.piece_at(self.x, u)
         after = ops.cast(self.x[..., :-1, :, :] > inside.x[..., None, :, :], u)
 
@@ -205,14 +205,14 @@ class SplineFlow(StoredAsQuantiles):
         z = self.ops.cast(self.ops.ndtri(self.ops.double_like(p, self.like)), self.like)
         return self.mu + self.sigma * self._spline.value(z)
 
-    def _integral(self, of: Callable[[Any, Any], Any]) -> Any:
-        """Integrate of(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
+    def _integral(self, function: Callable[[Any, Any], Any]) -> Any:
+        """Integrate function(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
         pieces, total = self._spline.pieces(), 0.0 * self.mu
         for node, weight in zip(*_gauss(), strict=True):
             share = self.ops.full_like(pieces.x, node)
             z = pieces.x + node * pieces.width
             bend = pieces.value(share) - z
-            total = total + weight * (of(z, bend) * _density(z) * pieces.width).sum(axis=CORE)
+            total = total + weight * (function(z, bend) * _density(z) * pieces.width).sum(axis=CORE)
         return total
 
 

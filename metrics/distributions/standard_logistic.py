@@ -63,10 +63,10 @@ def square_part(ops: Any, x: Any) -> Any:
 def square_integral(ops: Any, x: Any) -> Any:
     """Return the integral of F^2 up to x, less x if x > 0; a series for small exp(x)."""
     v = ops.exp(-ops.abs(x))
-    return ops.where(x < 0, v * v * rest_over(ops, v), ops.log1p(v) + v / (1 + v) - 1)
+    return ops.where(x < 0, v * v * log_remainder(ops, v), ops.log1p(v) + v / (1 + v) - 1)
 
 
-def central(ops: Any, window: Window) -> Parts:
+def central_parts(ops: Any, window: Window) -> Parts:
     """Return the `Parts` of a window that contains 0 and is not narrow."""
     z, lo, hi = window.z, window.lower, window.upper
     up_l, up_u, down_l, down_u = (ops.expit(x) for x in (lo, hi, -lo, -hi))
@@ -74,7 +74,7 @@ def central(ops: Any, window: Window) -> Parts:
     h_l, h_u, h_z = (partial_mean(ops, x) for x in (lo, hi, z))
     # integrals over the window of F and of 1 - F, each with a factor that vanishes when it grows
     of_f = times(ops, down_l * down_u, ops.softplus(hi) - ops.softplus(lo))
-    of_rest = times(ops, up_l * up_u, ops.softplus(-lo) - ops.softplus(-hi))
+    of_complement = times(ops, up_l * up_u, ops.softplus(-lo) - ops.softplus(-hi))
     return Parts(
         r=ops.full_like(z, 0.0),
         to_z=z,
@@ -85,13 +85,13 @@ def central(ops: Any, window: Window) -> Parts:
         below=(h_l - h_z) / p,
         mean=(h_l - h_u) / p,
         square=None,
-        gini=(p - of_f - of_rest) / p**2,
+        gini=(p - of_f - of_complement) / p**2,
         at_lower=up_l * down_l / p,
         at_upper=up_u * down_u / p,
     )
 
 
-def tail(ops: Any, window: Window) -> Parts:
+def tail_parts(ops: Any, window: Window) -> Parts:
     """Return the `Parts` of a window above 0 that is not narrow.
 
     q and e are P(X > z | X > lower) and P(X > upper | X > lower).
@@ -102,7 +102,7 @@ def tail(ops: Any, window: Window) -> Parts:
     q, e = (v * (1 + c) / (1 + c * v) for v in (v_d, v_w))
     p = -ops.expm1(-w) / (1 + c * v_w)
     survival, to_z = ((1 + c) * (log_over(ops, c) - v * log_over(ops, c * v)) for v in (v_w, v_d))
-    squared = (1 + c) ** 2 * (rest_over(ops, c) - v_w**2 * rest_over(ops, c * v_w))
+    squared = (1 + c) ** 2 * (log_remainder(ops, c) - v_w**2 * log_remainder(ops, c * v_w))
     at_l = 1 / ((1 + c) * p)
     return Parts(
         r=lo,
@@ -131,7 +131,10 @@ def is_narrow(_ops: Any, _middle: Any, h: Any) -> Any:
 
 
 def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
-    """With T = tanh(x / 2): f' = -T f and T' = (1 - T^2) / 2."""
+    """Return the coefficients of f(middle + h t) / f(middle) in powers of t.
+
+    With T = tanh(x / 2), f' = -T f and T' = (1 - T^2) / 2.
+    """
     t = [ops.tanh(0.5 * middle)]
     coefficients = [ops.full_like(h, 1.0)]
     for n in range(TERMS - 1):
@@ -142,13 +145,13 @@ def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
 
 
 def log_over(ops: Any, x: Any) -> Any:
-    """log(1 + x) / x, and 1 at 0."""
+    """Return log(1 + x) / x, and 1 at 0."""
     safe = ops.maximum(x, 1e-300)
     return ops.where(x > 1e-300, ops.log1p(safe) / safe, ops.full_like(x, 1.0))
 
 
-def rest_over(ops: Any, x: Any) -> Any:
-    """(log(1 + x) - x / (1 + x)) / x^2, and 1/2 at 0."""
+def log_remainder(ops: Any, x: Any) -> Any:
+    """Return (log(1 + x) - x / (1 + x)) / x^2, and 1/2 at 0."""
     safe = ops.maximum(x, _SMALL)
     total = ops.full_like(x, 0.0)
     for n in range(14, 1, -1):

@@ -72,7 +72,7 @@ def square_integral(ops: Any, x: Any) -> Any:
     return ops.where(x < 0, below, 2 * density * (1 - t * ratio) - INV_SQRT_PI - below)
 
 
-def central(ops: Any, window: Window) -> Parts:
+def central_parts(ops: Any, window: Window) -> Parts:
     """Return the `Parts` of a window that contains 0 and is not narrow."""
     z, lo, hi = window.z, window.lower, window.upper
     p = ops.ndtr(hi) - ops.ndtr(lo)
@@ -94,7 +94,7 @@ def central(ops: Any, window: Window) -> Parts:
     )
 
 
-def tail(ops: Any, window: Window) -> Parts:
+def tail_parts(ops: Any, window: Window) -> Parts:
     """Return the `Parts` of a window above 0 that is not narrow.
 
     q and e are P(X > z | X > lower) and P(X > upper | X > lower).
@@ -135,7 +135,7 @@ def is_narrow(ops: Any, middle: Any, h: Any) -> Any:
 
 
 def taylor(ops: Any, middle: Any, h: Any) -> list[Any]:
-    """exp(-middle h t - h^2 t^2 / 2) in powers of t."""
+    """Return the coefficients of phi(middle + h t) / phi(middle) in powers of t."""
     a, b = -middle * h, -h * h
     coefficients = [ops.full_like(h, 1.0), a]
     for n in range(1, TERMS - 1):
@@ -148,12 +148,12 @@ def _mills(ops: Any, x: Any) -> Any:
 
 
 def _h(ops: Any, x: Any) -> Any:
-    """1 / R(x) - x for x >= 0."""
+    """Return 1 / R(x) - x for x >= 0."""
     return _near_or_far(ops, x, 1 / _mills(ops, x) - x, _H)
 
 
 def _k(ops: Any, x: Any) -> Any:
-    """sqrt(2) R(sqrt(2) x) / R(x)^2 - x for x >= 0."""
+    """Return sqrt(2) R(sqrt(2) x) / R(x)^2 - x for x >= 0."""
     near = _mills(ops, x / SQRT_HALF) / (SQRT_HALF * _mills(ops, x) ** 2) - x
     return _near_or_far(ops, x, near, _K)
 
@@ -169,7 +169,10 @@ def _near_or_far(ops: Any, x: Any, near: Any, series: list[float]) -> Any:
 
 
 def _series(n: int) -> tuple[list[float], list[float]]:
-    """Of 1/S(t) - 1 and S(t/2)/S(t)^2 - 1 without their factor t, where R(x) = S(1/x^2) / x."""
+    """Return n - 1 coefficients of (1/S(t) - 1) / t and of (S(t/2)/S(t)^2 - 1) / t.
+
+    S is the asymptotic series of Mills' ratio, R(x) = S(1/x^2) / x.
+    """
     s = [Fraction((-1) ** k * math.prod(range(1, 2 * k, 2))) for k in range(n)]
     inverse = [Fraction(1)]
     for k in range(1, n):

@@ -1,7 +1,7 @@
 """Student's t distribution with a location, a scale and degrees of freedom.
 
 With n degrees of freedom, u = 1 / n and C = f(0), everything is written in u, so that an infinite
-n is the normal distribution; differences of gamma functions are those of `_gamma_functions`.
+n is the normal distribution; differences of gamma functions are those of `gamma_functions`.
 """
 
 import math
@@ -20,7 +20,7 @@ from ens10.metrics.distributions.gamma_functions import (
     mean_half_step_slope,
 )
 from ens10.metrics.distributions.normal import standardise
-from ens10.metrics.distributions.standard_logistic import rest_over
+from ens10.metrics.distributions.standard_logistic import log_remainder
 
 _LEAST = 0.5  # degrees of freedom, at and below which the CRPS is infinite
 _STEP = 1e-3  # of log(df - 1/2), in the derivative by df
@@ -86,7 +86,7 @@ def _remainder(df: Any, z: Any) -> Any:
     return at_0 - np.where(small, by_ratio, -2 * density * np.expm1(-g) / divisor)
 
 
-def _below(df: Any, z: Any) -> Any:
+def _standard_cdf(df: Any, z: Any) -> Any:
     """Return F(z) of the standard distribution."""
     return np.where(np.isinf(df), special.ndtr(z), special.stdtr(np.minimum(df, 1e300), z))
 
@@ -98,7 +98,7 @@ def _standard(mu: Any, sigma: Any, y: Any) -> Any:
 
 def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z, valid_df = _standard(mu, sigma, y), np.where(df > _LEAST, df, 1.0)
-    by_y = 2 * _below(valid_df, z) - 1
+    by_y = 2 * _standard_cdf(valid_df, z) - 1
     distance = np.where(y == mu, 0.0, y - mu)
     spread = sigma * _remainder(valid_df, np.where(sigma == 0, 0.0, z))
     score = np.where(sigma == 0, np.abs(distance), distance * by_y + spread)
@@ -109,7 +109,7 @@ def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
 def _partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     undefined = df <= _LEAST  # where the score is infinite, it has no slope
     z, valid_df = _standard(mu, sigma, y), np.where(undefined, 1.0, df)
-    by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _below(valid_df, z) - 1)
+    by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _standard_cdf(valid_df, z) - 1)
     by_df = np.where(sigma == 0, 0.0, sigma * _by_df(valid_df, z))
     partials = (by_df, -by_y, _remainder(valid_df, z), by_y)
     return tuple(np.where(undefined, 0.0, part) for part in partials)
@@ -130,7 +130,7 @@ def _by_df(df: Any, z: Any) -> Any:
             1 / np.maximum(u * (1 + _SHARE * steps), 1e-300),
             _LEAST + (few - _LEAST) * math.exp(steps * _STEP),
         )
-        return _remainder(shifted_df, z) - 2 * size * _below(shifted_df, -size)
+        return _remainder(shifted_df, z) - 2 * size * _standard_cdf(shifted_df, -size)
 
     difference = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / 12
     slope = np.where(many, -difference * u / _SHARE, difference / (_STEP * (few - _LEAST)))
@@ -143,7 +143,7 @@ def _by_df(df: Any, z: Any) -> Any:
 
 def _cdf(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z = standardise(NUMPY, mu, sigma, y)
-    return np.where(sigma == 0, 0.5 + 0.5 * np.sign(y - mu), _below(df, z)) + 0 / df
+    return np.where(sigma == 0, 0.5 + 0.5 * np.sign(y - mu), _standard_cdf(df, z)) + 0 / df
 
 
 def _log_score(ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
@@ -161,7 +161,7 @@ def _log_score_partials(ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple
     by_z = ops.where(far, (df + 1) / outside, (1 + u) * inside / (1 + q))
     growth = ops.where(far, df + 1, (1 + u) * inside * inside / (1 + q))
     # log(1 + q) - q / (1 + q), which is q^2 / 2 for small q
-    convex = ops.where(far, 2 * log_w - 1, q * q * rest_over(ops, q))
+    convex = ops.where(far, 2 * log_w - 1, q * q * log_remainder(ops, q))
     share = ops.where(far, ops.full_like(q, 1.0), q / (1 + q))
     by_df = 0.5 * (convex - share * u - half_step_slope(ops, 0.5 * df))
     return by_df, -by_z / sigma, (1 - growth) / sigma, by_z / sigma

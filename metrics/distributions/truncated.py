@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ens10.metrics.distributions.formula import Function, Kernel
-from ens10.metrics.distributions.shapes import Parts, Shape, Window, narrow, times
+from ens10.metrics.distributions.shapes import Parts, Shape, Window, narrow_parts, times
 
 SMALLEST = 1e-300  # probability that has all its digits
 TINY = 1e-150  # stands for a scale of 0; distances in units of it are finite
@@ -21,18 +21,18 @@ class Standard:
     """A truncated distribution in units of its scale.
 
     Args:
-        parts: of the window, mirrored where its middle is below mu.
-        window: that window, z within it.
-        flip: where it is mirrored.
-        scale: sigma, or what stands for 0.
-        outside: y less the nearest value within the bounds.
+        parts: the `Parts` of the window.
+        window: the interval between the bounds; mirrored where its middle is below mu.
+        flip: True where the window is mirrored.
+        scale: sigma, or `TINY` where it is 0.
+        excess: y less the nearest value within the bounds.
     """
 
     parts: Parts
     window: Window
     flip: Any
     scale: Any
-    outside: Any
+    excess: Any
 
 
 def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
@@ -50,27 +50,27 @@ def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
         d=d,
         w=(b - a) / scale,
     )
-    outside = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
-    return Standard(parts_of(ops, shape, window), window, flip, scale, outside)
+    excess = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
+    return Standard(parts_of(ops, shape, window), window, flip, scale, excess)
 
 
 def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
     """Return the `Parts` of a window: by series where it is narrow, else in closed form."""
-    parts = shape.central(ops, window)
+    parts = shape.central_parts(ops, window)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
     small = shape.is_narrow(ops, middle, h)
     beyond = ~small & (window.lower > 0)
-    if ops.some(beyond):
-        parts = _select_parts(ops, beyond, shape.tail(ops, window), parts)
-    if ops.some(small):
+    if ops.any_true(beyond):
+        parts = _select_parts(ops, beyond, shape.tail_parts(ops, window), parts)
+    if ops.any_true(small):
         h = ops.where(small, h, ops.full_like(h, 0.01))
-        parts = _select_parts(ops, small, narrow(ops, shape, window, middle, h), parts)
+        parts = _select_parts(ops, small, narrow_parts(ops, shape, window, middle, h), parts)
     return parts
 
 
-def _select_parts(ops: Any, where: Any, those: Parts, others: Parts) -> Parts:
-    pairs = zip(those, others, strict=True)
-    return Parts(*(None if b is None else ops.where(where, a, b) for a, b in pairs))
+def _select_parts(ops: Any, condition: Any, first: Parts, second: Parts) -> Parts:
+    pairs = zip(first, second, strict=True)
+    return Parts(*(None if b is None else ops.where(condition, a, b) for a, b in pairs))
 
 
 def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -81,7 +81,7 @@ def crps(shape: Shape, ops: Any, *arguments: Any) -> Any:
     spread = p.mean - 2 * p.below - p.gini
     within = p.to_z * (2 * p.cdf - 1) + spread
     at_0 = ops.abs(y - ops.minimum(ops.maximum(mu, a), b))
-    return ops.where(sigma == 0, at_0, ops.abs(s.outside) + sigma * within)
+    return ops.where(sigma == 0, at_0, ops.abs(s.excess) + sigma * within)
 
 
 def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -95,15 +95,19 @@ def crps_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
     by_z = 2 * p.cdf - 1
     k = p.mean - 2 * p.below - p.gini
     by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
-    by_y = ops.where(s.outside == 0, _mirrored(ops, s, by_z), ops.sign(s.outside))
-    by_a, by_b = _swapped(ops, s, by_l, by_u)
-    return _mirrored(ops, s, by_mu), by_s, by_a, by_b, by_y
+    by_y = ops.where(s.excess == 0, _mirror(ops, s, by_z), ops.sign(s.excess))
+    by_a, by_b = _swap(ops, s, by_l, by_u)
+    return _mirror(ops, s, by_mu), by_s, by_a, by_b, by_y
 
 
 def _by_location_and_scale(
     ops: Any, shape: Shape, p: Parts, slopes: tuple[Any, Any, Any], k: Any
 ) -> tuple[Any, Any]:
-    """From the derivatives by z and the bounds; k is that by scale about z = r, bounds left out."""
+    """Return the derivatives by mu and sigma.
+
+    `slopes` are the derivatives by z and the bounds; k is that by the scale about z = r, without
+    the bounds.
+    """
     _, by_l, by_u = slopes
     about_r = k - times(ops, by_l, p.to_lower) - times(ops, by_u, p.to_upper)
     far, where = shape.far_slope(ops, p.r, about_r)
@@ -125,7 +129,7 @@ def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
     s = standard(ops, shape, arguments)
     level = s.parts.level + shape.log_ratio(ops, s.parts.r, s.parts.to_z)
     score = ops.log(s.scale) - level
-    return ops.where(s.outside == 0, score, ops.abs(s.outside) * float("inf"))
+    return ops.where(s.excess == 0, score, ops.abs(s.excess) * float("inf"))
 
 
 def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
@@ -136,10 +140,10 @@ def log_score_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ..
     by_l, by_u = -p.at_lower, p.at_upper
     k = 1 - p.to_z * by_z
     by_mu, by_s = _by_location_and_scale(ops, shape, p, (by_z, by_l, by_u), k)
-    by_a, by_b = _swapped(ops, s, by_l, by_u)
-    partials = _mirrored(ops, s, by_mu), by_s, by_a, by_b, _mirrored(ops, s, by_z)
-    none = ops.where(s.outside == s.outside, ops.full_like(by_z, 0.0), s.outside)  # NaN stays
-    return tuple(ops.where(s.outside == 0, x / s.scale, none) for x in partials)
+    by_a, by_b = _swap(ops, s, by_l, by_u)
+    partials = _mirror(ops, s, by_mu), by_s, by_a, by_b, _mirror(ops, s, by_z)
+    none = ops.where(s.excess == s.excess, ops.full_like(by_z, 0.0), s.excess)  # NaN stays
+    return tuple(ops.where(s.excess == 0, x / s.scale, none) for x in partials)
 
 
 def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -149,7 +153,7 @@ def mean(shape: Shape, ops: Any, *arguments: Any) -> Any:
     s = standard(ops, shape, (*arguments, middle))
     # about the bound, or mu, that the mass is near
     z = s.parts.mean - s.parts.to_z
-    return ops.where(sigma == 0, middle, middle + sigma * _mirrored(ops, s, z))
+    return ops.where(sigma == 0, middle, middle + sigma * _mirror(ops, s, z))
 
 
 def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
@@ -159,11 +163,11 @@ def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return sigma**2 * (s.parts.square - s.parts.mean**2)
 
 
-def _mirrored(ops: Any, s: Standard, value: Any) -> Any:
+def _mirror(ops: Any, s: Standard, value: Any) -> Any:
     return ops.where(s.flip, -value, value)
 
 
-def _swapped(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
+def _swap(ops: Any, s: Standard, by_l: Any, by_u: Any) -> tuple[Any, Any]:
     return ops.where(s.flip, -by_u, by_l), ops.where(s.flip, -by_l, by_u)
 
 

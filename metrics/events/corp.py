@@ -13,15 +13,15 @@ from ens10.metrics._labels import rechunk
 from ens10.metrics.events.diagrams import (
     brier_of_sums,
     check_band,
-    check_pooled,
+    check_single_values,
     checked_seed,
     effective_number,
+    sum_bins,
     table,
-    whole,
 )
 
 Array = npt.NDArray[Any]
-_MOST_DRAWN = 200_000_000  # numbers of float64 for one diagram
+_MOST_DRAWS = 200_000_000  # numbers of float64 for one diagram
 
 
 def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
@@ -41,12 +41,12 @@ def corp_decomposition(sums: xr.Dataset) -> xr.Dataset:
     Raises:
         ArgumentError: sums of another function.
     """
-    check_pooled(sums)
-    total, events, w = whole(sums["weight"]), sums["event"], sums["weight"]
+    check_single_values(sums)
+    total, events, w = sum_bins(sums["weight"]), sums["event"], sums["weight"]
     fit = recalibrate(sums).fillna(0.0)  # only where there is no weight
     brier = brier_of_sums(sums)
-    after = whole(events * (1 - fit) ** 2 + (w - events) * fit**2) / total
-    base = whole(events) / total
+    after = sum_bins(events * (1 - fit) ** 2 + (w - events) * fit**2) / total
+    base = sum_bins(events) / total
     terms = {
         "brier": brier,
         "miscalibration": brier - after,
@@ -87,16 +87,16 @@ def corp_diagram(
     Raises:
         ArgumentError: sums of another function; numbers out of range; too many probabilities.
     """
-    check_pooled(sums)
+    check_single_values(sums)
     check_band(level, independent, resamples)
-    if sums.sizes["bin"] * resamples > _MOST_DRAWN:
+    if sums.sizes["bin"] * resamples > _MOST_DRAWS:
         raise ArgumentError(
             "resamples",
             f"{resamples} draws of {sums.sizes['bin']} probabilities take too much memory",
             "Draw fewer, or round the probabilities with digits=3",
         )
     w = sums["weight"]
-    share = _whole_bins(w / whole(w))
+    share = _one_chunk(w / sum_bins(w))
     draw = partial(_band, level=level, resamples=resamples, seed=checked_seed(seed))
     lower, upper = xr.apply_ufunc(
         draw,
@@ -122,7 +122,7 @@ def recalibrate(sums: xr.Dataset) -> xr.DataArray:
     """Return the isotonic regression of events on forecast probabilities."""
     fit: xr.DataArray = xr.apply_ufunc(
         isotonic,
-        *(_whole_bins(sums["event"]), _whole_bins(sums["weight"])),
+        *(_one_chunk(sums["event"]), _one_chunk(sums["weight"])),
         input_core_dims=[["bin"], ["bin"]],
         output_core_dims=[["bin"]],
         dask="parallelized",
@@ -131,7 +131,7 @@ def recalibrate(sums: xr.Dataset) -> xr.DataArray:
     return fit
 
 
-def _whole_bins(array: xr.DataArray) -> xr.DataArray:
+def _one_chunk(array: xr.DataArray) -> xr.DataArray:
     return array if array.chunks is None else rechunk(array, {"bin": -1})
 
 

@@ -43,34 +43,34 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     """
     check_sums(sums)
     w = sums["weight"]
-    positive_weight, total = w.where(w > 0), whole(w)
+    positive_weight, total = w.where(w > 0), sum_bins(w)
     mean, rate = sums["probability"] / positive_weight, sums["event"] / positive_weight
-    base = whole(sums["event"]) / total
+    base = sum_bins(sums["event"]) / total
     terms = {
         "brier": brier_of_sums(sums),
-        "reliability": _sum(w * (mean - rate) ** 2) / total,
-        "resolution": _sum(w * (rate - base) ** 2) / total,
+        "reliability": _sum_present_bins(w * (mean - rate) ** 2) / total,
+        "resolution": _sum_present_bins(w * (rate - base) ** 2) / total,
         "uncertainty": base * (1 - base),
     }
     if bias_corrected:
-        scatter = _sum(w * _variance_of_rate(rate, w, sums["weight_square"])) / total
-        of_base = _variance_of_rate(base, whole(w), whole(sums["weight_square"]))
+        scatter = _sum_present_bins(w * _variance_of_rate(rate, w, sums["weight_square"])) / total
+        of_base = _variance_of_rate(base, sum_bins(w), sum_bins(sums["weight_square"]))
         terms["reliability"] = terms["reliability"] - scatter
         terms["resolution"] = terms["resolution"] - scatter + of_base
         terms["uncertainty"] = terms["uncertainty"] + of_base
-    variance = _sum(sums["probability_square"] - sums["probability"] * mean) / total
-    covariance = 2 * _sum(sums["product"] - sums["probability"] * rate) / total
+    variance = _sum_present_bins(sums["probability_square"] - sums["probability"] * mean) / total
+    covariance = 2 * _sum_present_bins(sums["product"] - sums["probability"] * rate) / total
     terms["within_bin_variance"], terms["within_bin_covariance"] = variance, covariance
     terms["generalised_resolution"] = terms["resolution"] - variance + covariance
     attrs = {"bins": sums.attrs["bins"], "bias_corrected": int(bias_corrected)}
-    missing = whole(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
+    missing = sum_bins(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
     return table({k: v.where(~missing) for k, v in terms.items()}, attrs)
 
 
 def brier_of_sums(sums: xr.Dataset) -> xr.DataArray:
     """Return the Brier score of all points."""
     squares = sums["probability_square"] - 2 * sums["product"] + sums["event"]
-    return whole(squares) / whole(sums["weight"])
+    return sum_bins(squares) / sum_bins(sums["weight"])
 
 
 def check_sums(sums: Any) -> None:
@@ -85,11 +85,11 @@ def check_sums(sums: Any) -> None:
         raise ArgumentError("sums", f"no sums of events, without {names}", "Make with event_sums")
 
 
-def check_pooled(sums: xr.Dataset) -> None:
+def check_single_values(sums: xr.Dataset) -> None:
     """Refuse sums of bins that hold different probabilities.
 
     Raises:
-        ArgumentError: such bins.
+        ArgumentError: a bin whose lower and upper probability differ.
     """
     check_sums(sums)
     if not np.array_equal(sums["bin"], sums["bin_upper"]):
@@ -109,12 +109,12 @@ def table(variables: Mapping[str, xr.DataArray], attrs: Mapping[str, Any]) -> xr
     return xr.Dataset(labelled, attrs=attrs)
 
 
-def whole(part: xr.DataArray) -> xr.DataArray:
-    """Return the sum over all bins; NaN where one is missing."""
+def sum_bins(part: xr.DataArray) -> xr.DataArray:
+    """Return the sum over all bins; NaN where one of them is NaN."""
     return part.sum("bin", skipna=False)
 
 
-def _sum(part: xr.DataArray) -> xr.DataArray:
+def _sum_present_bins(part: xr.DataArray) -> xr.DataArray:
     return part.sum("bin")
 
 
@@ -173,17 +173,19 @@ def reliability_diagram(
     if band == "binomial":
         n = (w * positive_weight / sums["weight_square"] * independent).round()
         bounds = partial(_binomial, tails=tails)
-        lower, upper = _on_bins(bounds, n, mean)
+        lower, upper = _apply_on_bins(bounds, n, mean)
     else:
         draw = partial(_bootstrap_bounds, tails=tails, resamples=resamples, seed=checked_seed(seed))
-        lower, upper = _on_bins(draw, effective_number(sums, independent), w / whole(w), mean)
+        lower, upper = _apply_on_bins(
+            draw, effective_number(sums, independent), w / sum_bins(w), mean
+        )
     variables = {
         "forecast_mean": mean,
         "observed_frequency": rate,
         "band_lower": lower,
         "band_upper": upper,
         "count": sums["count"],
-        "share": w / whole(w),
+        "share": w / sum_bins(w),
     }
     attrs = {"bins": sums.attrs["bins"], "band": band, "level": level, "independent": independent}
     return table(variables, attrs)
@@ -191,15 +193,15 @@ def reliability_diagram(
 
 def effective_number(sums: xr.Dataset, independent: float) -> xr.DataArray:
     """Return (sum w)^2 / sum w^2 times the share of independent points, rounded."""
-    squares = whole(sums["weight_square"])
-    return (whole(sums["weight"]) ** 2 / squares.where(squares > 0) * independent).round()
+    squares = sum_bins(sums["weight_square"])
+    return (sum_bins(sums["weight"]) ** 2 / squares.where(squares > 0) * independent).round()
 
 
 def check_band(level: float, independent: float, resamples: int) -> None:
     """Check the parameters of a consistency band.
 
     Raises:
-        ArgumentError: such numbers.
+        ArgumentError: a number out of range.
     """
     if not 0 < level < 1:
         raise ArgumentError("level", f"expected a number between 0 and 1, got {level}")
@@ -220,8 +222,8 @@ def checked_seed(seed: int | None) -> int:
     return seed
 
 
-def _on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Wrap a kernel that returns two bounds for each bin, for arrays with or without bins."""
+def _apply_on_bins(kernel: Any, *arrays: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Apply a kernel that returns two bounds for each bin, to arrays with or without bins."""
     ready = [
         rechunk(a, {"bin": -1}) if a.chunks is not None and "bin" in a.dims else a for a in arrays
     ]
@@ -282,10 +284,10 @@ def contingency_tables(sums: xr.Dataset) -> xr.Dataset:
     check_sums(sums)
     events, others = sums["event"], sums["weight"] - sums["event"]
     tables = {
-        "hits": _from_each_on(events),
-        "misses": _before_each(events),
-        "false_alarms": _from_each_on(others),
-        "correct_negatives": _before_each(others),
+        "hits": _sums_from_bin(events),
+        "misses": _sums_before_bin(events),
+        "false_alarms": _sums_from_bin(others),
+        "correct_negatives": _sums_before_bin(others),
     }
     return table(tables, {"bins": sums.attrs["bins"]})
 
@@ -318,8 +320,8 @@ def roc_curve(sums: xr.Dataset) -> xr.Dataset:
     tables = contingency_tables(sums)
     hit_rate, false_alarm_rate = rates(tables)
     first, second = slice(None, -1), slice(1, None)
-    width = _at(false_alarm_rate, first) - _at(false_alarm_rate, second)
-    height = (_at(hit_rate, first) + _at(hit_rate, second)) / 2
+    width = _at_thresholds(false_alarm_rate, first) - _at_thresholds(false_alarm_rate, second)
+    height = (_at_thresholds(hit_rate, first) + _at_thresholds(hit_rate, second)) / 2
     variables = {
         "hit_rate": hit_rate,
         "false_alarm_rate": false_alarm_rate,
@@ -336,14 +338,14 @@ def rates(tables: xr.Dataset) -> tuple[xr.DataArray, xr.DataArray]:
     return hit_rate, tables["false_alarms"] / others.where(others > 0)
 
 
-def _from_each_on(part: xr.DataArray) -> xr.DataArray:
+def _sums_from_bin(part: xr.DataArray) -> xr.DataArray:
     """Return sums from each bin to the last, and 0 at the end, over thresholds."""
     back = slice(None, None, -1)
     sums = part.isel(bin=back).cumsum("bin", skipna=False).isel(bin=back)
     return _over_thresholds(sums.pad(bin=(0, 1), constant_values=0.0), part)
 
 
-def _before_each(part: xr.DataArray) -> xr.DataArray:
+def _sums_before_bin(part: xr.DataArray) -> xr.DataArray:
     """Return sums of the bins before each one, and of all at the end, over thresholds."""
     sums = part.cumsum("bin", skipna=False)
     return _over_thresholds(sums.pad(bin=(1, 0), constant_values=0.0), part)
@@ -355,7 +357,7 @@ def _over_thresholds(sums: xr.DataArray, part: xr.DataArray) -> xr.DataArray:
     return bare.assign_coords(threshold=edges)
 
 
-def _at(array: xr.DataArray, part: slice) -> xr.DataArray:
+def _at_thresholds(array: xr.DataArray, part: slice) -> xr.DataArray:
     return array.isel(threshold=part).drop_vars("threshold")
 
 

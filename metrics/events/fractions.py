@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
 from ens10.metrics._dispatch import common_dtype
-from ens10.metrics._labels import check_alike, joined_message, rechunk
+from ens10.metrics._labels import check_alike, rechunk, rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_probability, event_indicator, exceedance
@@ -40,11 +40,11 @@ def field_sums(x: Array, y: Array, w: Array, *, members: bool, **options: Any) -
     y = np.broadcast_to(y, (*loops, *y.shape[-2:]))
     sums = np.empty((*loops, 4))
     for place in np.ndindex(loops):
-        sums[place] = _of_field(x[place], y[place], w, members=members, **options)
+        sums[place] = _sums_of_field(x[place], y[place], w, members=members, **options)
     return sums
 
 
-def _of_field(
+def _sums_of_field(
     x: Array,
     y: Array,
     w: Array,
@@ -65,7 +65,7 @@ def _of_field(
     cells = around(valid)
     usable = cells > 0
     if edges == "inside":
-        usable &= whole_windows((y.shape[0], y.shape[1]), window, periodic=periodic)
+        usable &= complete_windows((y.shape[0], y.shape[1]), window, periodic=periodic)
     w, cells = np.where(usable, w, 0.0), np.where(usable, cells, 1.0)
     f, g = (around(np.where(valid, a, 0.0)) / cells for a in (p, o))
     return np.array([np.sum(w * a) for a in ((f - g) ** 2, f**2, g**2, 1.0)])
@@ -101,11 +101,11 @@ def window_sums(field: Array, window: tuple[int, int], *, periodic: bool) -> Arr
     Returns:
         The sums, of the field's shape, float64.
     """
-    rows = _along_last(np.swapaxes(field, -1, -2), window[0], periodic=False)
-    return _along_last(np.swapaxes(rows, -1, -2), window[1], periodic=periodic)
+    rows = _sum_along_last(np.swapaxes(field, -1, -2), window[0], periodic=False)
+    return _sum_along_last(np.swapaxes(rows, -1, -2), window[1], periodic=periodic)
 
 
-def _along_last(field: Array, window: int, *, periodic: bool) -> Array:
+def _sum_along_last(field: Array, window: int, *, periodic: bool) -> Array:
     n, half = field.shape[-1], window // 2
     if periodic:
         around = np.arange(-half, n + half) % n
@@ -119,7 +119,7 @@ def _along_last(field: Array, window: int, *, periodic: bool) -> Array:
     return sums
 
 
-def whole_windows(shape: tuple[int, int], window: tuple[int, int], *, periodic: bool) -> Array:
+def complete_windows(shape: tuple[int, int], window: tuple[int, int], *, periodic: bool) -> Array:
     """Return True where the window of a cell (latitude, longitude) lies within the field."""
     inside = []
     for n, cells, around in zip(shape, window, (False, periodic), strict=True):
@@ -187,7 +187,7 @@ def fractions_sums(
 
     Raises:
         UnknownNameError: an unknown policy for NaN or kind of edges.
-        ArgumentError: an even window or one larger than the grid; values that are no
+        ArgumentError: an even window or one larger than the grid; values that are not
             probabilities (on lazy arrays when computed); shapes, coordinates or units that do
             not fit.
     """
@@ -271,14 +271,14 @@ def _as_dataarrays(
     of_observed = plane
     if isinstance(member, int | np.integer) and hasattr(forecast, "ndim"):
         n, at = forecast.ndim, member
-        of_observed = {k: _without(v, at, n) for k, v in plane.items()}
+        of_observed = {k: _axis_without_member(v, at, n) for k, v in plane.items()}
     arrays = {"forecast": forecast, "observed": observed}
     ready = as_labelled(arrays, {"forecast": with_members, "observed": of_observed})
     check_sizes(ready)
     return ready
 
 
-def _without(axis: Dim, member: int, ndim: int) -> Dim:
+def _axis_without_member(axis: Dim, member: int, ndim: int) -> Dim:
     """Return the number of an axis after the member axis is removed."""
     if not isinstance(axis, int | np.integer):
         return axis  # which is refused later
@@ -300,7 +300,7 @@ def _one_block(name: str, array: xr.DataArray, core: Sequence[str]) -> xr.DataAr
         return array
     blocks = [len(array.variable.chunksizes[d]) for d in core]
     if max(blocks) > 1:
-        warnings.warn(joined_message("fss", name, blocks), RechunkWarning, stacklevel=3)
+        warnings.warn(rechunk_message("fss", name, blocks), RechunkWarning, stacklevel=3)
     return rechunk(array, dict.fromkeys(core, -1))
 
 

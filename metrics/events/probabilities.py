@@ -109,7 +109,7 @@ def exceedance_probability_normal(
     return apply(_NORMAL.score, arrays, options={"check": check})
 
 
-def _standardised(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
+def _standardise(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
     """Return (mu - threshold) / sigma; its limit where sigma is 0."""
     far = 1e3 * ops.sign(mu - threshold)
     return ops.where(sigma == 0, far, (mu - threshold) / _divisor(ops, sigma))
@@ -120,13 +120,13 @@ def _divisor(ops: Any, sigma: Any) -> Any:
 
 
 def _value(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
-    z = _standardised(ops, mu, sigma, threshold)
+    z = _standardise(ops, mu, sigma, threshold)
     # torch's ndtr has no more than absolute accuracy far below 0
     return ops.where(z < -1, ops.exp(ops.log_ndtr(z)), ops.ndtr(z))
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, threshold: Any) -> tuple[Any, ...]:
-    z = _standardised(ops, mu, sigma, threshold)
+    z = _standardise(ops, mu, sigma, threshold)
     density = ops.exp(-z * z / 2) / math.sqrt(2 * math.pi) / _divisor(ops, sigma)
     density = ops.where(sigma == 0, ops.full_like(z, 0.0), density)
     return density, -ops.where(density == 0, density, z * density), -density

@@ -27,17 +27,17 @@ class Binning:
     Args:
         lower: lower edges of the bins, or the probabilities themselves.
         upper: upper edges, or again the probabilities.
-        words: description of the bins; sums over different bins must not be added.
+        description: the bins in words; sums with different descriptions must not be added.
         place: function from probabilities to the numbers of their bins.
     """
 
     lower: Array
     upper: Array
-    words: str
+    description: str
     place: Callable[[Array], Array]
 
     @property
-    def pooled(self) -> bool:
+    def single_valued(self) -> bool:
         """Return True if each bin stands for a single probability."""
         return self.lower is self.upper
 
@@ -54,7 +54,8 @@ def binning(
         values: function that returns the probabilities for "unique".
 
     Raises:
-        ArgumentError: not exactly one is given; a number out of range; edges that are none.
+        ArgumentError: not exactly one of `bins`, `members` and `digits`; a number out of range;
+            invalid edges.
         UnknownNameError: an unknown word for `bins`.
     """
     options = {"bins": bins, "members": members, "digits": digits}
@@ -177,7 +178,7 @@ def event_sums(
 
     Raises:
         UnknownNameError: an unknown policy for NaN.
-        ArgumentError: not exactly one kind of bins, or edges that are none; probabilities outside
+        ArgumentError: not exactly one kind of bins, or invalid edges; probabilities outside
             [0, 1], or that are not multiples of 1 / M; events other than 0 and 1 (on lazy
             arrays when computed); shapes, coordinates or weights that do not fit.
     """
@@ -198,7 +199,9 @@ def event_sums(
         terms = {name: part.where(sums["missing"] == 0) for name, part in terms.items()}
     count = count.astype(np.int64).assign_attrs(long_name=PARTS["count"])
     coords = {"bin": of_bins.lower, "bin_upper": ("bin", of_bins.upper)}
-    return xr.Dataset({"count": count} | terms, attrs={"bins": of_bins.words}).assign_coords(coords)
+    return xr.Dataset({"count": count} | terms, attrs={"bins": of_bins.description}).assign_coords(
+        coords
+    )
 
 
 def _all_values(arrays: dict[str, Any], dim: Over) -> xr.DataArray:
@@ -224,7 +227,7 @@ def _kernel(p: Array, o: Array, w: Array, *, bins: Binning) -> Floats:
     index, n = bins.place(p), len(bins.lower)
     first = sums_by_bin(index, n, ~missing, w, w * w)
     events = sums_by_bin(index, n, w * o)
-    if bins.pooled:
+    if bins.single_valued:
         q, weight = bins.lower, first[:, n : 2 * n]
         moments = np.concatenate([q * weight, q * q * weight, events, q * events], axis=1)
     else:

@@ -57,22 +57,22 @@ def checked_levels(
     return checked
 
 
-def bare(climate: Any) -> Any:
+def drop_coords(climate: Any) -> Any:
     """Drop the coordinates that describe the climate only, such as its sample sizes."""
     return climate.reset_coords(drop=True) if isinstance(climate, xr.DataArray) else climate
 
 
-def check_even(levels: Levels, count: int | None, what: str) -> None:
+def check_even(levels: Levels, count: int | None, name: str) -> None:
     """Refuse levels that are not evenly spaced from 0 to 1, or not `count` in number.
 
     Raises:
-        ArgumentError: such levels; a `count` of None allows any number from 3.
+        ArgumentError: such levels; for a `count` of None, fewer than 3 levels.
     """
     expected = count or max(levels.size, 3)
     if levels.size != expected or not np.allclose(levels, np.linspace(0, 1, expected), 0, _CLOSE):
         raise ArgumentError(
             "climate",
-            f"{what} needs {count or '3 or more'} quantiles at levels evenly from 0 to 1, "
+            f"{name} needs {count or '3 or more'} quantiles at levels evenly from 0 to 1, "
             f"got {levels.size} from {levels[0]:g} to {levels[-1]:g}",
             "Prepare a climate with these levels",
         )
@@ -103,11 +103,11 @@ def over_points(kernel: Callable[[Array, Array], Array], members: Array, climate
     split_first = len(loops) > 1 and 0 not in loops and x[:, 0].size // x.shape[0] >= _FEW
     if split_first and not (x.flags.c_contiguous and q.flags.c_contiguous):
         return np.stack([over_points(kernel, x[:, n], q[:, n]) for n in range(loops[0])])
-    flat = (read_only(a).reshape(a.shape[0], -1) for a in (x, q))
+    flat = (as_read_only(a).reshape(a.shape[0], -1) for a in (x, q))
     return kernel(*flat).reshape(loops).astype(members.dtype, copy=False)
 
 
-def read_only(array: Array) -> Array:
+def as_read_only(array: Array) -> Array:
     """Return the array as compiled loops need it: contiguous and read-only."""
     view: Array = compilable(array).view()
     view.flags.writeable = False
@@ -144,34 +144,34 @@ def refuse(code: int, point: int) -> None:
         )
 
 
-def sorted_members(x: Array) -> tuple[Array, npt.NDArray[np.int64]]:
+def sort_members(x: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return members (M, N) sorted, missing ones last, and the number present, (N,)."""
     return np.sort(x, axis=0), (~np.isnan(x)).sum(axis=0)
 
 
 def member_quantiles(
-    ordered: Array, there: npt.NDArray[np.int64], levels: Levels
+    sorted_x: Array, count: npt.NDArray[np.int64], levels: Levels
 ) -> npt.NDArray[np.float64]:
     """Return quantiles (numpy's "linear") of the members present, (levels, N), in float64.
 
     Args:
-        ordered: sorted members, from `sorted_members`.
-        there: number of members present, from `sorted_members`.
+        sorted_x: sorted members, from `sort_members`.
+        count: number of members present, from `sort_members`.
         levels: levels in [0, 1].
     """
-    M = ordered.shape[0]
-    if (there == M).all():  # rows instead of places that differ from point to point
+    M = sorted_x.shape[0]
+    if (count == M).all():  # rows instead of places that differ from point to point
         rows = levels * (M - 1)
         low = np.floor(rows).astype(np.int64)
-        lower = ordered[low].astype(np.float64)
+        lower = sorted_x[low].astype(np.float64)
         part = (rows - low).reshape(-1, 1)
-        upper = ordered[np.minimum(low + 1, M - 1)]
+        upper = sorted_x[np.minimum(low + 1, M - 1)]
     else:
-        last = np.maximum(there - 1, 0)
+        last = np.maximum(count - 1, 0)
         rows = levels.reshape(-1, 1) * last
         low = np.floor(rows).astype(np.int64)
-        lower = np.take_along_axis(ordered, low, axis=0).astype(np.float64)
-        part, upper = rows - low, np.take_along_axis(ordered, np.minimum(low + 1, last), axis=0)
+        lower = np.take_along_axis(sorted_x, low, axis=0).astype(np.float64)
+        part, upper = rows - low, np.take_along_axis(sorted_x, np.minimum(low + 1, last), axis=0)
     quantiles: npt.NDArray[np.float64] = lower + (upper - lower) * part
     return quantiles
 

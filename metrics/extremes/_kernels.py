@@ -18,16 +18,16 @@ _TO_SHARE = 2 / np.pi
 
 
 @numba.njit(**OPTIONS)
-def _take(q, first, last, block, odd):  # type: ignore[no-untyped-def]
+def _take(q, first, last, block, descents):  # type: ignore[no-untyped-def]
     """Copy the quantiles of a block, and count at each point the pairs that do not ascend."""
-    odd[:] = 0
+    descents[:] = 0
     block[:, last - first :] = 0
     for k in range(q.shape[0]):
         for p in range(last - first):
             block[k, p] = q[k, first + p]
     for k in range(1, q.shape[0]):
-        for p in range(odd.size):
-            odd[p] += np.int32(1) - np.int32(block[k, p] >= block[k - 1, p])
+        for p in range(descents.size):
+            descents[p] += np.int32(1) - np.int32(block[k, p] >= block[k - 1, p])
 
 
 @numba.njit(**OPTIONS)
@@ -44,12 +44,12 @@ def _state_of(block, p):  # type: ignore[no-untyped-def]
 @numba.njit(**OPTIONS)
 def inspect(q):  # type: ignore[no-untyped-def]
     """Check that the quantiles (K, N) ascend; return a status code and the first bad point."""
-    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    block, descents = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     for first in range(0, q.shape[1], BLOCK):
         last = min(first + BLOCK, q.shape[1])
-        _take(q, first, last, block, odd)
+        _take(q, first, last, block, descents)
         for p in range(last - first):
-            if odd[p] and _state_of(block, p):
+            if descents[p] and _state_of(block, p):
                 return _state_of(block, p), first + p
     return FINE, 0
 
@@ -93,12 +93,12 @@ def exact(x, q, below, above, skip, out):  # type: ignore[no-untyped-def]
     Returns:
         A status code, as `inspect` returns it, and the point.
     """
-    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    block, descents = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
     total, count = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
-        _take(q, first, last, block, odd)
+        _take(q, first, last, block, descents)
         total[:], count[:] = 0, 0
         for i in range(x.shape[0]):
             member[: last - first] = x[i, first:last]
@@ -108,9 +108,9 @@ def exact(x, q, below, above, skip, out):  # type: ignore[no-untyped-def]
                     count[p] += 1
                     total[p] += _share(block, p, places[p], member[p], below, above)
         for p in range(last - first):
-            if odd[p] and _state_of(block, p):
+            if descents[p] and _state_of(block, p):
                 return _state_of(block, p), first + p
-            bad = odd[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
+            bad = descents[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
             out[first + p] = np.nan if bad else 2 * total[p] / count[p] - 1
     return FINE, 0
 
@@ -130,14 +130,14 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
     Returns:
         A status code, as `inspect` returns it, and the point.
     """
-    block, odd = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
+    block, descents = np.empty((q.shape[0], BLOCK), q.dtype), np.empty(BLOCK, np.int32)
     member, places = np.zeros(BLOCK, x.dtype), np.empty(BLOCK, np.int32)
     total, count = np.empty(BLOCK), np.empty(BLOCK, np.int32)
     start = np.empty(BLOCK, np.int32)
     with_epsilon = not np.isnan(epsilon)
     for first in range(0, x.shape[1], BLOCK):
         last = min(first + BLOCK, x.shape[1])
-        _take(q, first, last, block, odd)
+        _take(q, first, last, block, descents)
         total[:], count[:], start[:] = 0, 0, 0
         if with_epsilon:
             for k in range(1, q.shape[0]):
@@ -152,9 +152,9 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
                     inside = places[p] > start[p]
                     total[p] += tables[0, places[p]] if inside else tables[1, start[p]]
         for p in range(last - first):
-            if odd[p] and _state_of(block, p):
+            if descents[p] and _state_of(block, p):
                 return _state_of(block, p), first + p
-            bad = odd[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
+            bad = descents[p] or count[p] == 0 or (count[p] < x.shape[0] and not skip)
             most = tables[2, start[p]]
             scale = max(most, epsilon) if with_epsilon else np.pi / 2
             out[first + p] = np.nan if bad else (total[p] / count[p] + most) / scale
@@ -162,11 +162,11 @@ def operational(x, q, tables, epsilon, skip, out):  # type: ignore[no-untyped-de
 
 
 @numba.njit(**OPTIONS)
-def staircase(own, q, out):  # type: ignore[no-untyped-def]
+def staircase(member_quantiles, q, out):  # type: ignore[no-untyped-def]
     """Write the EFI as the ENS-10 authors computed it to out (N,).
 
     Args:
-        own: quantiles of the members, (K, N).
+        member_quantiles: quantiles of the members, (K, N).
         q: quantiles of the climate at the same levels, (K, N).
         out: float64.
     """
@@ -174,7 +174,7 @@ def staircase(own, q, out):  # type: ignore[no-untyped-def]
     for p in range(q.shape[1]):
         total, first = 0.0, 0
         for k in range(1, K - 1):
-            while first < K - 1 and own[first, p] < q[k, p]:
+            while first < K - 1 and member_quantiles[first, p] < q[k, p]:
                 first += 1
             level = k / (K - 1)
             total += (level - first / (K - 1)) / math.sqrt(level * (1 - level))

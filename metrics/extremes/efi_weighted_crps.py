@@ -361,18 +361,18 @@ def _check_alike(crps: Any, index: Any) -> None:
         raise ArgumentError("raw_efi", f"shape {shapes[0]} for scores of shape {shapes[1]}")
 
 
-def _times(crps: Any, index: Any) -> Any:
+def _weight_crps(crps: Any, index: Any) -> Any:
     return abs(index) * crps
 
 
-def _present(crps: Any, index: Any) -> Any:
+def _weight_where_scored(crps: Any, index: Any) -> Any:
     """Return |EFI|, NaN where the score is NaN, so that both means are over the same points."""
     return abs(index) + 0 * crps
 
 
 def _product(crps: Any, index: Any, raw_efi: FrozenEFI) -> Any:
     return apply(
-        Score("eecrps", "extreme event weighted CRPS", _times, _times),
+        Score("eecrps", "extreme event weighted CRPS", _weight_crps, _weight_crps),
         {"crps": crps, "raw_efi": index},
         attrs={"efi_source": raw_efi.origin.source, "efi_method": raw_efi.method},
         unlike=["raw_efi"],
@@ -382,7 +382,9 @@ def _product(crps: Any, index: Any, raw_efi: FrozenEFI) -> Any:
 def _index_where(crps: Any, index: Any) -> Any:
     constant = crps.detach() if hasattr(crps, "detach") else crps
     return apply(
-        Score("abs_efi", "weight of extremes", _present, _present, units=False),
+        Score(
+            "abs_efi", "weight of extremes", _weight_where_scored, _weight_where_scored, units=False
+        ),
         {"crps": constant, "raw_efi": index},
     )
 

@@ -12,16 +12,16 @@ from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.extremes._input import (
     Levels,
-    bare,
+    as_read_only,
     check_climate,
     check_even,
     checked_levels,
+    drop_coords,
     member_quantiles,
     over_points,
     place_of,
-    read_only,
     refuse,
-    sorted_members,
+    sort_members,
 )
 
 EFIMethod = Literal["exact", "ecmwf", "ens10-paper"]
@@ -116,7 +116,7 @@ def efi(
     options |= {"skip": nan == "skip-members"} | ({"check": check} if score.torch else {})
     index = apply(
         score,
-        {"members": members, "climate": bare(climate)},
+        {"members": members, "climate": drop_coords(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options=options,
         attrs={"method": method},
@@ -194,16 +194,16 @@ def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     from ens10.metrics.extremes import _kernels
 
     check_climate(q)
-    sorted_x, count = sorted_members(x)
+    sorted_x, count = sort_members(x)
     # stored in the members' precision, as the authors' were, before they are compared
     quantiles = member_quantiles(sorted_x, count, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
     index = np.empty(x.shape[1])
-    _kernels.staircase(read_only(quantiles), q, index)
+    _kernels.staircase(as_read_only(quantiles), q, index)
     valid = (count > 0 if skip else count == x.shape[0]) & ~np.isnan(q[0])
     return np.where(valid, index, np.nan).astype(x.dtype)
 
 
-MOST = 10.0  # shifts beyond are cut, as in ECMWF's products
+MAX_SHIFT = 10.0  # shifts beyond are cut, as in ECMWF's products
 
 
 def sot(
@@ -272,7 +272,7 @@ def sot(
     places = place_of(checked, level / 100), place_of(checked, far / 100)
     shift = apply(
         Score("sot", "shift of tails", _sot, units=False),
-        {"members": members, "climate": bare(climate)},
+        {"members": members, "climate": drop_coords(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options={"level": level / 100, "places": places, "epsilon": epsilon or 0.0},
         attrs={"level": level, "tail": far},
@@ -290,7 +290,7 @@ def _sot_points(
     check_climate(q)
     if epsilon > 0:
         x = np.where(x < epsilon, x.dtype.type(0), x)
-    sorted_x, count = sorted_members(x)
+    sorted_x, count = sort_members(x)
     quantile = member_quantiles(sorted_x, count, np.array([level]))[0]
     inner, tail = (q[n].astype(np.float64) for n in places)
     if epsilon > 0:
@@ -299,7 +299,7 @@ def _sot_points(
     valid = (count == x.shape[0]) & (np.abs(width) > epsilon)
     shift = np.full(x.shape[1], np.nan)
     np.divide(quantile - tail, width, out=shift, where=valid)
-    clipped: Array = np.clip(shift, -MOST, MOST).astype(x.dtype)
+    clipped: Array = np.clip(shift, -MAX_SHIFT, MAX_SHIFT).astype(x.dtype)
     return clipped
 
 
@@ -360,7 +360,7 @@ def cpf(
     check_even(checked, None, "a CPF")
     level = apply(
         Score("cpf", "crossing-point forecast", _cpf, units=False),
-        {"members": members, "climate": bare(climate)},
+        {"members": members, "climate": drop_coords(climate)},
         {"members": [member_dim], "climate": [quantile_dim]},
         options={"epsilon": epsilon, "symmetric": symmetric},
     )
@@ -396,5 +396,5 @@ def _crossing(sorted_x: Array, q: Array) -> Array:
     # the first member of the upper half whose level is not below the quantile's
     partners = np.maximum(np.searchsorted(levels, np.arange(K) / (K - 1)), M // 2)
     level = np.empty(sorted_x.shape[1])
-    _kernels.crossing(read_only(sorted_x), read_only(q), partners, level)
+    _kernels.crossing(as_read_only(sorted_x), as_read_only(q), partners, level)
     return level

@@ -12,7 +12,7 @@ from scipy.special import bdtr, bdtrik
 
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics.figures.maps import degrees
-from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, look, new_figure
+from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, line_style, new_figure
 
 _ACROSS = 3
 
@@ -41,7 +41,7 @@ def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
         for n, (name, diagram) in enumerate(diagrams.items()):
             row, column = divmod(n, across)
             reliability_panel(grid[2 * row, column], diagram)
-            _sharpness(grid[2 * row + 1, column], diagram)
+            _draw_sharpness(grid[2 * row + 1, column], diagram)
             grid[2 * row, column].set_title(name, loc="left")
             if column == 0:
                 grid[2 * row, 0].set_ylabel("observed frequency")
@@ -74,7 +74,7 @@ def reliability_panel(axes: Axes, diagram: xr.Dataset, colour: str = BLUE) -> No
     axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-def _sharpness(axes: Axes, diagram: xr.Dataset) -> None:
+def _draw_sharpness(axes: Axes, diagram: xr.Dataset) -> None:
     p, share = (diagram[v].to_numpy() for v in ("forecast_mean", "share"))
     axes.vlines(p, 0, share, color=INK, linewidth=3)
     axes.set_ylim(0, max(0.05, 1.1 * float(np.nanmax(share, initial=0.0))))
@@ -99,7 +99,7 @@ def roc_figure(curves: Mapping[str, xr.Dataset]) -> Figure:
             hits, alarms = (curve[v].to_numpy() for v in ("hit_rate", "false_alarm_rate"))
             order = np.lexsort((hits, alarms))
             label = f"{name}: {float(curve['area']):.3f}"
-            axes.plot(alarms[order], hits[order], marker=".", label=label, **look(n))
+            axes.plot(alarms[order], hits[order], marker=".", label=label, **line_style(n))
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1)
         axes.set_aspect("equal")
@@ -165,7 +165,7 @@ def histogram_figure(
     return figure
 
 
-def relative(field: xr.DataArray) -> npt.NDArray[np.float64]:
+def relative_frequency(field: xr.DataArray) -> npt.NDArray[np.float64]:
     """Return the frequency of each bin relative to a calibrated forecast's."""
     counts = field.to_numpy().astype(np.float64)
     frequency: npt.NDArray[np.float64] = counts * counts.size / max(1, counts.sum())
@@ -181,7 +181,7 @@ def histogram_panel(axes: Axes, field: xr.DataArray, colour: str, top: float = n
         colour: of the bars.
         top: where higher bars are cut off.
     """
-    frequency, ranks = np.minimum(relative(field), top), field.dims == ("rank",)
+    frequency, ranks = np.minimum(relative_frequency(field), top), field.dims == ("rank",)
     bins = frequency.size
     edges = np.arange(bins + 1) - 0.5 if ranks else np.linspace(0, 1, bins + 1)
     axes.stairs(frequency, edges, fill=True, alpha=0.85, color=colour)
@@ -231,10 +231,10 @@ def latitude_figure(
         axes = figure.subplots()
         for n, (name, field) in enumerate(scores.items()):
             north = np.sin(np.deg2rad(field["latitude"].to_numpy()))
-            axes.plot(field.to_numpy(), north, label=name, **look(n))
+            axes.plot(field.to_numpy(), north, label=name, **line_style(n))
         if zero:
             axes.axvline(0.0, color=GREY, linewidth=1)
-        low, high = (np.sin(np.deg2rad(f(*_ends(scores)))) for f in (min, max))
+        low, high = (np.sin(np.deg2rad(f(*_end_latitudes(scores)))) for f in (min, max))
         ticks = [p for p in _PARALLELS if low - 1e-9 <= np.sin(np.deg2rad(p)) <= high + 1e-9]
         axes.set_yticks(np.sin(np.deg2rad(ticks)), [degrees(p, "NS") for p in ticks])
         axes.set_ylim(low, high)
@@ -246,7 +246,7 @@ def latitude_figure(
     return figure
 
 
-def _ends(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
+def _end_latitudes(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
     rows = [float(e) for f in scores.values() for e in f["latitude"].to_numpy()[[0, -1]]]
     return tuple(rows)
 
@@ -277,7 +277,7 @@ def spread_error_figure(
         figure = new_figure(2.9)
         axes = figure.subplots()
         for n, (name, dataset) in enumerate(scores.items()):
-            colour = look(n)["color"]
+            colour = line_style(n)["color"]
             error = dataset["rmse"].to_numpy()
             axes.plot(dataset[along], error, "o-", color=colour, label=name, markersize=4)
             spread = error * dataset["spread_error"].to_numpy()

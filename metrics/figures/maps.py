@@ -215,7 +215,7 @@ def _draw_figure(
             axes.plot(east[where], north[where], ".", color="0.25", markersize=1.2)
         elif name in significant:
             mask = significant[name].transpose("latitude", "longitude").to_numpy()[:, order]
-            _dots(axes, x, y, ~mask & np.isfinite(values))
+            _draw_dots(axes, x, y, ~mask & np.isfinite(values))
         axes.set_aspect(stretch)
         axes.set_title(name, loc="left")
         set_ticks(axes, x, y)
@@ -249,7 +249,7 @@ def draw_stations(
     )  # fmt: skip
 
 
-def _dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
+def _draw_dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
     """Draw dots on some cells, thinned so that they remain distinguishable."""
     rows, columns = (max(1, n // 60) for n in where.shape)
     i, j = np.nonzero(where[::rows, ::columns])

@@ -38,7 +38,7 @@ def in_units(units: str) -> str:
     return f" ({units})" if units not in ("", "1") else ""
 
 
-def look(n: int) -> dict[str, Any]:
+def line_style(n: int) -> dict[str, Any]:
     """Return colour and line style of the n-th curve of a figure."""
     cycle, place = divmod(n, len(COLOURS))
     return {"color": COLOURS[place], "linestyle": LINES[cycle % len(LINES)]}

@@ -49,7 +49,7 @@ def variable_axes(
         lengths = [tuple(array.sizes[d] for d in dims if d in array.dims)
                    for array in (members, y) if isinstance(array, xr.DataArray)]  # fmt: skip
     else:
-        core = _by_number(members, y, member_dim, dims)
+        core = _axes_by_number(members, y, member_dim, dims)
         lengths = [tuple(np.shape(a)[int(axis)] for axis in core[name][-len(dims) :])
                    for name, a in (("members", members), ("y", y))]  # fmt: skip
     shape = lengths[0]
@@ -60,12 +60,12 @@ def variable_axes(
     return core, shape
 
 
-def _by_number(members: Any, y: Any, member_dim: Dim, dims: Sequence[Dim]) -> Axes:
-    ndim, had = len(np.shape(members)), len(np.shape(y))
+def _axes_by_number(members: Any, y: Any, member_dim: Dim, dims: Sequence[Dim]) -> Axes:
+    ndim, y_ndim = len(np.shape(members)), len(np.shape(y))
     array = members if hasattr(members, "ndim") else np.asarray(members)
     member, *variables = checked_axes("members", array, (member_dim, *dims))
     back = tuple(axis - (axis > member) - (ndim - 1) for axis in variables)
-    if had > ndim - 1 or any(axis < -had for axis in back):
+    if y_ndim > ndim - 1 or any(axis < -y_ndim for axis in back):
         raise ArgumentError(
             "y",
             f"shape {tuple(np.shape(y))} does not have the variables of members of shape "
@@ -98,7 +98,7 @@ def root_weights(weights: Any, members: Any, core: Axes, shape: tuple[int, ...])
     if weights is None:
         return None
     if isinstance(weights, xr.DataArray):
-        weights = _in_order(weights, members, core["members"][1:])
+        weights = _order_dims(weights, members, core["members"][1:])
     try:
         fits = np.broadcast_shapes(np.shape(weights), shape) == tuple(shape)
     except ValueError:
@@ -116,7 +116,7 @@ def root_weights(weights: Any, members: Any, core: Axes, shape: tuple[int, ...])
     return np.sqrt(np.broadcast_to(values, shape))
 
 
-def _in_order(weights: xr.DataArray, members: Any, dims: Sequence[Dim]) -> Any:
+def _order_dims(weights: xr.DataArray, members: Any, dims: Sequence[Dim]) -> Any:
     extra = [d for d in weights.dims if d not in dims]
     if extra:
         raise ArgumentError(

@@ -129,9 +129,9 @@ def _on_numpy(members: Any, y: Any, *, factor: float, waves: Any) -> Any:
     x = members - y  # the transform is linear, and large common parts go before rounding
     if x.dtype == np.float16:
         x = x.astype(np.float32)
-    waved = rfft(x, axis=1, norm="forward")
-    M, n = waved.shape[:2]
-    parts = np.stack([waved.real, waved.imag], axis=1).reshape(M, 2, -1)
+    coefficients = rfft(x, axis=1, norm="forward")
+    M, n = coefficients.shape[:2]
+    parts = np.stack([coefficients.real, coefficients.imag], axis=1).reshape(M, 2, -1)
     score = energy_of(parts, factor).reshape(n, -1)
     total = np.tensordot(waves, score.astype(np.float64), axes=1)
     return total.reshape(x.shape[2:]).astype(members.dtype)

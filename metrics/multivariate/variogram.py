@@ -85,7 +85,7 @@ def variogram_score(
         "variables": len(shape),
         "order": float(order),
         "fair": estimator == "fair",
-        "pairs": _both_ways(pair_weights, int(np.prod(shape))),
+        "pairs": _symmetric_weights(pair_weights, int(np.prod(shape))),
     }
     attrs = {"estimator": estimator, "order": float(order)}
     score = apply(SCORE, {"members": members, "y": y}, core, options=options, attrs=attrs)
@@ -94,7 +94,7 @@ def variogram_score(
     return mean_over(score, dim, weights, nan)
 
 
-def _both_ways(weights: Any, variables: int) -> Any:
+def _symmetric_weights(weights: Any, variables: int) -> Any:
     """Return the weights w_kl + w_lk of pairs, (D, D), as a tensor if the weights are one.
 
     Raises:

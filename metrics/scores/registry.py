@@ -117,8 +117,8 @@ _THRESHOLD_UNITS = {
 _WITH_UNIT = re.compile(rf"(.+)_([-+.\de]*\d)({'|'.join(_THRESHOLD_UNITS)})")
 
 
-def without_unit(name: str, units: str) -> str:
-    """Return the name of a score with its threshold in the truth's units, without their name.
+def convert_threshold(name: str, units: str) -> str:
+    """Convert the threshold in the name of a score to the truth's units, and drop the unit.
 
     Args:
         name: such as "brier_5mm", which is "brier_0.005" for a truth in m; others are unchanged.
@@ -154,7 +154,7 @@ def why_undefined(score: str, kind: str, members: int | None) -> str:
     return ""
 
 
-def available(kind: str, members: int | None) -> tuple[str, ...]:
+def default_scores(kind: str, members: int | None) -> tuple[str, ...]:
     """Return the names of the scores that are computed for a forecast by default."""
     usual = [name for name, score in METRICS.items() if score.usual]
     return tuple(s for s in (*usual, HISTOGRAM) if not why_undefined(s, kind, members))
@@ -169,7 +169,7 @@ def select_scores(
         UnknownNameError: no such score.
         ArgumentError: a score that is undefined for the forecast.
     """
-    names = available(kind, members) if scores is None else scores
+    names = default_scores(kind, members) if scores is None else scores
     metrics = []
     for name in names:
         one = None if name in TABLES else metric_of(name)
@@ -181,7 +181,7 @@ def select_scores(
     return metrics, tuple(name for name in TABLES if name in names)
 
 
-def extras(scores: Sequence[str] | None) -> set[str]:
+def required_inputs(scores: Sequence[str] | None) -> set[str]:
     """Return the further inputs that scores need: "efi", "climatology"."""
     metrics = [metric_of(name) for name in scores or () if name not in TABLES]
     inputs = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._labels import fitted_coords, rechunk
+from ens10.metrics._labels import rechunk, rechunk_coords
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 
@@ -65,7 +65,7 @@ def benjamini_hochberg(
     if any(values.sizes[name] == 0 for name in names):
         raise ArgumentError("p", f"there are no tests along {names}")
     if values.chunks is not None:
-        values = fitted_coords(rechunk(values, dict.fromkeys(names, -1)))
+        values = rechunk_coords(rechunk(values, dict.fromkeys(names, -1)))
     adjusted = xr.apply_ufunc(
         partial(_adjusted_p_values, axes=len(names), dependence=dependence),
         values,

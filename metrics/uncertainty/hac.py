@@ -12,7 +12,7 @@ from scipy.special import ndtr, stdtr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
 from ens10.metrics._dispatch import refuse_datasets
-from ens10.metrics._labels import fitted_coords, joined_message, rechunk
+from ens10.metrics._labels import rechunk, rechunk_coords, rechunk_message
 from ens10.metrics._reduce import Nan
 from ens10.metrics._tables import as_labelled
 
@@ -88,7 +88,7 @@ def diebold_mariano(
     count = _lags(n, horizon, lags, kernel)
     kernel_weights = _weights(count, kernel)
     parts = xr.apply_ufunc(
-        partial(_moments, weights=kernel_weights, omit=nan == "omit", small=small_sample),
+        partial(_moments, weights=kernel_weights, omit=nan == "omit", small_sample=small_sample),
         series,
         input_core_dims=[["time"]],
         output_core_dims=[["part"]],
@@ -155,10 +155,10 @@ def _series(difference: Any, time_dim: Dim | None) -> xr.DataArray:
     blocks = len(series.variable.chunksizes["time"])
     if blocks > 1:
         warnings.warn(
-            joined_message("diebold_mariano", "difference", [blocks]), RechunkWarning, stacklevel=3
+            rechunk_message("diebold_mariano", "difference", [blocks]), RechunkWarning, stacklevel=3
         )
     others = {d: "auto" for d in series.dims if d != "time"} if blocks > 1 else {}
-    return fitted_coords(rechunk(series, {"time": -1, **others}))
+    return rechunk_coords(rechunk(series, {"time": -1, **others}))
 
 
 def _lags(n: int, horizon: int | None, lags: int | None, kernel: str) -> int:
@@ -183,7 +183,9 @@ def _weights(lags: int, kernel: str) -> Floats:
     return 1.0 - k / (lags + 1.0) if kernel == "bartlett" else np.ones(lags)
 
 
-def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bool) -> Floats:
+def _moments(
+    series: npt.NDArray[Any], *, weights: Floats, omit: bool, small_sample: bool
+) -> Floats:
     """Return mean, standard error and number of dates along the last axis (dates last in input).
 
     A few points are processed at a time, so that a map of many dates is not copied as a whole.
@@ -194,11 +196,11 @@ def _moments(series: npt.NDArray[Any], *, weights: Floats, omit: bool, small: bo
     each = max(1, _BLOCK_VALUES // max(1, n))
     for start in range(0, flat.shape[1], each):
         points = slice(start, start + each)
-        moments[points] = _block(flat[:, points].astype(np.float64), weights, omit, small)
+        moments[points] = _block(flat[:, points].astype(np.float64), weights, omit, small_sample)
     return moments.reshape(*shape, 3)
 
 
-def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
+def _block(d: Floats, weights: Floats, omit: bool, small_sample: bool) -> Floats:
     """Return mean, standard error and number of dates, (points, 3), of differences (n, points)."""
     valid = ~np.isnan(d)
     count = valid.sum(axis=0).astype(np.float64)
@@ -212,7 +214,7 @@ def _block(d: Floats, weights: Floats, omit: bool, small: bool) -> Floats:
         for k, w in enumerate(weights, start=1):
             variance += 2.0 * w * np.einsum("tp,tp->p", away[:-k], away[k:]) / count
             expected -= 2.0 * w * np.einsum("tp,tp->p", present[:-k], present[k:]) / count**2
-        squared = variance / count / (expected if small else 1.0)
+        squared = variance / count / (expected if small_sample else 1.0)
     varies = np.where(valid, d, -np.inf).max(axis=0) > np.where(valid, d, np.inf).min(axis=0)
     tested = varies & (count >= weights.size + 2) & (expected > 0) & (squared > 0)
     if not omit:

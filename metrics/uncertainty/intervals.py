@@ -146,10 +146,13 @@ def skill_of(s: Sums) -> Floats:
     return 1.0 - _ratio(mean_of(s), _ratio(s["reference_sum"], s["reference_weight"]))
 
 
-def _ratio(above: Floats, below: Floats) -> Floats:
-    above, below = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
-    empty = np.full(np.broadcast_shapes(above.shape, below.shape), np.nan)
-    np.divide(above, below, out=empty, where=below != 0)
+def _ratio(numerator: Floats, denominator: Floats) -> Floats:
+    numerator, denominator = (
+        np.asarray(numerator, dtype=np.float64),
+        np.asarray(denominator, dtype=np.float64),
+    )
+    empty = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    np.divide(numerator, denominator, out=empty, where=denominator != 0)
     return empty
 
 
@@ -240,14 +243,16 @@ def interval(
     if method == "student":
         half = _student_half_width(sums, statistic, confidence)
         return Interval(value, value - half, value + half)
-    influence = None if _is_given(block_length, n, method) else _left_out(sums, statistic)
+    influence = None if _is_number(block_length, n, method) else _jackknife(sums, statistic)
     length = block_length if influence is None else default_block_length(influence, method=method)
     length = float(length)  # type: ignore[arg-type]
     times = resample_counts(n, replicates, length, np.random.default_rng(seed), method=method)
     with np.errstate(invalid="ignore"):  # of a date without a finite value
         draws = statistic({k: times @ v for k, v in sums.items()})
     tail = 50.0 * (1.0 - confidence)
-    lower, upper = np.nanpercentile(draws, [tail, 100.0 - tail]) if _some(draws) else (np.nan,) * 2
+    lower, upper = (
+        np.nanpercentile(draws, [tail, 100.0 - tail]) if _any_finite(draws) else (np.nan,) * 2
+    )
     if influence is not None:
         widening = _widening(influence, length, confidence)
         lower, upper = (value + widening * (bound - value) for bound in (lower, upper))
@@ -270,7 +275,7 @@ def _dates(sums: Sums) -> int:
     return int(next(iter(sizes.values()))[0])
 
 
-def _is_given(length: float | str | None, n: int, method: BlockMethod) -> bool:
+def _is_number(length: float | str | None, n: int, method: BlockMethod) -> bool:
     """Return True if the block length is a valid number, False for None or "auto"."""
     if length is None or length == "auto":
         return False
@@ -302,19 +307,19 @@ def _widening(influence: Floats, length: float, confidence: float) -> float:
     return float(np.sqrt(inflation / (1.0 - 1.0 / blocks)) * quantiles)
 
 
-def _left_out(sums: Sums, statistic: Statistic) -> Floats:
+def _jackknife(sums: Sums, statistic: Statistic) -> Floats:
     """Return the statistic with each date left out in turn (jackknife)."""
     with np.errstate(invalid="ignore"):  # of a date without a finite value
         return statistic({k: v.sum() - v for k, v in sums.items()})
 
 
 def _student_half_width(sums: Sums, statistic: Statistic, confidence: float) -> float:
-    left_out = _left_out(sums, statistic)
-    n = left_out.size
-    # The pseudo-values n value - (n - 1) left_out spread as left_out does, n - 1 times as far.
-    deviation = (n - 1) * float(np.std(left_out, ddof=1))
+    jackknife = _jackknife(sums, statistic)
+    n = jackknife.size
+    # The pseudo-values n value - (n - 1) jackknife spread as jackknife does, n - 1 times as far.
+    deviation = (n - 1) * float(np.std(jackknife, ddof=1))
     return float(stdtrit(n - 1, 0.5 + confidence / 2)) * deviation / float(np.sqrt(n))
 
 
-def _some(values: Floats) -> bool:
+def _any_finite(values: Floats) -> bool:
     return bool(np.isfinite(values).any())

@@ -123,9 +123,9 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
     n = x.size
     if x.min() == x.max():
         return 1.0
-    quiet = max(5, int(np.sqrt(np.log10(n))))
-    covariance = _autocovariances(x, min(n - 1, int(np.ceil(np.sqrt(n))) + quiet))
-    width = _bandwidth(covariance, n, quiet)
+    run = max(5, int(np.sqrt(np.log10(n))))
+    covariance = _autocovariances(x, min(n - 1, int(np.ceil(np.sqrt(n))) + run))
+    width = _bandwidth(covariance, n, run)
     lags = np.arange(1, width + 1)
     weights = np.minimum(1.0, 2.0 * (1.0 - lags / width))
     G = 2.0 * float(np.sum(weights * lags * covariance[1 : width + 1]))
@@ -184,13 +184,13 @@ def _autocovariances(x: npt.NDArray[np.float64], lags: int) -> npt.NDArray[Any]:
     return np.array([centred[: n - k] @ centred[k:] / n for k in range(lags + 1)])
 
 
-def _bandwidth(covariance: npt.NDArray[Any], n: int, quiet: int) -> int:
-    """Return twice the last lag before `quiet` consecutive lags without significant correlation."""
+def _bandwidth(covariance: npt.NDArray[Any], n: int, run: int) -> int:
+    """Return twice the last lag before `run` consecutive lags without significant correlation."""
     bound = 2.0 * np.sqrt(np.log10(n) / n)
     noise = np.abs(covariance[1:] / covariance[0]) < bound
     most = int(noise.size)
-    for m in range(most - quiet + 1):
-        if noise[m : m + quiet].all():
+    for m in range(most - run + 1):
+        if noise[m : m + run].all():
             return min(2 * max(m, 1), most)
-    loud = np.flatnonzero(~noise)
-    return min(2 * (int(loud[-1]) + 1), most) if loud.size else 2
+    significant = np.flatnonzero(~noise)
+    return min(2 * (int(significant[-1]) + 1), most) if significant.size else 2

@@ -14,7 +14,7 @@ from ens10.metrics.distributions.registry import kind_of
 from ens10.stations import STATION, as_row
 
 GRID = ("latitude", "longitude")
-APART = ("step", "level")  # dimensions beside time that are scored apart
+STEP_AND_LEVEL = ("step", "level")  # dimensions other than time that are scored separately
 Join = Literal["exact", "inner"]
 _CLOSE_DEGREES = 1e-4  # float32 coordinates of the same grid
 
@@ -40,12 +40,12 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
     if absent:
         raise MissingDataError(f"{kind.kind} {name}", absent)
     dataset = forecast[list(variables)]
-    apart = tuple(dim for dim in APART if dim in dataset.dims)
-    expected = ("time", *apart, *kind.core_dims(), *GRID)
+    extra_dims = tuple(dim for dim in STEP_AND_LEVEL if dim in dataset.dims)
+    expected = ("time", *extra_dims, *kind.core_dims(), *GRID)
     for variable in dataset.values():
         if set(variable.dims) != set(expected):
             raise ArgumentError(name, f"dimensions {variable.dims} instead of {expected}")
-    for dim in ("time", *apart):
+    for dim in ("time", *extra_dims):
         if dataset.indexes[dim].has_duplicates:
             duplicate = "a date" if dim == "time" else f"a {dim}"
             raise ArgumentError(name, f"{duplicate} occurs twice in its coordinate {dim}")
@@ -70,39 +70,39 @@ class MatchedForecast:
     Attributes:
         forecast: result of `checked_forecast`, restricted to the dates that have truth.
         truth: the truth, dimensions in order.
-        places: shape (dates, steps, 2): positions along the truth's time and step (0 without step).
+        positions: shape (dates, steps, 2), along the truth's time and step (0 without step).
     """
 
     forecast: xr.Dataset
     truth: xr.DataArray
-    places: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
 
     def observations(self, dates: slice) -> npt.NDArray[Any]:
         """Return the truth of dates, (dates, steps, levels, H, W); missing axes of length 1."""
-        places = self.places[dates]
-        n, steps = places.shape[:2]
+        positions = self.positions[dates]
+        n, steps = positions.shape[:2]
         level = self.forecast.sizes.get("level", 1)
         shape = (n, steps, level, *(self.forecast.sizes[d] for d in GRID))
         values: npt.NDArray[Any] = np.empty(shape, self.truth.dtype)
         for at in range(steps):
-            for step in np.unique(places[:, at, 1]):
-                rows = places[:, at, 1] == step
-                when: dict[Hashable, Any] = {"time": _as_slice(places[rows, at, 0])}
+            for step in np.unique(positions[:, at, 1]):
+                rows = positions[:, at, 1] == step
+                when: dict[Hashable, Any] = {"time": _as_slice(positions[rows, at, 0])}
                 if "step" in self.truth.dims:
                     when["step"] = int(step)
                 values[rows, at] = self.truth.isel(when).to_numpy().reshape(-1, *shape[2:])
         return values
 
     def part(self, dates: slice) -> "MatchedForecast":
-        """Return the same for some of the dates."""
-        return MatchedForecast(self.forecast.isel(time=dates), self.truth, self.places[dates])
+        """Return the forecast of some of the dates, with its truth."""
+        return MatchedForecast(self.forecast.isel(time=dates), self.truth, self.positions[dates])
 
 
-def _as_slice(places: npt.NDArray[np.int64]) -> Any:
+def _as_slice(positions: npt.NDArray[np.int64]) -> Any:
     """Convert consecutive positions to a slice, which is read faster than a list."""
-    first = int(places[0])
-    beside = bool(np.array_equal(places, np.arange(first, first + places.size)))
-    return slice(first, first + places.size) if beside else places
+    first = int(positions[0])
+    consecutive = bool(np.array_equal(positions, np.arange(first, first + positions.size)))
+    return slice(first, first + positions.size) if consecutive else positions
 
 
 def match_truth(
@@ -129,8 +129,8 @@ def match_truth(
     checked = checked_forecast(forecast, name)
     observed = _checked_truth(checked, truth)
     _check_units(checked, observed, name)
-    places = _places(checked, observed)
-    with_truth = (places >= 0).all(axis=(1, 2))
+    positions = _positions(checked, observed)
+    with_truth = (positions >= 0).all(axis=(1, 2))
     missing = [str(t)[:19] for t in _valid_dates(checked)[~with_truth]]
     if missing and join == "exact":
         raise MissingDataError(
@@ -142,14 +142,14 @@ def match_truth(
     if not with_truth.any():
         raise ArgumentError(name, "no date has truth" if missing else "it holds no dates")
     if missing:
-        left_out(len(missing), with_truth.size, "without truth", missing)
-        checked, places = checked.isel(time=with_truth), places[with_truth]
-    return MatchedForecast(checked, observed, places)
+        warn_left_out(len(missing), with_truth.size, "without truth", missing)
+        checked, positions = checked.isel(time=with_truth), positions[with_truth]
+    return MatchedForecast(checked, observed, positions)
 
 
-def left_out(number: int, of: int, why: str, dates: list[str]) -> None:
+def warn_left_out(number: int, total: int, reason: str, dates: list[str]) -> None:
     """Issue a `LeftOutWarning` that lists the dates left out."""
-    message = f"{number} of {of} dates left out ({why}): {listing(dates)}"
+    message = f"{number} of {total} dates left out ({reason}): {listing(dates)}"
     warnings.warn(message, LeftOutWarning, stacklevel=4)
 
 
@@ -174,8 +174,8 @@ def _levels(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
 
 def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
     kind = kind_of(forecast)
-    united = {k: forecast[k] for k in kind.target_unit_variables(forecast)} | {"truth": truth}
-    units = {k: v.attrs["units"] for k, v in united.items() if "units" in v.attrs}
+    arrays = {k: forecast[k] for k in kind.target_unit_variables(forecast)} | {"truth": truth}
+    units = {k: v.attrs["units"] for k, v in arrays.items() if "units" in v.attrs}
     if len(set(units.values())) > 1:
         pairs = ", ".join(f"{k} in {unit}" for k, unit in units.items())
         raise ArgumentError(name, f"units differ: {pairs}", "Bring all to one unit")
@@ -183,11 +183,11 @@ def _check_units(forecast: xr.Dataset, truth: xr.DataArray, name: str) -> None:
 
 def _valid_dates(forecast: xr.Dataset) -> npt.NDArray[np.datetime64]:
     """Return the dates for messages: valid dates if there is a single step, else start dates."""
-    valid = moments(forecast)
+    valid = valid_times(forecast)
     return valid[:, 0] if valid.shape[1] == 1 else forecast["time"].to_numpy()
 
 
-def moments(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
+def valid_times(data: xr.Dataset | xr.DataArray) -> npt.NDArray[np.datetime64]:
     """Return valid times, shape (dates, steps), in nanoseconds."""
     steps = data.sizes.get("step", 1)
     when = data["valid_time" if "valid_time" in data.coords else "time"]
@@ -205,17 +205,17 @@ def _as_time(step: xr.DataArray) -> xr.DataArray:
     return step.copy(data=(step.to_numpy() * 3.6e12).astype("timedelta64[ns]"))
 
 
-def _places(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
-    truth_times = moments(truth)
+def _positions(forecast: xr.Dataset, truth: xr.DataArray) -> npt.NDArray[np.int64]:
+    truth_times = valid_times(truth)
     steps = truth_times.shape[1]
-    places = {moment: divmod(i, steps) for i, moment in enumerate(truth_times.ravel())}
-    forecast_times = moments(forecast)
-    positions = [places.get(moment, (-1, -1)) for moment in forecast_times.ravel()]
+    index_of_time = {moment: divmod(i, steps) for i, moment in enumerate(truth_times.ravel())}
+    forecast_times = valid_times(forecast)
+    positions = [index_of_time.get(moment, (-1, -1)) for moment in forecast_times.ravel()]
     return np.array(positions, dtype=np.int64).reshape(*forecast_times.shape, 2)
 
 
 def check_same_grid(
-    what: str, coordinates: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
+    argument: str, coordinates: xr.Dataset | Mapping[str, xr.DataArray], other: xr.DataArray
 ) -> None:
     """Refuse fields on different grids.
 
@@ -231,7 +231,9 @@ def check_same_grid(
     if names[0] != names[1]:
         places, other_places = ("a grid" if ids is None else listing(ids) for ids in names)
         remedy = "Bring both to the same stations, in one order"
-        raise ArgumentError(what, f"it has {other_places}, and the forecast has {places}", remedy)
+        raise ArgumentError(
+            argument, f"it has {other_places}, and the forecast has {places}", remedy
+        )
     for name in GRID:
         values, other_values = coordinates[name].to_numpy(), other[name].to_numpy()
         if values.shape == other_values.shape and np.allclose(
@@ -242,4 +244,4 @@ def check_same_grid(
         absent = [f"{name} {value:g}" for value in values[~near]]
         missing += absent or [f"{name} in the forecast's order and number"]
     if missing:
-        raise MissingDataError(what, missing, "Bring both to one grid")
+        raise MissingDataError(argument, missing, "Bring both to one grid")

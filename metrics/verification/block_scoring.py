@@ -21,7 +21,7 @@ from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
-from ens10.metrics.verification.alignment import APART, GRID, MatchedForecast
+from ens10.metrics.verification.alignment import GRID, STEP_AND_LEVEL, MatchedForecast
 from ens10.metrics.verification.climatology import Climatology
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
@@ -38,7 +38,7 @@ LOCAL = ("threads", "processes")
 
 
 def blocks_of(
-    forecast: xr.Dataset, values: int | None = None, *, beside: int = 0
+    forecast: xr.Dataset, values: int | None = None, *, extra_values: int = 0
 ) -> Iterator[slice]:
     """Return the slices of dates that are read together: whole chunks, of limited size.
 
@@ -46,11 +46,11 @@ def blocks_of(
         forecast: its chunks are those of dask, or of the file that it is read from.
         values: largest number of values in a block; `BLOCK_VALUES` if None. A larger chunk is a
             block by itself.
-        beside: number of values of other data that are read for all these dates.
+        extra_values: number of values of other data that are read for all these dates.
     """
     n = forecast.sizes["time"]
     most = BLOCK_VALUES if values is None else values
-    each = max(1, most * n // max(1, beside + sum(v.size for v in forecast.values())))
+    each = max(1, most * n // max(1, extra_values + sum(v.size for v in forecast.values())))
     start = stop = 0
     for length in _chunks(forecast, n):
         if stop > start and stop + length - start > each:
@@ -72,35 +72,38 @@ def _chunks(forecast: xr.Dataset, n: int) -> tuple[int, ...]:
     return min(lengths, key=len) if lengths else (1,) * n
 
 
-def in_order(
+def map_in_order(
     read: Callable[[A], B], work: Callable[[B], C], blocks: Iterable[A], scheduler: Any = None
 ) -> Iterator[C]:
-    """Yield the results of work on blocks, in order; the number of tasks in flight is bounded.
+    """Yield the results of `work(read(block))` in the order of the blocks.
+
+    The number of tasks in flight is limited.
 
     Args:
         read: function that loads a block.
         work: function that computes the result of a loaded block.
         blocks: the blocks.
-        scheduler: None to work here while a thread reads ahead; "threads" or "processes" of this
-            machine, one for each core; a `distributed.Client`, or the address of a scheduler.
+        scheduler: None to work in this thread while another one reads ahead; "threads" or
+            "processes" of this machine, one for each core; a `distributed.Client`, or
+            the address of a scheduler.
 
     Raises:
         UnknownNameError, ArgumentError: no such scheduler.
     """
     if scheduler is None:
         with ThreadPoolExecutor(1, "ens10-read") as pool:
-            for block in _ahead(pool.submit, read, blocks, 2):
+            for block in _run_ahead(pool.submit, read, blocks, 2):
                 yield work(block)
         return
-    with _submitting(scheduler) as (submit, number):
-        yield from _ahead(submit, partial(_both, read, work), blocks, 2 * number)
+    with _open_executor(scheduler) as (submit, number):
+        yield from _run_ahead(submit, partial(_read_and_work, read, work), blocks, 2 * number)
 
 
-def _both(read: Callable[[A], B], work: Callable[[B], C], block: A) -> C:
+def _read_and_work(read: Callable[[A], B], work: Callable[[B], C], block: A) -> C:
     return work(read(block))
 
 
-def _ahead(
+def _run_ahead(
     submit: Callable[..., "Future[C]"], task: Callable[[A], C], blocks: Iterable[A], number: int
 ) -> Iterator[C]:
     """Yield results in order, with up to `number` tasks started in advance."""
@@ -118,7 +121,7 @@ def _ahead(
 
 
 @contextmanager
-def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
+def _open_executor(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
     """Yield a function like `Executor.submit`, and the number of tasks that run at once."""
     if isinstance(scheduler, str) and "://" not in scheduler:
         if scheduler not in LOCAL:
@@ -134,7 +137,7 @@ def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
         return
     distributed = cluster_library()
     if isinstance(scheduler, distributed.Client):
-        yield _on(scheduler)
+        yield _client_executor(scheduler)
         return
     if not isinstance(scheduler, str):
         raise ArgumentError(
@@ -149,10 +152,10 @@ def _submitting(scheduler: Any) -> Iterator[tuple[Callable[..., Any], int]]:
             "scheduler", f"no scheduler answers at {scheduler} ({error})", "Check the address"
         ) from error
     with client:
-        yield _on(client)
+        yield _client_executor(client)
 
 
-def _on(client: Any) -> tuple[Callable[..., Any], int]:
+def _client_executor(client: Any) -> tuple[Callable[..., Any], int]:
     return partial(client.submit, pure=False), max(int(sum(client.ncores().values())), 1)
 
 
@@ -212,7 +215,7 @@ class BlockSums:
 
     Attributes:
         sums: by name of the mean, (dates, steps, levels) for each of `PARTS`.
-        zones: the same with a last axis of parts of the grid.
+        zones: by name of the mean, (dates, steps, levels, parts of the grid) for each of `PARTS`.
         maps: by name of the mean, the fields of each date, step and level in order.
         tables: sums by name for each date, step and level in order.
         empty: (dates, steps, levels): TRUTH or FORECAST where that has no value at all, else 0.
@@ -263,16 +266,16 @@ def load(
 def load_block(
     block: tuple[Sequence[MatchedForecast], EFIWeights | None, Climatology | None],
 ) -> LoadedBlock:
-    """`load` with one argument."""
+    """Read a block from one tuple of its parts, for `map_in_order`."""
     return load(*block)
 
 
-def _labels(one: MatchedForecast) -> npt.NDArray[np.int64]:
-    seconds = one.forecast["time"].to_numpy().astype("datetime64[s]").astype(np.int64)
-    steps, levels = (_to_integers(one.forecast.coords.get(d)) for d in ("step", "level"))
+def _labels(match: MatchedForecast) -> npt.NDArray[np.int64]:
+    seconds = match.forecast["time"].to_numpy().astype("datetime64[s]").astype(np.int64)
+    steps, levels = (_to_integers(match.forecast.coords.get(d)) for d in ("step", "level"))
     grid = np.meshgrid(seconds, steps, levels, indexing="ij")
-    together: npt.NDArray[np.int64] = np.stack(grid, axis=-1)
-    return together
+    labels: npt.NDArray[np.int64] = np.stack(grid, axis=-1)
+    return labels
 
 
 def _to_integers(coordinate: Any) -> npt.NDArray[np.int64]:
@@ -377,15 +380,15 @@ def _add_field(
 
 
 def _store(
-    into: dict[str, tuple[Numbers, ...]],
+    target: dict[str, tuple[Numbers, ...]],
     name: str,
     sums: tuple[Numbers, ...],
     shape: tuple[int, ...],
     place: tuple[int, ...],
 ) -> None:
-    if name not in into:
-        into[name] = tuple(np.zeros((*shape, part.size), part.dtype) for part in sums)
-    for all_dates, part in zip(into[name], sums, strict=True):
+    if name not in target:
+        target[name] = tuple(np.zeros((*shape, part.size), part.dtype) for part in sums)
+    for all_dates, part in zip(target[name], sums, strict=True):
         all_dates[place] = part
 
 
@@ -401,11 +404,11 @@ def _concatenate(
 class CollectedSums:
     """The sums of one forecast, added block by block."""
 
-    def __init__(self, one: MatchedForecast, plan: ScoringPlan, n: int) -> None:
-        self.forecast, self.truth, self.means = one.forecast, one.truth, plan.means[n]
+    def __init__(self, match: MatchedForecast, plan: ScoringPlan, n: int) -> None:
+        self.forecast, self.truth, self.means = match.forecast, match.truth, plan.means[n]
         self.parts: list[BlockSums] = []
         self.counts: dict[str, npt.NDArray[np.int64]] = {}
-        shape = tuple(one.forecast.sizes[d] for d in GRID)
+        shape = tuple(match.forecast.sizes[d] for d in GRID)
         on_map = [name for name in self.means if statistic_of(name)[0].on_map]
         self.maps = {name: (np.zeros(shape), np.zeros(shape, np.int64)) for name in on_map}
 
@@ -429,23 +432,31 @@ class CollectedSums:
 
     def states(self, plan: ScoringPlan, settings: dict[str, Any]) -> xr.Dataset:
         """Return the state of all blocks, with the settings as attributes."""
-        dims = ("time", *(d for d in APART if d in self.forecast.dims))
+        dims = ("time", *(d for d in STEP_AND_LEVEL if d in self.forecast.dims))
         sizes = tuple(self.forecast.sizes[d] for d in dims)
         variables: dict[str, Any] = {}
         for name in self.means:
             attrs = self._attributes(name)
             for part, values in _concatenate([p.sums for p in self.parts], name).items():
-                variables[f"{name}_{part}"] = (dims, values.reshape(sizes), _only(part, attrs))
+                variables[f"{name}_{part}"] = (
+                    dims,
+                    values.reshape(sizes),
+                    _part_attrs(part, attrs),
+                )
             if plan.zones is not None:
                 over = tuple(plan.zones.labels)
                 for part, values in _concatenate([p.zones for p in self.parts], name).items():
                     shaped = plan.zones.sums(values)
                     shaped = shaped.reshape(*sizes, *shaped.shape[3:])
-                    variables[f"{name}_zone_{part}"] = ((*dims, *over), shaped, _only(part, attrs))
+                    variables[f"{name}_zone_{part}"] = (
+                        (*dims, *over),
+                        shaped,
+                        _part_attrs(part, attrs),
+                    )
             if name in self.maps:
                 total, count = self.maps[name]
                 for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
-                    variables[f"{name}_map_{part}"] = (GRID, grid, _only(part, attrs))
+                    variables[f"{name}_map_{part}"] = (GRID, grid, _part_attrs(part, attrs))
         for name, counts in self.counts.items():
             dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
             variables[name] = (dims, counts)
@@ -456,8 +467,8 @@ class CollectedSums:
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
-        united = [self.forecast[name] for name in kind.target_unit_variables(self.forecast)]
-        like = (united or [self.truth])[0]
+        target_arrays = [self.forecast[name] for name in kind.target_unit_variables(self.forecast)]
+        like = (target_arrays or [self.truth])[0]
         units = like.attrs.get("units")
         attrs = {"truth": units, "truth2": f"({units})2" if units else None, "1": "1"}
         units_of_mean = attrs[statistic.units]
@@ -469,7 +480,12 @@ class CollectedSums:
         return {k: str(v) for k, v in attributes.items()}
 
     def _coordinates(self, plan: ScoringPlan) -> dict[str, Any]:
-        names = ("time", "valid_time", *APART, *((*GRID, *COORDINATES) if self.maps else ()))
+        names = (
+            "time",
+            "valid_time",
+            *STEP_AND_LEVEL,
+            *((*GRID, *COORDINATES) if self.maps else ()),
+        )
         source = self.forecast.coords  # in the order in which a store happened to list them
         coords: dict[str, Any] = {k: _writable(source[k]) for k in names if k in source}
         if "rank_count" in self.counts:
@@ -483,7 +499,7 @@ class CollectedSums:
         return coords
 
 
-def _only(part: str, attrs: dict[str, str]) -> dict[str, str]:
+def _part_attrs(part: str, attrs: dict[str, str]) -> dict[str, str]:
     return attrs if part == "sum" else {}
 
 
@@ -496,7 +512,7 @@ def _writable(coordinate: xr.DataArray) -> xr.Variable:
     return xr.Variable(variable.dims, hours, {"units": "hours"})
 
 
-def scored_blocks(
+def collect_sums(
     forecasts: Sequence[MatchedForecast],
     plan: ScoringPlan,
     index: Any,
@@ -504,10 +520,10 @@ def scored_blocks(
     options: ScoringOptions,
 ) -> list[CollectedSums]:
     """Return the sums of all blocks of dates; each date is read once."""
-    beside = sum(extra.size for extra in (index, climatology) if extra is not None)
-    slices = list(blocks_of(forecasts[0].forecast, beside=beside))
+    extra_values = sum(extra.size for extra in (index, climatology) if extra is not None)
+    slices = list(blocks_of(forecasts[0].forecast, extra_values=extra_values))
     # One by one: a part keeps what was read of it.
-    todo = (
+    blocks = (
         (
             [one.part(dates) for one in forecasts],
             None if index is None else index.part(dates),
@@ -516,7 +532,7 @@ def scored_blocks(
         for dates in slices
     )
     collected = [CollectedSums(one, plan, n) for n, one in enumerate(forecasts)]
-    results = in_order(load_block, partial(score_block, plan), todo, options.scheduler)
+    results = map_in_order(load_block, partial(score_block, plan), blocks, options.scheduler)
     for parts in track(results, "blocks", len(slices), options.progress):
         for one, part in zip(collected, parts, strict=True):
             one.add(part)

@@ -12,11 +12,11 @@ from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
 from ens10.metrics.verification.alignment import (
-    APART,
     GRID,
+    STEP_AND_LEVEL,
     MatchedForecast,
     check_same_grid,
-    moments,
+    valid_times,
 )
 from ens10.stations import as_row
 
@@ -31,40 +31,40 @@ class Climatology:
     Attributes:
         field: over (period, step, level, latitude, longitude), each of the first three of length
             1 where the climatology does not depend on it.
-        places: positions along its first dimension, shape (dates, steps).
+        positions: positions along its first dimension, shape (dates, steps).
         levels: number of levels of the forecast.
     """
 
     field: xr.DataArray
-    places: npt.NDArray[np.int64]
+    positions: npt.NDArray[np.int64]
     levels: int
 
     @property
     def size(self) -> int:
-        """Return the number of values to read."""
+        """Return the number of values that depend on the number of dates; 0 without `time`."""
         return self.field.size if self.field.dims[0] == "time" else 0
 
     def part(self, dates: slice) -> "Climatology":
         """Return the climatology of some of the dates."""
-        unique_places, inverse = np.unique(self.places[dates], return_inverse=True)
-        field = self.field.isel({self.field.dims[0]: unique_places})
-        return replace(self, field=field, places=inverse.reshape(self.places[dates].shape))
+        unique_positions, inverse = np.unique(self.positions[dates], return_inverse=True)
+        field = self.field.isel({self.field.dims[0]: unique_positions})
+        return replace(self, field=field, positions=inverse.reshape(self.positions[dates].shape))
 
     def load(self) -> Array:
         """Read the values, (dates, steps, levels, latitude, longitude)."""
         values = self.field.to_numpy()
-        dates, steps = self.places.shape
+        dates, steps = self.positions.shape
         fields: Array = np.empty((dates, steps, self.levels, *values.shape[3:]), values.dtype)
         for step in range(steps):
-            fields[:, step] = values[self.places[:, step], min(step, values.shape[1] - 1)]
+            fields[:, step] = values[self.positions[:, step], min(step, values.shape[1] - 1)]
         return fields
 
 
-def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
+def align_climatology(match: MatchedForecast, climatology: Any) -> Climatology:
     """Validate a climatology and align it with a forecast.
 
     Args:
-        one: the forecast and its truth.
+        match: the forecast and its truth.
         climatology: a DataArray over latitude, longitude and any of step, level and one of time
             (the forecast's start), month (1 to 12) and dayofyear (1 to 366) of the valid date.
 
@@ -77,31 +77,31 @@ def aligned_climatology(one: MatchedForecast, climatology: Any) -> Climatology:
         raise ArgumentError("climatology", reason, "Pass the mean state over the grid")
     climatology = as_row(climatology)
     periods = [dim for dim in _PERIODS if dim in climatology.dims]
-    extra = set(climatology.dims) - {*_PERIODS, *APART, *GRID}
+    extra = set(climatology.dims) - {*_PERIODS, *STEP_AND_LEVEL, *GRID}
     if extra or len(periods) > 1 or not set(GRID) <= set(climatology.dims):
         raise ArgumentError(
             "climatology",
             f"dimensions {climatology.dims}",
             "Use latitude, longitude and any of step, level and one of time, month, dayofyear",
         )
-    forecast = one.forecast
+    forecast = match.forecast
     check_same_grid("climatology", forecast, climatology)
-    truth_units, units = (array.attrs.get("units") for array in (one.truth, climatology))
+    truth_units, units = (array.attrs.get("units") for array in (match.truth, climatology))
     if truth_units and units and truth_units != units:
         reason = f"in {units}, the truth in {truth_units}"
         raise ArgumentError("climatology", reason, "Convert both to one unit")
-    for dim in APART:
+    for dim in STEP_AND_LEVEL:
         if dim in climatology.dims:
             climatology = _select(climatology, dim, forecast)
     period = periods[0] if periods else "month"
-    places = np.zeros((forecast.sizes["time"], forecast.sizes.get("step", 1)), np.int64)
+    positions = np.zeros((forecast.sizes["time"], forecast.sizes.get("step", 1)), np.int64)
     if periods:
         labels = climatology[period].to_numpy()
         labels = labels.astype("M8[ns]") if period == "time" else labels
-        places += _places(labels, _labels(forecast, period))
-    order = (period, *APART, *GRID)
+        positions += _positions(labels, _labels(forecast, period))
+    order = (period, *STEP_AND_LEVEL, *GRID)
     field = climatology.expand_dims([dim for dim in order if dim not in climatology.dims])
-    return Climatology(field.transpose(*order), places, forecast.sizes.get("level", 1))
+    return Climatology(field.transpose(*order), positions, forecast.sizes.get("level", 1))
 
 
 def _select(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
@@ -117,12 +117,12 @@ def _labels(forecast: xr.Dataset, period: str) -> npt.NDArray[Any]:
     """Return the time, month or day of the year of each date and step."""
     if period == "time":
         return forecast["time"].to_numpy().astype("M8[ns]")[:, None]
-    valid = moments(forecast)
+    valid = valid_times(forecast)
     labels = getattr(xr.DataArray(valid).dt, period).to_numpy()
     return np.asarray(labels, dtype=np.int64)
 
 
-def _places(available: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def _positions(available: npt.NDArray[Any], labels: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     at = {label: place for place, label in enumerate(available.tolist())}
     at.setdefault(_LEAP_DAY, at.get(_LEAP_DAY - 1, -1))
     requested: Sequence[Any] = labels.ravel().tolist()
@@ -149,7 +149,7 @@ def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = (
     Raises:
         MissingDataError: no date is left.
     """
-    valid = moments(truth)
+    valid = valid_times(truth)
     months = xr.DataArray(valid).dt.month.to_numpy()
     years = xr.DataArray(valid).dt.year.to_numpy()
     counts = ~np.isin(years, list(without_years))

@@ -37,7 +37,7 @@ class CrossCheck:
         return self.largest <= self.tolerance
 
     def __str__(self) -> str:
-        """In words."""
+        """Return the result as one sentence."""
         return (
             f"cross-check with properscoring: {self.points} points, largest difference "
             f"{self.largest:.2g} of the mean CRPS (at most {self.tolerance:g})"
@@ -86,7 +86,7 @@ def cross_check(
     crps_parts, other_parts = [], []
     for i, date in enumerate(dates):
         number = min(share, points - i * share)
-        crps, other = _of_date(match.part(slice(date, date + 1)), kind, number, rng, oracle)
+        crps, other = _crps_of_date(match.part(slice(date, date + 1)), kind, number, rng, oracle)
         crps_parts.append(crps)
         other_parts.append(other)
     crps, other = np.concatenate(crps_parts).astype(np.float64), np.concatenate(other_parts)
@@ -97,9 +97,9 @@ def cross_check(
     return CrossCheck(crps.size, float(largest), _TOLERANCE.get(dtype, 1e-5))
 
 
-def _of_date(one: Any, kind: str, number: int, rng: np.random.Generator, oracle: Any) -> Any:
+def _crps_of_date(match: Any, kind: str, number: int, rng: np.random.Generator, oracle: Any) -> Any:
     """Return the CRPS of this package and of properscoring at some points of one date."""
-    block = load([one])
+    block = load([match])
     place = (0, *(int(rng.integers(size)) for size in block.truth.shape[1:3]))
     arrays = {name: values[place] for name, values in block.arrays[0].items()}
     y = block.truth[place].astype(next(iter(arrays.values())).dtype, copy=False)

@@ -12,15 +12,15 @@ from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._dispatch import Array
 from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, efi, origin
-from ens10.metrics.scores.registry import extras
+from ens10.metrics.scores.registry import required_inputs
 from ens10.metrics.verification.alignment import (
-    APART,
     GRID,
+    STEP_AND_LEVEL,
     Join,
     MatchedForecast,
     check_same_grid,
     checked_forecast,
-    left_out,
+    warn_left_out,
 )
 from ens10.metrics.verification.options import EFIOptions
 from ens10.stations import as_row
@@ -36,14 +36,14 @@ class EFIWeights:
 
     Attributes:
         fields: "members" and "climate", or "index"; dimensions in order, time as the forecast's.
-        apart: numbers of steps and levels of the forecast, 1 without that dimension.
+        steps_and_levels: numbers of steps and levels of the forecast, 1 without that dimension.
         origin: identity of the ensemble that the index is computed from.
         method: method of `efi`.
         roles: role of each scored forecast: "other" must not be the raw ensemble, "raw" must be.
     """
 
     fields: dict[str, xr.DataArray]
-    apart: tuple[int, int]
+    steps_and_levels: tuple[int, int]
     origin: Origin
     method: str
     roles: tuple[Role, ...]
@@ -61,8 +61,8 @@ class EFIWeights:
         """Read the values."""
         arrays = {}
         for name, field in self.fields.items():
-            core = [d for d in field.dims if d not in ("time", *APART)]
-            shape = [field.sizes["time"], *self.apart, *(field.sizes[d] for d in core)]
+            core = [d for d in field.dims if d not in ("time", *STEP_AND_LEVEL)]
+            shape = [field.sizes["time"], *self.steps_and_levels, *(field.sizes[d] for d in core)]
             arrays[name] = field.to_numpy().reshape(shape)
         levels = None
         if "climate" in self.fields:
@@ -76,7 +76,7 @@ class LoadedEFIWeights:
 
     Attributes:
         arrays: as `EFIWeights.fields`, (dates, steps, levels, [core,] H, W).
-        levels: of the climate's quantiles.
+        levels: levels of the climate's quantiles; None for an index.
         origin: identity of the ensemble that the index is computed from.
         method: method of `efi`.
         roles: role of each scored forecast.
@@ -104,18 +104,18 @@ class LoadedEFIWeights:
         efi_index: Array = np.stack(indices).reshape(*shape, *members.shape[4:])
         return efi_index
 
-    def check(self, scored: Sequence[Array | None]) -> None:
+    def check(self, forecast_members: Sequence[Array | None]) -> None:
         """Check by their values that forecasts are, or are not, the raw ensemble of the index.
 
         Args:
-            scored: members of each forecast; None for other kinds.
+            forecast_members: members of each forecast; None for other kinds.
 
         Raises:
             ArgumentError: a date of an "other" forecast equals the raw ensemble, or no date of
                 a "raw" forecast does.
         """
         marks: set[str] | None = None
-        for members, role in zip(scored, self.roles, strict=True):
+        for members, role in zip(forecast_members, self.roles, strict=True):
             if members is None or role == "any":
                 continue
             if marks is None:
@@ -123,9 +123,9 @@ class LoadedEFIWeights:
                 marks = set(self.origin.marks) if raw is None else _marks(raw)
             forecast_marks = _marks(members)
             if forecast_marks & marks and role == "other":
-                raise _improper(self.origin)
+                raise _improper_weight_error(self.origin)
             if forecast_marks and not forecast_marks & marks and role == "raw":
-                raise _not_the_raw_ensemble(self.origin)
+                raise _other_ensemble_error(self.origin)
 
 
 def _marks(values: Array) -> set[str]:
@@ -136,7 +136,7 @@ def _marks(values: Array) -> set[str]:
     return set(origin("values", *varied).marks)
 
 
-def _improper(raw: Origin) -> ArgumentError:
+def _improper_weight_error(raw: Origin) -> ArgumentError:
     """Return the error for a forecast that is weighted by its own index."""
     return ArgumentError(
         "raw",
@@ -145,7 +145,7 @@ def _improper(raw: Origin) -> ArgumentError:
     )
 
 
-def _not_the_raw_ensemble(raw: Origin) -> ArgumentError:
+def _other_ensemble_error(raw: Origin) -> ArgumentError:
     """Return the error for `scores_raw` with a forecast that is not the raw ensemble."""
     return ArgumentError(
         "scores_raw",
@@ -154,7 +154,7 @@ def _not_the_raw_ensemble(raw: Origin) -> ArgumentError:
     )
 
 
-def aligned_efi_weights(
+def align_efi_weights(
     forecasts: list[MatchedForecast], scores: Sequence[str] | None, efi: EFIOptions, join: Join
 ) -> tuple[list[MatchedForecast], EFIWeights | None]:
     """Validate and align the raw ensemble that supplies the EFI weights.
@@ -180,15 +180,15 @@ def aligned_efi_weights(
     forecasts = _common_dates(forecasts, fields, join)
     first = forecasts[0].forecast
     units = forecasts[0].truth.attrs.get("units")
-    placed = {name: _as_field(name, field, first, units) for name, field in fields.items()}
-    apart = (first.sizes.get("step", 1), first.sizes.get("level", 1))
+    aligned_fields = {name: _as_field(name, field, first, units) for name, field in fields.items()}
+    steps_and_levels = (first.sizes.get("step", 1), first.sizes.get("level", 1))
     roles: list[Role] = ["any"] * len(forecasts)
     roles[0] = _role(first, raw, efi.scores_raw)
-    return forecasts, EFIWeights(placed, apart, raw, method, tuple(roles))
+    return forecasts, EFIWeights(aligned_fields, steps_and_levels, raw, method, tuple(roles))
 
 
 def _needs_efi(scores: Sequence[str] | None, efi: EFIOptions) -> bool:
-    needs_index = "efi" in extras(scores)
+    needs_index = "efi" in required_inputs(scores)
     if needs_index and efi.raw is None:
         raise ArgumentError(
             "scores", "eecrps weights with the raw ensemble's EFI", "Pass raw and climate"
@@ -250,20 +250,21 @@ def _common_dates(
     if not common.any():
         raise ArgumentError("raw", "it has no date of the forecast")
     missing = [str(t)[:19] for t in dates[~common]]
-    left_out(len(missing), common.size, "not in the raw ensemble and its climate", missing)
+    warn_left_out(len(missing), common.size, "not in the raw ensemble and its climate", missing)
     return [
-        MatchedForecast(f.forecast.isel(time=common), f.truth, f.places[common]) for f in forecasts
+        MatchedForecast(f.forecast.isel(time=common), f.truth, f.positions[common])
+        for f in forecasts
     ]
 
 
 def _as_field(
     name: str, field: xr.DataArray, first: xr.Dataset, units: str | None
 ) -> xr.DataArray:  # fmt: skip
-    """A field with the forecast's dates, steps and levels, dimensions in order."""
+    """Select the forecast's dates, steps and levels of a field, and order its dimensions."""
     label, field = _name(name), as_row(field)
     core = {"members": ("number",), "climate": ("quantile",), "index": ()}[name]
-    apart = tuple(dim for dim in APART if dim in first.dims)
-    expected = ("time", *apart, *core, *GRID)
+    extra_dims = tuple(dim for dim in STEP_AND_LEVEL if dim in first.dims)
+    expected = ("time", *extra_dims, *core, *GRID)
     if set(field.dims) != set(expected):
         raise ArgumentError(label, f"dimensions {field.dims} instead of {expected}")
     if "quantile" in core and "quantile" not in field.coords:
@@ -278,11 +279,11 @@ def _as_field(
         raise ArgumentError(
             label, f"in {field_units}, the truth in {units}", "Bring all to one unit"
         )
-    for dim in apart:
+    for dim in extra_dims:
         missing = np.setdiff1d(first[dim].to_numpy(), field[dim].to_numpy())
         if missing.size:
             raise MissingDataError(label, [f"{dim} {value}" for value in missing])
-    selection = field.sel({dim: first[dim].to_numpy() for dim in ("time", *apart)})
+    selection = field.sel({dim: first[dim].to_numpy() for dim in ("time", *extra_dims)})
     if "valid_time" in selection.coords and "valid_time" in first.coords:
         forecast_times, field_times = (
             d["valid_time"].transpose("time", ...).to_numpy().astype("M8[ns]")
@@ -305,9 +306,9 @@ def _role(forecast: xr.Dataset, raw: Origin, scores_raw: bool) -> Role:
         marks = origin("lazy", members).marks
     same = raw.same_as(Origin(str(forecast.attrs.get(NAME, "")), marks))
     if same and not scores_raw:
-        raise _improper(raw)
+        raise _improper_weight_error(raw)
     if scores_raw and not same and members is None:
-        raise _not_the_raw_ensemble(raw)
+        raise _other_ensemble_error(raw)
     if same:
         return "any"
     return "raw" if scores_raw else "other"

@@ -12,9 +12,9 @@ from ens10.grid import area_weights
 from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.scores.registry import (
     METRICS,
-    available,
-    extras,
+    default_scores,
     metric_of,
+    required_inputs,
     select_scores,
     why_undefined,
 )
@@ -25,12 +25,12 @@ from ens10.metrics.verification.alignment import (
     MatchedForecast,
     check_same_grid,
     checked_forecast,
-    left_out,
     match_truth,
+    warn_left_out,
 )
-from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, scored_blocks
-from ens10.metrics.verification.climatology import Climatology, aligned_climatology
-from ens10.metrics.verification.efi_weights import aligned_efi_weights
+from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, collect_sums
+from ens10.metrics.verification.climatology import Climatology, align_climatology
+from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
 from ens10.metrics.verification.zones import ZONES, zones_of
@@ -167,8 +167,8 @@ def paired_states(
             match_truth(forecast, truth, options.join),
             match_truth(reference, truth, options.join, "reference"),
         ]
-        names.append(_compared(scores, forecasts[1].forecast))
-    forecasts, index = aligned_efi_weights(forecasts, scores, options.efi, options.join)
+        names.append(_reference_scores(scores, forecasts[1].forecast))
+    forecasts, index = align_efi_weights(forecasts, scores, options.efi, options.join)
     first = forecasts[0].forecast
     metrics = [
         select_scores(each, kind_of(one.forecast).kind, one.forecast.sizes.get("number"))
@@ -194,7 +194,7 @@ def paired_states(
     if index is not None:
         attrs |= {"efi_source": index.origin.source, "efi_method": index.method}
     climatology = _climatology(scores, forecasts[0], options)
-    collected = scored_blocks(forecasts, plan, index, climatology, options)
+    collected = collect_sums(forecasts, plan, index, climatology, options)
     states = [one.states(plan, attrs) for one in collected]
     empty = np.max([one.empty() for one in collected], axis=0)
     states = _checked_dates(states, empty, options.nan, options.join)
@@ -202,15 +202,15 @@ def paired_states(
 
 
 def _climatology(
-    scores: Sequence[str] | None, one: MatchedForecast, options: ScoringOptions
+    scores: Sequence[str] | None, match: MatchedForecast, options: ScoringOptions
 ) -> Climatology | None:
-    needs_climatology = "climatology" in extras(scores)
+    needs_climatology = "climatology" in required_inputs(scores)
     if not needs_climatology:
         return None
     if options.climatology is None:
         reason = "acc is the correlation of anomalies from a climatology"
         raise ArgumentError("scores", reason, "Pass climatology (--climatology STORE)")
-    return aligned_climatology(one, options.climatology)
+    return align_climatology(match, options.climatology)
 
 
 def _checked_dates(
@@ -228,13 +228,13 @@ def _checked_dates(
         raise MissingDataError("values", empty_dates, 'Leave such dates out with join="inner"')
     if (empty > 0).all():
         raise MissingDataError("values", empty_dates)
-    left_out(len(empty_dates), empty.size, "no values", empty_dates)
+    warn_left_out(len(empty_dates), empty.size, "no values", empty_dates)
     return [one.isel(time=empty == 0) for one in states]
 
 
 def available_scores(forecast: xr.Dataset) -> tuple[str, ...]:
     """Return the names of the scores that are computed for a forecast by default."""
-    return available(kind_of(forecast).kind, forecast.sizes.get("number"))
+    return default_scores(kind_of(forecast).kind, forecast.sizes.get("number"))
 
 
 def _same_dates(
@@ -250,11 +250,13 @@ def _same_dates(
     unpaired = np.setxor1d(dates, reference["time"].to_numpy())
     if unpaired.size:
         dates_of_one = [str(t)[:19] for t in unpaired]
-        left_out(unpaired.size, unpaired.size + common.size, "in one forecast only", dates_of_one)
+        warn_left_out(
+            unpaired.size, unpaired.size + common.size, "in one forecast only", dates_of_one
+        )
     return forecast.sel(time=common), reference.sel(time=common)
 
 
-def _compared(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
+def _reference_scores(scores: Sequence[str] | None, reference: xr.Dataset) -> list[str]:
     """Return the scores of the reference: those with a skill score that it supports."""
     kind, members = kind_of(reference, "reference").kind, reference.sizes.get("number")
     usual = [name for name, score in METRICS.items() if score.usual]

@@ -25,11 +25,11 @@ from ens10.metrics.uncertainty import (
     mean_of,
     skill_of,
 )
-from ens10.metrics.verification.alignment import APART
+from ens10.metrics.verification.alignment import STEP_AND_LEVEL
 from ens10.metrics.verification.zones import ZONES
 
 DATES = ("season", "month", "year")
-GROUPS = (*DATES, *APART, *ZONES)
+GROUPS = (*DATES, *STEP_AND_LEVEL, *ZONES)
 
 
 def summarise(
@@ -115,7 +115,7 @@ class _GroupedStates:
         if zones and set(zones) != set(in_states):
             had = f"for {' and '.join(in_states)}" if in_states else "without zones"
             raise ArgumentError("by", f"the states were made {had}", f"Score again, by {zones}")
-        absent = [name for name in by if name in APART and name not in states.dims]
+        absent = [name for name in by if name in STEP_AND_LEVEL and name not in states.dims]
         if absent:
             raise ArgumentError("by", f"the states are of one {absent[0]} alone")
         self.infix = "zone_" if zones else ""
@@ -125,10 +125,10 @@ class _GroupedStates:
         if name not in DATES:
             labels: list[Any] = self.states[name].to_numpy().tolist()
             return labels
-        present = np.unique(self._of_dates(name)).tolist()
+        present = np.unique(self._labels_of_dates(name)).tolist()
         return [s for s in SEASONS if s in present] if name == "season" else present
 
-    def _of_dates(self, name: str) -> npt.NDArray[Any]:
+    def _labels_of_dates(self, name: str) -> npt.NDArray[Any]:
         """Return the group of each date (and step), by its valid date."""
         when = self.states["valid_time" if "valid_time" in self.states.coords else "time"]
         labels: npt.NDArray[Any] = getattr(when.dt, name).to_numpy()
@@ -144,7 +144,7 @@ class _GroupedStates:
         values = self.states[name]
         for dim, label in group.items():
             if dim in DATES:
-                inside = self._of_dates(dim) == label
+                inside = self._labels_of_dates(dim) == label
                 dims = ("time", "step") if inside.ndim == 2 else ("time",)
                 values = values.where(xr.DataArray(inside, dims=dims), 0)
             else:
@@ -207,16 +207,16 @@ def _scores(
     """Return the scores of one group, with bounds and the numbers of points and dates."""
     estimates: dict[str, _Estimate] = {}
     variables: dict[str, xr.Variable] = {}
-    for one in states.metrics:
-        sums = [sums for mean in one.means if (sums := states.sums(mean, group)) is not None]
-        estimates[one.name] = _estimate(states, one, sums)
+    for metric in states.metrics:
+        sums = [sums for mean in metric.means if (sums := states.sums(mean, group)) is not None]
+        estimates[metric.name] = _estimate(states, metric, sums)
         if not variables:
             count = sums[0]["count"]
             variables["count"] = xr.Variable((), int(count.sum()))
             variables["dates"] = xr.Variable((), int((count > 0).sum()))
-    for one in states.metrics if other is not None else ():
-        if one.score.skill:
-            estimates |= _differences(states, other, one, group)
+    for metric in states.metrics if other is not None else ():
+        if metric.score.skill:
+            estimates |= _differences(states, other, metric, group)
     for name, estimate in estimates.items():
         missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
         valid = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
@@ -229,49 +229,52 @@ def _scores(
 
 
 def _estimate(
-    states: _GroupedStates, one: NamedMetric, sums: Sequence[dict[str, Floats]]
+    states: _GroupedStates, metric: NamedMetric, sums: Sequence[dict[str, Floats]]
 ) -> _Estimate:
     """Return a score as a function of the sums of its means."""
     members = states.states.attrs.get("members")
-    together = {"weight": sums[0]["weight"]}
+    combined_sums = {"weight": sums[0]["weight"]}
     for n, mean in enumerate(sums):
-        together |= {f"sum{n}": mean["sum"], f"weight{n}": mean["weight"]}
+        combined_sums |= {f"sum{n}": mean["sum"], f"weight{n}": mean["weight"]}
 
     def function(s: Sums) -> Floats:
         means = [
             mean_of({"sum": s[f"sum{n}"], "weight": s[f"weight{n}"]}) for n in range(len(sums))
         ]
-        return one.score.finish(means, members)
+        return metric.score.finish(means, members)
 
-    attrs = _attributes(states, one)
-    return _Estimate(together, function, attrs | {"long_name": one.long_name})
+    attrs = _attributes(states, metric)
+    return _Estimate(combined_sums, function, attrs | {"long_name": metric.long_name})
 
 
-def _attributes(states: _GroupedStates, one: NamedMetric) -> dict[str, Any]:
+def _attributes(states: _GroupedStates, metric: NamedMetric) -> dict[str, Any]:
     """Return units (and estimator) of a score, from those of its first mean."""
-    attrs = dict(states.states[f"{one.means[0]}_sum"].attrs)
-    squared = STATISTICS[one.score.means[0]].units == "truth2"
-    if one.score.units == "1":
+    attrs = dict(states.states[f"{metric.means[0]}_sum"].attrs)
+    squared = STATISTICS[metric.score.means[0]].units == "truth2"
+    if metric.score.units == "1":
         attrs["units"] = "1"
-    elif one.score.units == "truth" and squared and attrs:
+    elif metric.score.units == "truth" and squared and attrs:
         attrs["units"] = str(attrs["units"]).removeprefix("(").removesuffix(")2")
     return attrs
 
 
 def _differences(
-    states: _GroupedStates, other: _GroupedStates | None, one: NamedMetric, group: Mapping[str, Any]
+    states: _GroupedStates,
+    other: _GroupedStates | None,
+    metric: NamedMetric,
+    group: Mapping[str, Any],
 ) -> dict[str, _Estimate]:
     """Return the difference from the reference and the skill score, paired date by date."""
-    sums = _paired_sums(states, other, one.means[0], group)
+    sums = _paired_sums(states, other, metric.means[0], group)
     if sums is None:
         return {}
-    name = f"{one.name} less that of the reference"
-    attrs = {k: v for k, v in _attributes(states, one).items() if k == "units"}
-    attrs["long_name"] = f"mean {name}" if one.number is None else name
-    of_skill = {"units": "1", "long_name": f"skill score of {one.name} against the reference"}
+    name = f"{metric.name} less that of the reference"
+    attrs = {k: v for k, v in _attributes(states, metric).items() if k == "units"}
+    attrs["long_name"] = f"mean {name}" if metric.number is None else name
+    skill_attrs = {"units": "1", "long_name": f"skill score of {metric.name} against the reference"}
     return {
-        f"{one.name}_difference": _Estimate(sums, difference_of, attrs),
-        one.skill: _Estimate(sums, skill_of, of_skill),
+        f"{metric.name}_difference": _Estimate(sums, difference_of, attrs),
+        metric.skill: _Estimate(sums, skill_of, skill_attrs),
     }
 
 

@@ -32,25 +32,25 @@ class Zones:
     Attributes:
         labels: names of the zones, by dimension.
         part: shape (H, W), the index of each point's part.
-        members: shape (zones of the first dimension, of the second, ..., parts), 0 or 1.
+        membership: shape (zones of the first dimension, of the second, ..., parts), 0 or 1.
     """
 
     labels: Mapping[str, tuple[Any, ...]]
     part: npt.NDArray[np.int64]
-    members: npt.NDArray[np.int64]
+    membership: npt.NDArray[np.int64]
 
     @property
     def number(self) -> int:
         """Return the number of parts."""
-        return int(self.members.shape[-1])
+        return int(self.membership.shape[-1])
 
     def sums(self, parts: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Convert sums over parts, (..., parts), to sums over zones, (..., zones, ...)."""
-        zones = self.members.shape[:-1]
+        zones = self.membership.shape[:-1]
         zone_sums: npt.NDArray[Any] = np.zeros((*parts.shape[:-1], *zones), parts.dtype)
         for zone in np.ndindex(zones):
             # No product with 0 or 1: a NaN belongs to its own zones alone.
-            zone_sums[(..., *zone)] = parts[..., self.members[zone] > 0].sum(axis=-1)
+            zone_sums[(..., *zone)] = parts[..., self.membership[zone] > 0].sum(axis=-1)
         return zone_sums
 
 
@@ -108,16 +108,16 @@ def _parts(shares: Mapping[str, xr.DataArray], shape: tuple[int, int]) -> Zones:
     masks = {name: _masks(share, shape) for name, share in shares.items()}
     stacked = np.concatenate([mask.reshape(len(mask), -1) for mask in masks.values()])
     codes, part = np.unique(stacked, axis=1, return_inverse=True)
-    members = np.ones((1,) * len(masks) + (codes.shape[1],), dtype=np.int64)
+    membership = np.ones((1,) * len(masks) + (codes.shape[1],), dtype=np.int64)
     first = 0
     for place, mask in enumerate(masks.values()):
-        membership = codes[first : first + len(mask)].astype(np.int64)
+        mask_of_parts = codes[first : first + len(mask)].astype(np.int64)
         first += len(mask)
         others = [1] * len(masks)
         others[place] = len(mask)
-        members = members * membership.reshape(*others, -1)
+        membership = membership * mask_of_parts.reshape(*others, -1)
     labels = {name: tuple(share[name].to_numpy().tolist()) for name, share in shares.items()}
-    return Zones(labels, part.reshape(shape).astype(np.int64), members)
+    return Zones(labels, part.reshape(shape).astype(np.int64), membership)
 
 
 def _masks(share: xr.DataArray, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:

@@ -53,7 +53,7 @@ class ChannelNorm(nn.Module):
                 f"{tuple(shape[1:])}",
                 "Use data on the grid of the training, or leave grid out",
             )
-        if domain.whole:
+        if not domain.is_split:
             outputs: Tensor = self.norm(fields)
             return outputs
         # layer normalisation is group normalisation with one group, whose sums span all processes

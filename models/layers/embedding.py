@@ -12,7 +12,7 @@ from ens10.grid import area_weights
 from ens10.models.domain import current
 from ens10.models.layers.location_convolutions import checked_grid
 
-_STEEPEST = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
+_MAX_SECANT = 10.0  # bound of 1 / cos(latitude), which is infinite at the poles
 
 
 class PointEmbedding(nn.Module):
@@ -70,7 +70,7 @@ class PointEmbedding(nn.Module):
         rows, columns = self.grid
         latitude = np.linspace(90, -90, rows) if rows > 1 else np.zeros(1)
         area = torch.from_numpy(area_weights(latitude))[:, None] / columns
-        slope = 1 / torch.from_numpy(np.cos(np.deg2rad(latitude))).clamp(min=1 / _STEEPEST)
+        slope = 1 / torch.from_numpy(np.cos(np.deg2rad(latitude))).clamp(min=1 / _MAX_SECANT)
         steps = torch.stack([slope * columns / (2 * math.pi), torch.full_like(slope, rows - 1)])
         steps[1] /= math.pi
         self.register_buffer("area", (area / (area.sum() * columns)).float(), persistent=False)
@@ -81,7 +81,7 @@ class PointEmbedding(nn.Module):
         total: Tensor = self.maps[0]
         for coarse in list(self.maps)[1:]:
             rows, columns = (
-                _hats(fine, few, total, periodic)
+                _interpolation_matrix(fine, few, total, periodic)
                 for fine, few, periodic in zip(
                     self.grid, coarse.shape[1:], (False, self.periodic_longitude), strict=True
                 )
@@ -107,7 +107,7 @@ def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
     """Refuse features on another grid than that of the learned maps.
 
     Raises:
-        ArgumentError: naming both grids.
+        ArgumentError: another grid; the message names both.
     """
     shape = current().map_shape(features)
     if shape != grid:
@@ -122,6 +122,7 @@ def require_grid(features: Tensor, grid: tuple[int, int], layer: str) -> None:
 def _check(
     grid: tuple[int, int], channels: int, ridge: float, smoothness: float, levels: int
 ) -> None:
+    """Refuse arguments of `PointEmbedding` outside their range."""
     if channels < 1:
         raise ArgumentError("channels", f"{channels} is less than 1")
     for name, value in (("ridge", ridge), ("smoothness", smoothness)):
@@ -133,8 +134,15 @@ def _check(
         )
 
 
-def _hats(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
-    """Return the matrix that interpolates from `coarse` to `fine` equal cells, centre to centre."""
+def _interpolation_matrix(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
+    """Return the matrix (fine, coarse) of linear interpolation between the centres of equal cells.
+
+    Args:
+        fine: number of cells of the result.
+        coarse: number of cells from which it is interpolated.
+        like: tensor of the result's dtype and device.
+        periodic: True if the first and last cell are neighbours.
+    """
     if coarse == 1:  # its only neighbour around the globe is itself
         return torch.ones(fine, 1, device=like.device, dtype=like.dtype)
     place = (torch.arange(fine, device=like.device, dtype=like.dtype) + 0.5) * coarse / fine - 0.5

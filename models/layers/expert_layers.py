@@ -85,7 +85,7 @@ class Experts:
 
 
 class ExpertLayers:
-    """Makes the layers of one network.
+    """Builder of the mixture-of-experts layers of one network.
 
     Args:
         experts: options that the layers share.
@@ -132,7 +132,7 @@ class ExpertLayers:
                 "filters", f"{channels} channels are not a multiple of {experts.filters} filters"
             )
         count = round(experts.per_selected * selected) if gate is None else gate.num_experts
-        gate = self._gate(count, selected, level) if gate is None else gate
+        gate = self._make_gate(count, selected, level) if gate is None else gate
         if experts.compare and count > selected:
             return ComparingSMoE2d(
                 in_channels,
@@ -168,23 +168,25 @@ class ExpertLayers:
             area=self._area(level),
         )
 
-    def _gate(self, count: int, selected: int, level: int) -> TensorGate:
+    def _make_gate(self, count: int, selected: int, level: int) -> TensorGate:
+        """Return a gate with a learned map, or one of the same sizes if gates are shared."""
         key = (count, selected, level)
         if key in self._gates and self.experts.shared_gates:
             return self._gates[key]
         gate = TensorGate(count, selected, level_grid(self.grid, level))
-        self._start(gate, math.sqrt(3 * count / selected))
+        self._initialise(gate, math.sqrt(3 * count / selected))
         self._gates[key] = gate
         return gate
 
-    def _start(self, gate: TensorGate, paper: float) -> None:
+    def _initialise(self, gate: TensorGate, default_range: float) -> None:
+        """Draw the initial values of a gate by the options `gate_range`, `_shift` and `_noise`."""
         experts = self.experts
-        bound = paper if experts.gate_range is None else experts.gate_range
+        bound = default_range if experts.gate_range is None else experts.gate_range
         with torch.no_grad():
             gate.weight.uniform_(-bound, bound)
             if experts.gate_noise is not None:
-                everywhere = torch.empty(gate.num_experts, 1, 1).uniform_(-bound, bound)
-                gate.weight.mul_(experts.gate_noise).add_(everywhere)
+                expert_values = torch.empty(gate.num_experts, 1, 1).uniform_(-bound, bound)
+                gate.weight.mul_(experts.gate_noise).add_(expert_values)
             gate.weight.add_(experts.gate_shift)
 
     def _area(self, level: int) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""The path through the levels of a U-Net: halving the grid, upsampling and joining."""
+"""Levels of a U-Net: halving the grid, upsampling, and concatenation with skip connections."""
 
 from collections.abc import Callable, Sequence
 
@@ -26,9 +26,9 @@ def through_levels(
     Args:
         fields: (..., C, H, W).
         down: one block for each level, from the full grid to the coarsest.
-        up: one for each level but the coarsest, in the same order; its input is the level's own map
-            concatenated with the upsampled one of the level below.
-        pool: halves rows and columns, and drops the last one of an odd number.
+        up: one block for each level but the coarsest, in the same order; its input is the map of
+            the level from the way down, concatenated with the upsampled map of the level below.
+        pool: function that halves rows and columns, and drops the last one of an odd number.
         periodic_longitude: True if first and last column are neighbours.
 
     Returns:
@@ -43,8 +43,8 @@ def through_levels(
     return fields
 
 
-def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False) -> Tensor:
-    """Concatenate `skip` with the upsampled map of the level below.
+def join_level(skip: Tensor, coarse: Tensor, *, periodic_longitude: bool = False) -> Tensor:
+    """Concatenate the map `skip` of a level with the upsampled map `coarse` of the level below.
 
     Pooling dropped the last row of an odd number: the upsampled map gets a copy of its first row on
     top (the rule of the ENS-10 paper, whose grid has 361 rows). It dropped the last of an odd
@@ -53,13 +53,13 @@ def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False)
 
     Args:
         skip: (..., C, H, W).
-        below: (..., C', H // 2, W // 2).
+        coarse: (..., C', H // 2, W // 2).
         periodic_longitude: True if first and last column are neighbours.
 
     Returns:
         (..., C + C', H, W).
     """
-    upper = upsample_twice(below.flatten(0, -4), periodic_longitude=periodic_longitude)
+    upper = upsample_twice(coarse.flatten(0, -4), periodic_longitude=periodic_longitude)
     domain = current()
     odd_row, odd_column = (length % 2 for length in domain.shape(skip))
     if odd_row or odd_column:
@@ -71,27 +71,27 @@ def join_level(skip: Tensor, below: Tensor, *, periodic_longitude: bool = False)
 
 
 def level_grid(grid: Grid, level: int) -> Grid:
-    """Return the grid after `level` halvings."""
+    """Return rows and columns of the grid after `level` halvings."""
     return grid[0] >> level, grid[1] >> level
 
 
-def check_levels(fields: Tensor, levels: int, least: int, who: str, remedy: str) -> None:
+def check_levels(fields: Tensor, levels: int, min_size: int, network: str, remedy: str) -> None:
     """Refuse a grid that is too small for the levels of a network.
 
     Args:
         fields: (..., H, W).
         levels: number of levels.
-        least: smallest number of rows and columns.
-        who: the network's name.
+        min_size: smallest number of rows and of columns.
+        network: the network's name, for the error message.
         remedy: advice in the error message.
 
     Raises:
         ArgumentError: fewer rows or columns.
     """
     rows, columns = current().shape(fields)
-    if min(rows, columns) < least:
+    if min(rows, columns) < min_size:
         raise ArgumentError(
             "features",
             f"a grid of {rows} x {columns} points is too small for {levels} levels",
-            f"{who} needs at least {least} x {least}{remedy}",
+            f"{network} needs at least {min_size} x {min_size}{remedy}",
         )

@@ -50,8 +50,8 @@ class CoordConv2d(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
-        place = coordinates(features, periodic_longitude=self.periodic_longitude)
-        outputs: Tensor = self.conv(torch.cat([features, place], dim=1))
+        maps = coordinates(features, periodic_longitude=self.periodic_longitude)
+        outputs: Tensor = self.conv(torch.cat([features, maps], dim=1))
         return outputs
 
 
@@ -61,22 +61,25 @@ def coordinates(features: Tensor, *, periodic_longitude: bool = False) -> Tensor
     Args:
         features: (N, C, H, W), for shape, dtype and device.
         periodic_longitude: True if the columns go once around the globe.
+
+    Returns:
+        (N, 2, H, W), or (N, 3, H, W) if longitude is periodic.
     """
     domain, N = current(), len(features)
     H, W = domain.shape(features)  # rows and columns are those of the whole grid
 
-    def line(last: float, count: int) -> Tensor:
+    def ramp(last: float, count: int) -> Tensor:
         first = -1 if last == 1 else 0
         return torch.linspace(first, last, count, dtype=features.dtype, device=features.device)
 
-    maps = [line(1, H)[:, None]]
+    maps = [ramp(1, H)[:, None]]
     if periodic_longitude:
-        angle = line(2 * math.pi * (1 - 1 / W), W)[None]
+        angle = ramp(2 * math.pi * (1 - 1 / W), W)[None]
         maps += [angle.sin(), angle.cos()]
     else:
-        maps.append(line(1, W)[None])
-    here = [domain.part(m).expand(features.shape[-2:]) for m in maps]
-    return torch.stack(here).expand(N, -1, -1, -1)
+        maps.append(ramp(1, W)[None])
+    local_maps = [domain.part(m).expand(features.shape[-2:]) for m in maps]
+    return torch.stack(local_maps).expand(N, -1, -1, -1)
 
 
 class CondConv2d(nn.Module):
@@ -134,7 +137,7 @@ class CondConv2d(nn.Module):
 def _mean(features: Tensor) -> Tensor:
     """Return the mean over the whole grid, (N, C, h, w) -> (N, C)."""
     domain = current()
-    if domain.whole:
+    if not domain.is_split:
         return features.mean((2, 3))
     rows, columns = domain.shape(features)
     # a sum over a field overflows half precision

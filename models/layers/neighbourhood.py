@@ -101,7 +101,7 @@ class NeighbourhoodAttention(nn.Module):
         value = self.value(padded).unflatten(1, shape)
         query = self.query(fields).unflatten(1, shape) / key.shape[2] ** 0.5
 
-        if _compiled_here(query, key, value, self.offsets):
+        if _use_compiled(query, key, value, self.offsets):
             offsets = self.offsets[..., 0, 0]
             outputs = CompiledAttention.apply(query, key, value, offsets)  # type: ignore[no-untyped-call]
         else:
@@ -134,8 +134,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: Tensor, window: i
     return outputs
 
 
-def _compiled_here(*tensors: Tensor) -> bool:
-    """Return True for tensors of one type on the CPU, outside of `torch.compile`."""
+def _use_compiled(*tensors: Tensor) -> bool:
+    """Return True for CPU tensors that are all float32 or all float64, outside `torch.compile`."""
     if torch.compiler.is_compiling():
         return False
     dtype = tensors[0].dtype
@@ -159,13 +159,13 @@ class NeighbourhoodBlock(nn.Module):
         key_channels: channels of query and key of each head.
         window: rows and columns that a point attends to, odd.
         expansion: hidden channels over channels.
-        attention: False for a convolution over the window in the place of the attention, which
-            shows what the attention brings.
+        attention: False for a convolution over the window in place of the attention, for
+            comparison.
         periodic_longitude: True if first and last column are neighbours.
         poles: padding beyond the first and last row, "zeros" or "replicate".
 
     Raises:
-        ArgumentError: no hidden channel; as `NeighbourhoodAttention`.
+        ArgumentError: `expansion` below 1, or an argument that `NeighbourhoodAttention` refuses.
         UnknownNameError: another value of `poles`.
     """
 

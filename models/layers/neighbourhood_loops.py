@@ -23,27 +23,32 @@ from torch.nn import functional
 from ens10.compiled import FUSED, exp
 from ens10.models.layers.threads import in_threads
 
-_LEAST = -80.0  # of an exponent: exp(-80) is negligible against the largest weight
+_MIN_EXPONENT = -80.0  # exp(-80) is negligible against the largest weight
 _BLOCK = 512  # points
 
 
 @numba.njit(**FUSED)
 def _add_product(a, b, out):  # type: ignore[no-untyped-def]
+    """Add a * b to `out`."""
     for p in range(out.size):
         out[p] += a[p] * b[p]
 
 
 @numba.njit(**FUSED)
-def _add_product_with(a, b, shift, out):  # type: ignore[no-untyped-def]
+def _add_shifted_product(a, b, shift, out):  # type: ignore[no-untyped-def]
+    """Add a * (b + shift) to `out`, for a scalar shift."""
     for p in range(out.size):
         out[p] += a[p] * (b[p] + shift)
 
 
 @numba.njit(**FUSED)
 def _normalise(products, first, last):  # type: ignore[no-untyped-def]
-    """Replace scalar products (window^2, points) of a block by their softmax over the window."""
+    """Replace scalar products (window^2, points) by their softmax over the window.
+
+    Only points from `first` to before `last` are replaced.
+    """
     places, points = products.shape[0], last - first
-    least = products.dtype.type(_LEAST)
+    least = products.dtype.type(_MIN_EXPONENT)
     highest, total = products[0, first:last].copy(), np.zeros(points, products.dtype)
     for place in range(1, places):
         row = products[place, first:last]
@@ -67,16 +72,16 @@ def _normalise(products, first, last):  # type: ignore[no-untyped-def]
 
 @numba.njit(**FUSED)
 def _attend(query, key, value, offsets, distances, weights, out):  # type: ignore[no-untyped-def]
-    """Compute outputs (d, points) and weights (window^2, points) of one sample and head.
+    """Write the outputs and the weights of the neighbours of one sample and head.
 
     Args:
         query: (c, points).
-        key: (c, more points).
-        value: (d, more points).
+        key: (c, padded points).
+        value: (d, padded points).
         offsets: (window^2, c).
-        distances: of the neighbours in memory, (window^2,).
-        weights: output, zeros.
-        out: output, zeros.
+        distances: (window^2,) distances of the neighbours in memory.
+        weights: (window^2, points), zeros; written.
+        out: (d, points), zeros; written.
     """
     places, points = weights.shape
     for first in range(0, points, _BLOCK):
@@ -85,7 +90,7 @@ def _attend(query, key, value, offsets, distances, weights, out):  # type: ignor
             products, near = weights[place, first:last], distances[place]
             for c in range(query.shape[0]):
                 line = key[c, first + near : last + near]
-                _add_product_with(query[c, first:last], line, offsets[place, c], products)
+                _add_shifted_product(query[c, first:last], line, offsets[place, c], products)
         _normalise(weights, first, last)
         for place in range(places):
             share, near = weights[place, first:last], distances[place]
@@ -98,7 +103,11 @@ def _attend(query, key, value, offsets, distances, weights, out):  # type: ignor
 def _differentiate(  # type: ignore[no-untyped-def]
     query, key, value, offsets, distances, weights, grad, by_query, by_key, by_value, by_offsets
 ):
-    """Add the gradients of one sample and head to the last four arguments; see `_attend`."""
+    """Add the gradients of one sample and head to the last four arguments.
+
+    Arguments as in `_attend`, with `grad` the gradient of the outputs, (d, points), and one array
+    for each gradient, in the shape of its argument.
+    """
     places, points = weights.shape
     changes, mean = np.empty((places, _BLOCK), grad.dtype), np.empty(_BLOCK, grad.dtype)
     for first in range(0, points, _BLOCK):
@@ -119,7 +128,7 @@ def _differentiate(  # type: ignore[no-untyped-def]
                 change[p] = share[p] * (change[p] - mean[p])
             for c in range(query.shape[0]):
                 query_row, line = query[c, first:last], key[c, first + near : last + near]
-                _add_product_with(change, line, offsets[place, c], by_query[c, first:last])
+                _add_shifted_product(change, line, offsets[place, c], by_query[c, first:last])
                 _add_product(change, query_row, by_key[c, first + near : last + near])
                 by_offsets[place, c] += np.dot(change, query_row)
 
@@ -150,12 +159,14 @@ class CompiledAttention(torch.autograd.Function):
         shifts, distances = _by_head(offsets), _distances(shape)
 
         def work(n: int, head: int) -> None:
-            one = (array.numpy()[n, head] for array in arrays)
-            _attend(*one, shifts[head], distances, weights.numpy()[n, head], out.numpy()[n, head])
+            fields = (array.numpy()[n, head] for array in arrays)
+            _attend(
+                *fields, shifts[head], distances, weights.numpy()[n, head], out.numpy()[n, head]
+            )
 
         in_threads(work, _samples_and_heads(query))
         ctx.save_for_backward(*arrays, offsets, weights)
-        ctx.shape, ctx.padded = shape, (key.shape, value.shape)
+        ctx.shape, ctx.padded_shapes = shape, (key.shape, value.shape)
         return _fields(out, shape)
 
     @staticmethod
@@ -169,43 +180,53 @@ class CompiledAttention(torch.autograd.Function):
         shifts, distances = _by_head(offsets), _distances(ctx.shape)
 
         def work(n: int, head: int) -> None:
-            one = (array.numpy()[n, head] for array in arrays)
+            fields = (array.numpy()[n, head] for array in arrays)
             outer = weights.numpy()[n, head], head_grads.numpy()[n, head]
             results = (t.numpy()[n, head] for t in (*by_arrays, by_offsets))
-            _differentiate(*one, shifts[head], distances, *outer, *results)
+            _differentiate(*fields, shifts[head], distances, *outer, *results)
 
         in_threads(work, _samples_and_heads(weights))
         by_query = _fields(by_arrays[0], ctx.shape)
         by_key, by_value = (
-            t.reshape(size) for t, size in zip(by_arrays[1:], ctx.padded, strict=True)
+            t.reshape(size) for t, size in zip(by_arrays[1:], ctx.padded_shapes, strict=True)
         )
         return by_query, by_key, by_value, by_offsets.sum(0).transpose(0, 1)
 
 
 def _lines(fields: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Return fields (..., H, W) as lines of rows of the padded length, without the last zeros."""
+    """Return fields as lines: rows padded with zeros to W + window - 1, one after another.
+
+    Args:
+        fields: (..., H, W).
+        shape: H, W and window.
+
+    Returns:
+        (..., points), without the zeros of the last row.
+    """
     margin = shape[2] - 1
     lines = functional.pad(fields.detach(), (0, margin)).flatten(-2)
     return lines[..., : lines.shape[-1] - margin].contiguous()
 
 
 def _fields(lines: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Return the fields of lines: the reverse of `_lines`."""
+    """Return the fields (..., H, W) of lines (..., points): the inverse of `_lines`."""
     H, W, window = shape
     fields = functional.pad(lines, (0, window - 1)).reshape(*lines.shape[:-1], H, W + window - 1)
     return fields[..., :W].contiguous()
 
 
 def _all_lines(padded: Tensor) -> Tensor:
+    """Return padded fields (..., rows, columns) as lines (..., rows x columns)."""
     return padded.detach().flatten(-2).contiguous()
 
 
 def _by_head(offsets: Tensor) -> Any:
+    """Return offsets (window^2, heads, c) as an array (heads, window^2, c)."""
     return np.ascontiguousarray(offsets.detach().transpose(0, 1).numpy())
 
 
 def _distances(shape: tuple[int, int, int]) -> Any:
-    """Return the distances of the neighbours in memory, by rows from the first."""
+    """Return the distances in memory (window^2,) of the neighbours from the first, row by row."""
     _, W, window = shape
     rows = np.arange(window)[:, None] * (W + window - 1)
     return (rows + np.arange(window)).ravel()

@@ -20,12 +20,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         """(N, C, H, W) -> (N, C, H, W)."""
         domain = current()
         batch_moments = self.training or self.running_mean is None
-        if domain.whole or not batch_moments:
+        if not domain.is_split or not batch_moments:
             outputs: Tensor = super().forward(input)
             return outputs
         mean, variance, count = moments(input, domain)
         if self.training and self.track_running_stats:
-            self._remember(mean, variance * count / (count - 1).clamp(min=1))
+            self._update_running_moments(mean, variance * count / (count - 1).clamp(min=1))
         # torch wants parameters as precise as the moments, which are single at least
         weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
         normalised: Tensor = Normalise.apply(  # type: ignore[no-untyped-call]
@@ -33,7 +33,7 @@ class BatchNorm2d(nn.BatchNorm2d):
         )
         return normalised
 
-    def _remember(self, mean: Tensor, variance: Tensor) -> None:
+    def _update_running_moments(self, mean: Tensor, variance: Tensor) -> None:
         """Update the running moments as torch does."""
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
@@ -60,15 +60,16 @@ def moments(fields: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:
     """
     values = fields.detach()
     mean, variance = _moments(values)
-    mine = float(values.numel() // values.shape[1])
-    first = domain.total(torch.cat([mean * mine, mean.new_full((1,), mine)]))
+    local_count = float(values.numel() // values.shape[1])
+    first = domain.total(torch.cat([mean * local_count, mean.new_full((1,), local_count)]))
     count = first[-1]
     overall = first[:-1] / count
-    spread = domain.total((variance + (mean - overall).square()) * mine)
+    spread = domain.total((variance + (mean - overall).square()) * local_count)
     return overall, spread / count, count
 
 
 def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance (n) of each channel, (C,), at least float32."""
     values = values.to(torch.promote_types(values.dtype, torch.float32))
     if values.device.type == "cpu":
         # a quarter of the time of var_mean, and no copy of the values
@@ -81,8 +82,8 @@ def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
 class Normalise(torch.autograd.Function):
     """Normalisation by the moments of all parts; saves only its input.
 
-    Called with fields (N, C, h, w), weight and bias (C,) or None, their mean and variance (C,),
-    the count of values of a channel, eps, and the domain. The gradient is that of batch
+    Called with fields (N, C, h, w), weight and bias (C,) or None, mean and variance (C,) of the
+    fields, the count of values of a channel, eps, and the domain. The gradient is that of batch
     normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167), whose two sums go over all parts.
     """
 
@@ -98,7 +99,7 @@ class Normalise(torch.autograd.Function):
         eps: float,
         domain: Domain,
     ) -> Tensor:
-        """(N, C, h, w)."""
+        """Return the normalised fields, (N, C, h, w)."""
         ctx.eps, ctx.domain = eps, domain
         ctx.save_for_backward(fields, weight, mean, variance, count)
         return functional.batch_norm(fields, mean, variance, weight, bias, False, 0.0, eps)
@@ -136,7 +137,7 @@ class GroupNorm(nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.GroupNorm)
         """(N, C, H, W) -> (N, C, H, W)."""
         domain = current()
-        if domain.whole:
+        if not domain.is_split:
             return super().forward(input)
         weight, bias = (
             None if parameter is None else parameter.view(-1, 1, 1)
@@ -184,7 +185,7 @@ def group_norm(
 class NormaliseGroups(torch.autograd.Function):
     """Normalisation of each group by the moments of all parts; saves only its input.
 
-    Called with fields (N, C, h, w), weight and bias that broadcast to (C, h, w), alike, or are
+    Called with fields (N, C, h, w), weight and bias of one shape that broadcasts to (C, h, w), or
     None, mean and variance (N groups,), the count of values of a group, eps, and the domain. The
     gradient is that of group normalisation (Wu and He 2018, arXiv:1803.08494), whose two sums go
     over all parts. The loops are torch's for batch normalisation, with each channel of each sample
@@ -203,11 +204,11 @@ class NormaliseGroups(torch.autograd.Function):
         eps: float,
         domain: Domain,
     ) -> Tensor:
-        """(N, C, h, w)."""
-        ctx.domain, ctx.eps, ctx.biased = domain, eps, bias is not None
+        """Return the normalised fields, (N, C, h, w)."""
+        ctx.domain, ctx.eps, ctx.has_bias = domain, eps, bias is not None
         ctx.save_for_backward(fields, weight, mean, variance, count)
         by_map = _is_map(weight)
-        affine = (_repeat(None if by_map else x, fields) for x in (weight, bias))
+        affine = (_repeat_for_samples(None if by_map else x, fields) for x in (weight, bias))
         outputs = _standardise(fields, mean, variance, eps, *affine)
         if by_map and weight is not None:
             outputs.mul_(weight)
@@ -221,46 +222,48 @@ class NormaliseGroups(torch.autograd.Function):
         plain = gradient
         if by_map := _is_map(weight):
             gradient = gradient * weight
-        one, by_one = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
+        flat_fields, flat_gradient = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
         # sums of each channel, as if the moments were constants
         _, *sums = torch.ops.aten.native_batch_norm_backward(
-            by_one, one, None, *_for_channels(fields, mean, variance), None, None, False, ctx.eps,
-            [False, True, True],
+            flat_gradient, flat_fields, None, *_repeat_for_channels(fields, mean, variance),
+            None, None, False, ctx.eps, [False, True, True],
         )  # fmt: skip
         for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
         if by_map:
             standard = _standardise(fields, mean, variance, ctx.eps)
             for_weight, for_bias = (plain * standard).sum(0), plain.sum(0)
-        factor = None if by_map else _repeat(weight, fields)
+        factor = None if by_map else _repeat_for_samples(weight, fields)
         return (
-            _for_fields(ctx, by_one, sums, factor) if ctx.needs_input_grad[0] else None,
+            _fields_gradient(ctx, flat_gradient, sums, factor) if ctx.needs_input_grad[0] else None,
             None if weight is None else for_weight,
-            for_bias if ctx.biased else None,
+            for_bias if ctx.has_bias else None,
             *(None,) * 5,
         )
 
 
-def _for_fields(ctx: Any, by_one: Tensor, sums: list[Tensor], factor: Tensor | None) -> Tensor:
-    """Return the gradient for the fields.
+def _fields_gradient(
+    ctx: Any, gradient: Tensor, sums: list[Tensor], factor: Tensor | None
+) -> Tensor:
+    """Return the gradient for the fields of a group normalisation, (N, C, h, w).
 
     Args:
         ctx: context of the forward pass.
-        by_one: gradient for the outputs, (1, N C, h, w), before `factor`.
+        gradient: gradient for the outputs, (1, N C, h, w), before `factor`.
         sums: sums of its products with the standardised fields, and of itself, (N C,).
         factor: weight of each channel of each sample, (N C,), or None.
     """
     fields, _, mean, variance, count = ctx.saved_tensors
-    center, spread = _for_channels(fields, mean, variance)
+    center, spread = _repeat_for_channels(fields, mean, variance)
     scale = inverse = (spread + ctx.eps).rsqrt()
     both = torch.stack(sums)
     if factor is not None:
         both, scale = both * factor, scale * factor
-    of_groups = ctx.domain.total(both.view(2, len(mean), -1).sum(2)) / count
-    by_standard, by_shift = _for_channels(fields, *of_groups)
+    group_means = ctx.domain.total(both.view(2, len(mean), -1).sum(2)) / count
+    by_standard, by_shift = _repeat_for_channels(fields, *group_means)
     slope = -inverse.square() * by_standard
     shift = -inverse * by_shift - slope * center
     scale, slope, shift = (x.view(1, -1, 1, 1) for x in (scale, slope, shift))
-    result = torch.addcmul(shift, fields.reshape(by_one.shape), slope).addcmul_(by_one, scale)
+    result = torch.addcmul(shift, fields.reshape(gradient.shape), slope).addcmul_(gradient, scale)
     return result.view(fields.shape).to(fields.dtype)
 
 
@@ -272,23 +275,24 @@ def _standardise(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """Return (fields - group mean) / group deviation, with weight and bias (N C,) if given."""
-    one = fields.reshape(1, -1, *fields.shape[2:])
-    center, spread = _for_channels(fields, mean, variance)
-    outputs = functional.batch_norm(one, center, spread, weight, bias, False, 0.0, eps)
+    """Return (fields - group mean) / group deviation, times weight plus bias, (N C,) or None."""
+    flat_fields = fields.reshape(1, -1, *fields.shape[2:])
+    center, spread = _repeat_for_channels(fields, mean, variance)
+    outputs = functional.batch_norm(flat_fields, center, spread, weight, bias, False, 0.0, eps)
     return outputs.view(fields.shape)
 
 
-def _for_channels(fields: Tensor, *of_groups: Tensor) -> tuple[Tensor, ...]:
+def _repeat_for_channels(fields: Tensor, *group_values: Tensor) -> tuple[Tensor, ...]:
     """Repeat values of each group, (N groups,), for each of its channels, (N C,)."""
     channels = fields.shape[0] * fields.shape[1]
-    return tuple(x.repeat_interleave(channels // len(x)) for x in of_groups)
+    return tuple(x.repeat_interleave(channels // len(x)) for x in group_values)
 
 
-def _repeat(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
+def _repeat_for_samples(parameter: Tensor | None, fields: Tensor) -> Tensor | None:
     """Repeat a value of each channel, (C, 1, 1), for each sample, (N C,)."""
     return None if parameter is None else parameter.reshape(-1).repeat(len(fields))
 
 
 def _is_map(parameter: Tensor | None) -> bool:
+    """Return True if a parameter has a value at each point, not only for each channel."""
     return parameter is not None and parameter.numel() > len(parameter)

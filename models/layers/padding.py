@@ -83,10 +83,10 @@ def upsample_twice(fields: Tensor, *, periodic_longitude: bool = False) -> Tenso
         (N, C, 2 H, 2 W).
     """
     domain = current()
-    if domain.whole and not periodic_longitude:
+    if not domain.is_split and not periodic_longitude:
         return functional.interpolate(fields, scale_factor=2, mode="bilinear", align_corners=False)
     edges = Edges("replicate", "circular" if periodic_longitude else "replicate")
-    rows = 0 if domain.whole else 1
+    rows = 1 if domain.is_split else 0
     padded = domain.pad(fields, Sides(rows, rows, 1, 1), edges)
     twice = functional.interpolate(padded, scale_factor=2, mode="bilinear", align_corners=False)
     return twice[..., 2 * rows : twice.shape[-2] - 2 * rows, 2:-2]

@@ -1,4 +1,4 @@
-"""Independent pieces of compiled loops, in as many threads as torch uses."""
+"""Execution of compiled loops in as many threads as torch uses."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +8,10 @@ import torch
 
 
 def in_threads(work: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> None:
-    """Call `work` on the arguments of each piece; loops must release the interpreter lock.
+    """Call a function for each tuple of arguments, in several threads.
 
     Args:
-        work: what to do; calls may run at the same time.
+        work: the function; calls run at the same time if it releases the interpreter lock.
         pieces: arguments of each call.
     """
     threads = min(torch.get_num_threads(), len(pieces))

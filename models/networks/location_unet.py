@@ -116,7 +116,7 @@ class LocationUNet(Network):
         self.grid = checked_grid(grid)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.periodic_longitude = periodic_longitude
-        grids = _levels(self.grid, widths)
+        grids = _level_grids(self.grid, widths)
         self.halvings = len(widths) - 1
 
         def plain(before: int, after: int, _: Grid) -> nn.Module:
@@ -154,8 +154,8 @@ class LocationUNet(Network):
         Raises:
             ArgumentError: another grid than that of the embedding.
         """
-        place = self._place(features)
-        fields = self.stem(features if place is None else _beside(features, place))
+        place = self._embedding_maps(features)
+        fields = self.stem(features if place is None else _append_embedding(features, place))
         skips: list[Tensor] = []
         for n, blocks in enumerate(self.down):
             if n:
@@ -176,8 +176,8 @@ class LocationUNet(Network):
         terms = [term for term in penalties if term is not None]
         return torch.stack(terms).sum() if terms else None
 
-    def _place(self, features: Tensor) -> Tensor | None:
-        """Return the embedding, (N, E, H, W), N = 1 if it is that of all samples."""
+    def _embedding_maps(self, features: Tensor) -> Tensor | None:
+        """Return the embedding, (N, E, H, W); N = 1 if all samples have the same."""
         if self.embedding is None:
             return None
         require_grid(features, self.grid, type(self).__name__)
@@ -205,12 +205,12 @@ class LocationUNet(Network):
         return mixture
 
 
-def _beside(features: Tensor, place: Tensor) -> Tensor:
+def _append_embedding(features: Tensor, place: Tensor) -> Tensor:
     return torch.cat([features, place.expand(len(features), -1, -1, -1)], dim=1)
 
 
-def _levels(grid: Grid, widths: Sequence[int]) -> list[Grid]:
-    """Return the grid of each level, each half of the one before."""
+def _level_grids(grid: Grid, widths: Sequence[int]) -> list[Grid]:
+    """Return the grid of each level, each half as large as the one before, rounded up."""
     if not widths:
         raise ArgumentError("widths", "no level is given", "Choose at least one width")
     if 2 ** (len(widths) - 1) > min(grid):

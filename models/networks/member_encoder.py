@@ -52,8 +52,8 @@ class WithMembers(Network):
             raise ArgumentError("fixed", f"{fixed} of {in_channels} channels of a member")
         self.encoder = MemberEncoder(in_channels, channels, hidden, pools)
         self.in_channels, self.out_channels = in_channels, network.out_channels
-        self.varying = in_channels - fixed
-        required = in_channels + self.varying + self.encoder.out_channels
+        self.varying_channels = in_channels - fixed
+        required = in_channels + self.varying_channels + self.encoder.out_channels
         name = type(network).__name__
         if network.takes_members:
             raise ArgumentError(
@@ -74,7 +74,7 @@ class WithMembers(Network):
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""
-        spread = deviation(features[:, :, : self.varying])
+        spread = deviation(features[:, :, : self.varying_channels])
         extra = self.norm(torch.cat([spread, self.encoder(features)], dim=1))
         outputs: Tensor = self.network(torch.cat([features.mean(dim=1), extra], dim=1))
         return outputs

@@ -9,8 +9,8 @@ from torch import nn
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import ChosenLat, choose_lat
 
-_MEMBERS = 10  # members of ENS-10, if the data module does not say
-_USED = 0.9  # share of a device's memory that a run may take
+_MEMBERS = 10  # members of ENS-10, for data modules without `ensemble`
+_MEMORY_SHARE = 0.9  # of a device's memory, that a run may take
 
 
 def lat_of_run(
@@ -24,7 +24,7 @@ def lat_of_run(
     """Return the number of parts of the rows for a run, by the cost model.
 
     Args:
-        model: model whose networks are split; None or without networks nothing is split.
+        model: model whose networks are split; with None, or without networks, nothing is split.
         trainer: its data module gives the batch size.
         grid: rows and columns.
         world: number of processes.
@@ -34,7 +34,7 @@ def lat_of_run(
     Raises:
         ArgumentError: nothing fits, or the grid cannot be cut.
     """
-    networks = outermost(model)
+    networks = outermost_networks(model)
     if not networks:
         return ChosenLat(1, "there is no network to split")
     data = getattr(trainer, "datamodule", None)
@@ -48,13 +48,13 @@ def lat_of_run(
     return choose_lat(network, shape, grid, world, memory / len(networks), lon=lon, dtype=dtype)
 
 
-def outermost(model: nn.Module | None) -> list[Network]:
+def outermost_networks(model: nn.Module | None) -> list[Network]:
     """Return the networks of a model that are not parts of other networks."""
     if model is None:
         return []
     if isinstance(model, Network):
         return [model]
-    return [network for child in model.children() for network in outermost(child)]
+    return [network for child in model.children() for network in outermost_networks(child)]
 
 
 def memory_of_process(device: torch.device, processes: int) -> float:
@@ -65,6 +65,6 @@ def memory_of_process(device: torch.device, processes: int) -> float:
         processes: number of processes on this machine.
     """
     if device.type == "cuda":
-        return _USED * torch.cuda.get_device_properties(device).total_memory
+        return _MEMORY_SHARE * torch.cuda.get_device_properties(device).total_memory
     pages: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return _USED * pages / processes
+    return _MEMORY_SHARE * pages / processes

@@ -6,7 +6,7 @@ is that of the tensors that autograd saves. Not counted: head, loss, optimiser, 
 mixtures of experts, and whatever depends on values. The time is a model, not a measurement
 (latency and bandwidth, Dryden et al. 2019, arXiv:1903.06681):
 
-    T = flops / rate + moved / memory rate                                   compute, largest part
+    T = flops / rate + accessed bytes / memory rate                          compute, largest part
       + messages * latency + bytes / bandwidth                               halos
       + sums * 2 ceil(log2 s) * latency + summed / bandwidth                 norms, over s parts
       + 2 ceil(log2 n) * latency + 2 (n - 1) / n * gradients / bandwidth     over all n processes
@@ -45,43 +45,54 @@ FootprintOf = Callable[[int, int, int], "Footprint"]
 MODELLED = "model, not measured"
 _DTYPES: dict[str, torch.dtype] = {"32": torch.float32, "bf16": torch.bfloat16}
 _PARAMETER_BYTES = 4  # float32, also where fields are bfloat16
-_STATES = 4  # the parameters, their gradients, and two moments of Adam
-_WORKING = 3  # fields beside the saved ones: two gradients, and one with its halo
-_ADAM = 7  # passes over each parameter: reads it, its gradient and its moments, writes three
+_PARAMETER_COPIES = 4  # the parameters, their gradients, and two moments of Adam
+_WORKING_FIELDS = 3  # beside the saved ones: two gradients, and a field with its halo
+_ADAM_PASSES = 7  # over each parameter: reads it, its gradient and its moments, writes three
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Add up the bytes that operations move, views excepted; a value that is read is 1 or True."""
+    """Counter of the bytes that operations read and write, without views.
 
-    moved = 0
+    Tensors on the meta device have no values: a value that is read is 1 or True.
+
+    Attributes:
+        access_bytes: the sum over all operations.
+    """
+
+    access_bytes = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run one operation."""
+        """Run one operation and count its bytes."""
         if func is torch.ops.aten._local_scalar_dense.default:
             return torch.ones((), dtype=args[0].dtype, device="cpu").tolist()
         results = func(*args, **(kwargs or {}))
         inputs, outputs = _tensors(args), _tensors(results)
         if func is torch.ops.aten.copy_.default:
             inputs = inputs[1:]  # the first is only written
-        is_view = {_storage(one) for one in outputs} <= {_storage(one) for one in inputs}
+        is_view = {_storage(t) for t in outputs} <= {_storage(t) for t in inputs}
         if "empty" not in func.__name__ and (func._schema.is_mutable or not is_view):
-            self.moved += sum(tensor.nbytes for tensor in (*inputs, *outputs))
+            self.access_bytes += sum(tensor.nbytes for tensor in (*inputs, *outputs))
         return results
 
 
 def _tensors(values: Any) -> list[Tensor]:
+    """Return all tensors in nested containers."""
     return [value for value in tree_leaves(values) if isinstance(value, Tensor)]
 
 
 def _storage(tensor: Tensor) -> int:
+    """Return the address of a tensor's storage, which views share."""
     return int(tensor.untyped_storage()._cdata)
 
 
 @contextmanager
-def without_values() -> Iterator[_Meter]:
-    """Make and run modules on the meta device, without autocast, which it does not support."""
+def meta_device() -> Iterator[_Meter]:
+    """Build and run modules on the meta device, without autocast, which it does not support.
+
+    Yields the counter of the bytes that operations read and write.
+    """
     off = (lambda *_, **__: nullcontext()), (lambda *_: False)
     with (
         patch.object(torch, "autocast", off[0]),
@@ -93,27 +104,27 @@ def without_values() -> Iterator[_Meter]:
 
 
 class Footprint(NamedTuple):
-    """What one training step takes in a process; of several, the most that any of them needs.
+    """Cost of one training step in a process: the maximum, if the processes differ.
 
     Attributes:
-        samples: in the process.
+        samples: number of samples in the process.
         flops: floating point operations of forward and backward pass; a multiplication with its
             addition is two.
-        moved: bytes that operations read and write, each on its own.
-        saved: bytes of activations kept for the backward pass, each storage once.
-        largest: bytes of the largest of them.
-        parameters: how many.
-        messages: to neighbours.
-        bytes: in them.
-        sums: over the processes of a sample.
-        summed_bytes: in them.
+        access_bytes: bytes that operations read and write, summed over the operations.
+        activation_bytes: bytes of activations saved for the backward pass, each storage once.
+        largest_activation: bytes of the largest saved activation.
+        parameters: number of parameters.
+        messages: number of messages to neighbours.
+        bytes: bytes in these messages.
+        sums: number of sums over the processes of a sample.
+        summed_bytes: bytes in these sums.
     """
 
     samples: int
     flops: int
-    moved: int
-    saved: int
-    largest: int
+    access_bytes: int
+    activation_bytes: int
+    largest_activation: int
     parameters: int
     messages: int
     bytes: int
@@ -127,13 +138,15 @@ class Footprint(NamedTuple):
 
     @property
     def memory(self) -> int:
-        """Bytes at the peak: parameters, gradients, Adam, activations, and three fields at work."""
-        return _STATES * self.parameter_bytes + self.saved + _WORKING * self.largest
+        """Bytes at the peak: parameters, gradients, Adam, activations, and three working fields."""
+        fields = self.activation_bytes + _WORKING_FIELDS * self.largest_activation
+        return _PARAMETER_COPIES * self.parameter_bytes + fields
 
     def times(self, networks: int) -> "Footprint":
-        """Return the footprint of several such networks, trained side by side."""
+        """Return the footprint of several such networks that are trained together."""
         scaled = Footprint(*(networks * number for number in self))
-        return scaled._replace(samples=self.samples, largest=self.largest)
+        largest = self.largest_activation
+        return scaled._replace(samples=self.samples, largest_activation=largest)
 
 
 def footprint(
@@ -145,20 +158,23 @@ def footprint(
     *,
     dtype: torch.dtype = torch.float32,
 ) -> Footprint:
-    """Count a step of the largest part of the grid, and of the one with most neighbours.
+    """Count the cost of a training step in the process that needs most.
+
+    A step is counted for the largest parts of the grid and for those with the most neighbours; each
+    number is the maximum over these parts.
 
     Args:
         network: not changed; its parameters may be on the meta device.
-        shape: of the features in a process before rows and columns: (N, C), or (N, M, C).
+        shape: shape of the features in a process before rows and columns: (N, C), or (N, M, C).
         grid: rows and columns of the whole grid.
-        lat: parts of the rows.
-        lon: parts of the columns.
-        dtype: of the fields; in bfloat16 parameters are still float32.
+        lat: number of parts of the rows.
+        lon: number of parts of the columns.
+        dtype: type of the fields; with bfloat16 parameters are still float32.
 
     Raises:
         ArgumentError: more parts than the grid has, or another error of the network's.
     """
-    bare = _without_values(network).to(dtype)
+    bare = _copy_to_meta(network).to(dtype)
     rows, columns = _cuts(network, "lat", grid[0], lat), _cuts(network, "lon", grid[1], lon)
     counts = [_count(bare, shape, (row, column), dtype) for row in rows for column in columns]
     return Footprint(*map(max, zip(*counts, strict=True)))
@@ -167,22 +183,23 @@ def footprint(
 def _count(
     network: nn.Module, shape: Sequence[int], cuts: tuple[Cut, Cut], dtype: torch.dtype
 ) -> Footprint:
-    """Count one part; the network is on the meta device."""
+    """Count a step of a network on the meta device for one part of the grid."""
     rows, columns = cuts
     rank = rows.index * columns.parts + columns.index
     exchange = ProcessGroupExchange(None, rows.parts, columns.parts, rank=rank)
     domain: Domain = Shard(*cuts, exchange) if exchange.size > 1 else Whole()
-    size = [cut.own.stop - cut.own.start for cut in cuts]
+    size = [cut.local_slice.stop - cut.local_slice.start for cut in cuts]
     features = torch.empty(*shape, *size, dtype=dtype, device="meta")
     parameters = list(network.parameters())
     tensors = {_storage(tensor): tensor for tensor in (*parameters, *network.buffers())}
     state_keys = set(tensors)
 
     def keep(tensor: Tensor) -> Tensor:
-        tensors.setdefault(_storage(tensor), tensor)  # referenced, so that its address stays taken
+        # referenced, so that no other storage gets its address
+        tensors.setdefault(_storage(tensor), tensor)
         return tensor
 
-    with use(domain), FlopCounterMode(display=False) as flops, without_values() as meter:
+    with use(domain), FlopCounterMode(display=False) as flops, meta_device() as meter:
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             outputs = network(features)
         outputs.sum().backward()
@@ -192,7 +209,7 @@ def _count(
     return Footprint(
         shape[0],
         flops.get_total_flops(),
-        meter.moved,
+        meter.access_bytes,
         sum(sizes),
         max(sizes, default=0),
         sum(parameter.numel() for parameter in parameters),
@@ -203,7 +220,7 @@ def _count(
     )
 
 
-def _without_values(network: nn.Module) -> nn.Module:
+def _copy_to_meta(network: nn.Module) -> nn.Module:
     """Copy a network to the meta device, in training mode, without the routing loss of experts."""
     memo = {id(b): torch.empty_like(b, device="meta") for b in network.buffers()}
     for parameter in network.parameters():
@@ -217,7 +234,7 @@ def _without_values(network: nn.Module) -> nn.Module:
 
 
 def _cuts(network: nn.Module, name: str, total: int, parts: int) -> list[Cut]:
-    """Return a largest part, and a largest of those that have neighbours on both sides."""
+    """Return the largest part, and the largest with neighbours on both sides if it is smaller."""
     halvings = getattr(network, "halvings", 0)
     odd: Odd = getattr(network, "odd", "dropped")
     try:
@@ -225,7 +242,7 @@ def _cuts(network: nn.Module, name: str, total: int, parts: int) -> list[Cut]:
     except ArgumentError as error:
         raise ArgumentError(name, str(error).removeprefix("parts: ")) from None
 
-    sizes = [cut.own.stop - cut.own.start for cut in cuts]
+    sizes = [cut.local_slice.stop - cut.local_slice.start for cut in cuts]
     largest = sizes.index(max(sizes))
     busiest = max(range(1, parts - 1) or range(parts), key=lambda index: sizes[index])
     indices = {busiest} if sizes[busiest] == sizes[largest] else {largest, busiest}
@@ -233,13 +250,13 @@ def _cuts(network: nn.Module, name: str, total: int, parts: int) -> list[Cut]:
 
 
 class Wire(NamedTuple):
-    """A connection: seconds before the first byte, and bytes per second of a process each way."""
+    """A connection: seconds before the first byte, and bytes per second in each direction."""
 
     latency: float
     bandwidth: float
 
     def seconds(self, messages: float, size: float) -> float:
-        """Return the time of so many messages with so many bytes in all."""
+        """Return the time of a number of messages with `size` bytes in total."""
         return messages * self.latency + size / self.bandwidth
 
 
@@ -248,13 +265,13 @@ class Machine:
     """Devices of one kind in nodes, with one process each.
 
     Attributes:
-        name: of the preset.
+        name: name of the preset.
         flops: operations per second that convolutions reach, by precision.
         memory: bytes per second that all other operations reach.
-        node: processes in a node.
-        near: between processes of a node.
-        far: between nodes, for each process.
-        source: where the figures are from.
+        node: number of processes in a node.
+        near: connection between processes of a node.
+        far: connection between nodes, for each process.
+        source: origin of these numbers.
     """
 
     name: str
@@ -266,12 +283,12 @@ class Machine:
     source: str
 
     def wire(self, processes: int) -> Wire:
-        """Return the slowest connection between so many neighbouring ranks."""
+        """Return the slowest connection in a group of so many consecutive ranks."""
         return self.near if self.node % processes == 0 else self.far
 
 
 def _preset(name: str, tf32: float, bf16: float, memory: float, near: float, far: float) -> Machine:
-    """Make a preset of the vendor's peaks: Tflop/s, TB/s, and GB/s each way."""
+    """Build a machine from the vendor's peaks: Tflop/s, TB/s, and GB/s in each direction."""
     return Machine(
         name,
         {"32": 0.3e12 * tf32, "bf16": 0.3e12 * bf16},
@@ -310,10 +327,10 @@ class StepTime(NamedTuple):
     """Seconds of one step, by the model of this module.
 
     Attributes:
-        compute: of the largest part, with the optimiser.
+        compute: operations on the largest part, and the optimiser.
         halos: messages to neighbours.
-        sums: over the processes of a sample.
-        gradients: their sum over all processes.
+        sums: sums over the processes of a sample.
+        gradients: the sum of the gradients over all processes.
     """
 
     compute: float
@@ -323,7 +340,7 @@ class StepTime(NamedTuple):
 
     @property
     def messages(self) -> float:
-        """Seconds that a single process would not need."""
+        """Seconds of all communication, which a single process does not need."""
         return self.halos + self.sums + self.gradients
 
     @property
@@ -342,30 +359,30 @@ def step_time(
     """Return the time of a step of data * parts processes.
 
     Args:
-        footprint: of one process, counted with the same precision.
+        footprint: cost of one process, counted with the same precision.
         machine: the devices.
-        data: groups of processes, each with its own samples.
-        parts: processes that hold a sample.
-        precision: of the fields.
+        data: number of groups of processes, each with its own samples.
+        parts: number of processes between which a sample is split.
+        precision: precision of the fields.
     """
     size, world = footprint.parameter_bytes, data * parts
-    moved_bytes = footprint.moved + _ADAM * size
-    group, everyone = machine.wire(parts), machine.wire(world)
+    access_bytes = footprint.access_bytes + _ADAM_PASSES * size
+    group_wire, world_wire = machine.wire(parts), machine.wire(world)
     return StepTime(
-        footprint.flops / machine.flops[precision] + moved_bytes / machine.memory,
-        group.seconds(footprint.messages, footprint.bytes),
-        group.seconds(footprint.sums * _hops(parts), footprint.summed_bytes * (parts > 1)),
-        everyone.seconds(_hops(world), 2 * (1 - 1 / world) * size),
+        footprint.flops / machine.flops[precision] + access_bytes / machine.memory,
+        group_wire.seconds(footprint.messages, footprint.bytes),
+        group_wire.seconds(footprint.sums * _hops(parts), footprint.summed_bytes * (parts > 1)),
+        world_wire.seconds(_hops(world), 2 * (1 - 1 / world) * size),
     )
 
 
 def _hops(processes: int) -> int:
-    """Messages one after another in a sum that all processes receive: up and down a tree."""
+    """Return the number of consecutive messages of an all-reduce: up and down a binary tree."""
     return 2 * math.ceil(math.log2(processes))
 
 
 class Split(NamedTuple):
-    """Groups of processes, and parts of the rows and columns into which each cuts its samples."""
+    """Number of groups of processes, and of the parts of rows and columns in each group."""
 
     data: int
     lat: int
@@ -373,7 +390,7 @@ class Split(NamedTuple):
 
     @property
     def parts(self) -> int:
-        """Processes that hold a sample."""
+        """Number of processes between which a sample is split."""
         return self.lat * self.lon
 
     def __str__(self) -> str:
@@ -384,10 +401,10 @@ class Option(NamedTuple):
     """A split and its cost.
 
     Attributes:
-        split: of the devices.
-        footprint: of the process that needs most; None where the grid cannot be cut so.
-        time: of a step; None likewise.
-        refusal: why it cannot be used, or nothing.
+        split: the split of the devices.
+        footprint: cost of the process that needs most; None if the grid cannot be split so.
+        time: time of a step; None if the grid cannot be split so.
+        refusal: reason why it cannot be used; empty if it can.
     """
 
     split: Split
@@ -401,7 +418,7 @@ class Plan:
     """All splits of the devices.
 
     Attributes:
-        options: those that can be used first, the fastest of them at the top.
+        options: usable splits first, in order of time, then those that cannot be used.
         batch: samples of a step, on all devices.
     """
 
@@ -410,7 +427,7 @@ class Plan:
 
     @property
     def best(self) -> Option:
-        """The fastest that fits."""
+        """The fastest split that can be used."""
         return self.options[0]
 
     def __str__(self) -> str:
@@ -436,22 +453,22 @@ def plan(
 ) -> Plan:
     """Compare all splits of the devices.
 
-    The samples of a step are those of a serial run, so that training is the same: each of `data`
-    groups takes as many of them, and there are no more groups than samples.
+    The samples of a step are those of a serial run, so that training is the same: the `data`
+    groups share them equally, and there are no more groups than samples.
 
     Args:
-        footprint_of: from samples of a process, parts of the rows and of the columns; see
-            `footprints`.
-        devices: how many there are, all of which are to be used.
+        footprint_of: function of the samples of a process and the parts of rows and columns that
+            returns the footprint; see `footprints`.
+        devices: number of devices, all of which are used.
         memory: bytes of a device.
         batch: samples of a step, on all devices.
         machine: the devices.
-        precision: of the fields, as that of the footprints.
-        progress: whether to show a bar.
+        precision: precision of the fields, that of the footprints.
+        progress: True to show a progress bar.
 
     Raises:
-        ArgumentError: no devices, samples or memory; or no split can be used: how much memory
-            would do, or why the grid cannot be cut.
+        ArgumentError: no devices, samples or memory; or no split can be used: the message has the
+            memory that suffices, or the reason why the grid cannot be split.
     """
     for name, value in (("devices", devices), ("batch", batch), ("memory", memory)):
         if not value > 0:
@@ -482,17 +499,19 @@ def plan(
 
 
 def splits(devices: int) -> Iterator[Split]:
-    """Yield all products of three numbers, those with fewest parts first."""
+    """Yield all splits of a number of devices, those with the fewest parts first."""
     for parts in _divisors(devices):
         for lon in _divisors(parts):
             yield Split(devices // parts, parts // lon, lon)
 
 
 def _divisors(number: int) -> list[int]:
+    """Return the divisors of a number in ascending order."""
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
 def _order(option: Option) -> tuple[bool, float]:
+    """Return a sort key: usable options first, in order of time."""
     return bool(option.refusal), option.time.total if option.time else math.inf
 
 
@@ -500,10 +519,10 @@ class ChosenLat(NamedTuple):
     """The value of lat="auto", and the reason for it in one line."""
 
     lat: int
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"lat={self.lat}: {self.why}"
+        return f"lat={self.lat}: {self.reason}"
 
 
 def choose_lat(
@@ -520,15 +539,16 @@ def choose_lat(
 
     Args:
         network: not changed.
-        shape: of the features of a process before rows and columns: (N, C), or (N, M, C).
+        shape: shape of the features of a process before rows and columns: (N, C), or (N, M, C).
         grid: rows and columns of the whole grid.
         world: number of processes; lat * lon divides it.
         memory: bytes that a process may use.
-        lon: parts of the columns.
-        dtype: of the fields.
+        lon: number of parts of the columns.
+        dtype: type of the fields.
 
     Raises:
-        ArgumentError: no number of parts fits, or the grid cannot be cut; how much memory would do.
+        ArgumentError: `memory` is not positive, `lon` does not divide `world`, the grid cannot be
+            split, or no number of parts fits: the message has the memory of the last one tried.
     """
     if not memory > 0:
         raise ArgumentError("memory", f"{memory} is not positive")
@@ -542,8 +562,8 @@ def choose_lat(
             reason = str(error)
             break  # more parts cannot be cut either
         if need <= memory:
-            why = f"{gigabytes(need)} of {gigabytes(memory)} a process{before and ', where '}"
-            return ChosenLat(lat, f"{why}{before} ({MODELLED})")
+            fit = f"{gigabytes(need)} of {gigabytes(memory)} a process{before and ', where '}"
+            return ChosenLat(lat, f"{fit}{before} ({MODELLED})")
         before = f"lat={lat} needs {gigabytes(need)}"
     if not before:
         raise ArgumentError("lat", f"the grid cannot be split: {reason}")
@@ -563,32 +583,32 @@ def footprints(
 ) -> FootprintOf:
     """Return a cached function from samples, lat and lon to the footprint of a network.
 
-    It refuses to split a network with modules that are not known to work on parts.
+    It refuses to split a network with modules that are not registered to work on parts.
 
     Args:
         network: not changed.
-        channels: of the features after the samples: (C,), or (M, C) with members.
+        channels: shape of the features of a sample before the grid: (C,), or (M, C) with members.
         grid: rows and columns.
-        precision: of the fields.
-        copies: how many such networks are trained side by side.
+        precision: precision of the fields.
+        copies: number of such networks that are trained together.
     """
 
     @cache
-    def of(samples: int, lat: int, lon: int) -> Footprint:
+    def footprint_of(samples: int, lat: int, lon: int) -> Footprint:
         if lat * lon > 1:
             require_supported(network)
         shape = (samples, *channels)
-        one = footprint(network, shape, grid, lat, lon, dtype=_DTYPES[precision])
-        return one.times(copies)
+        single = footprint(network, shape, grid, lat, lon, dtype=_DTYPES[precision])
+        return single.times(copies)
 
-    return of
+    return footprint_of
 
 
 def gigabytes(size: float) -> str:
-    """Return bytes in words, 10^9 of them a GB."""
+    """Return a number of bytes as text, in GB of 10^9 bytes."""
     return f"{size / 1e9:.3g} GB"
 
 
 def milliseconds(seconds: float) -> str:
-    """Return seconds in words."""
+    """Return a time as text, in ms if it is less than a second, else in s."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

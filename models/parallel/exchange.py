@@ -45,7 +45,7 @@ class Exchange(Protocol):
 
     @property
     def links(self) -> tuple[Link, Link]:
-        """Of the rows, and of the columns."""
+        """Links of this part along the rows, and along the columns."""
         ...
 
     def total(self, parts: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class Exchange(Protocol):
         ...
 
 
-class Alone:
+class UnsplitLink:
     """The link of a dimension that is not split."""
 
     def ends(self, around: bool) -> tuple[bool, bool]:
@@ -61,7 +61,7 @@ class Alone:
         return not around, not around
 
     def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
-        """Return the strips swapped: without a split, a periodic part is its own neighbour."""
+        """Return the strips in reverse order: a periodic part is its own neighbour here."""
         return (to_after, to_before) if around else (None, None)
 
 
@@ -103,7 +103,7 @@ class Messages:
         return not around and self.index == 0, not around and self.index == len(self.ranks) - 1
 
     def swap(self, to_before: Tensor | None, to_after: Tensor | None, around: bool) -> Strips:
-        """Send a strip to each neighbour, and return those received from them."""
+        """Send a strip to each neighbour, and return those received from them; see `Link.swap`."""
         if to_before is None and to_after is None:
             return None, None
         first, last = self.ends(around)
@@ -123,11 +123,11 @@ class Messages:
         any_strip = to_after if to_before is None else to_before
         assert any_strip is not None
         host = any_strip.device.type == "cpu" or dist.get_backend(self.group) == "gloo"
-        deliver = self._together if host else self._apart
-        deliver(_existing(outbox), _existing(inbox))
+        deliver = self._all_to_all if host else self._point_to_point
+        deliver(_drop_missing(outbox), _drop_missing(inbox))
         return from_before, from_after
 
-    def _together(self, outbox: list[Message], inbox: list[Message]) -> None:
+    def _all_to_all(self, outbox: list[Message], inbox: list[Message]) -> None:
         """Exchange all messages of the group in one collective call, through host memory.
 
         With gloo this takes 0.3 ms, and separate messages 2 to 4 ms. Gloo cannot send from GPU
@@ -158,8 +158,8 @@ class Messages:
         for strip, part in zip(strips, places, strict=True):
             strip.copy_(part.view(strip.dtype).view(strip.shape))
 
-    def _apart(self, outbox: list[Message], inbox: list[Message]) -> None:
-        """Send and receive each message on its own, as suits NCCL."""
+    def _point_to_point(self, outbox: list[Message], inbox: list[Message]) -> None:
+        """Send and receive each message separately, which is suitable for NCCL."""
         operations = [
             dist.P2POp(operation, strip, group=self.group, group_peer=peer)
             for operation, messages in ((dist.isend, outbox), (dist.irecv, inbox))
@@ -169,7 +169,8 @@ class Messages:
             work.wait()
 
 
-def _existing(messages: list[tuple[int, Tensor | None]]) -> list[Message]:
+def _drop_missing(messages: list[tuple[int, Tensor | None]]) -> list[Message]:
+    """Return the messages that have a strip."""
     return [(peer, strip) for peer, strip in messages if strip is not None]
 
 
@@ -178,12 +179,12 @@ class ProcessGroupExchange:
     """Exchange over a process group of `torch.distributed`.
 
     Args:
-        group: the processes of a sample, the parts of the first rows in its first ranks; None to
-            count what process `rank` would send, without other processes.
-        lat: parts of the rows.
-        lon: parts of the columns.
-        traffic: what was sent.
-        rank: without a group, of this process.
+        group: the processes of a sample, with the parts of the first rows in its first ranks; None
+            to count the messages of process `rank` without sending any.
+        lat: number of parts of the rows.
+        lon: number of parts of the columns.
+        traffic: counters of the messages sent.
+        rank: rank of this process, used without a group only.
     """
 
     group: dist.ProcessGroup | None
@@ -205,14 +206,15 @@ class ProcessGroupExchange:
 
     @property
     def links(self) -> tuple[Link, Link]:
-        """Of the rows, and of the columns."""
+        """Links of this part along the rows, and along the columns."""
         i, j = self.place
         rows = tuple(n * self.lon + j for n in range(self.lat))
         columns = tuple(i * self.lon + n for n in range(self.lon))
         return self._link(rows, i), self._link(columns, j)
 
     def _link(self, ranks: tuple[int, ...], index: int) -> Link:
-        return Messages(self.group, ranks, index, self.traffic) if len(ranks) > 1 else Alone()
+        """Return the link of the part at `index` of `ranks`, the parts along one dimension."""
+        return Messages(self.group, ranks, index, self.traffic) if len(ranks) > 1 else UnsplitLink()
 
     def total(self, parts: Tensor) -> Tensor:
         """Return the sum over all processes, as a new tensor."""

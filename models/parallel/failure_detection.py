@@ -10,7 +10,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from ens10.errors import LostProcessError
 
-_SIGNS = ("gloo", "nccl", "connection", "timed out", "broken pipe", "socket")
+_KEYWORDS = ("gloo", "nccl", "connection", "timed out", "broken pipe", "socket")
 
 
 @contextmanager
@@ -27,8 +27,8 @@ def one_error_for_lost_processes(rank: int) -> Iterator[None]:
         yield
     except RuntimeError as error:
         text = str(error)
-        signs = any(sign in text.lower() for sign in _SIGNS)
-        if not (isinstance(error, dist.DistError) or signs):
+        is_communication = any(word in text.lower() for word in _KEYWORDS)
+        if not (isinstance(error, dist.DistError) or is_communication):
             raise
         line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
         # without the library's source position and advice
@@ -36,7 +36,7 @@ def one_error_for_lost_processes(rank: int) -> Iterator[None]:
         raise LostProcessError(rank, line) from error
 
 
-class WatchedStrategy(DDPStrategy):
+class FailureDetectingStrategy(DDPStrategy):
     """DDP whose steps end in a `LostProcessError` if another process ends or hangs."""
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:

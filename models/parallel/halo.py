@@ -36,7 +36,7 @@ class Frame(NamedTuple):
     edges: Edges
 
     def gather(self, fields: Tensor) -> Halo:
-        """Return the halo of fields; rows first, so that corners come with the columns."""
+        """Return the halo of fields; rows first, so that the columns include the corners."""
         _, columns_link = self.exchange.links
         _, _, left, right = self.sides
         rows = self._rows(fields, zeros=True)
@@ -50,19 +50,20 @@ class Frame(NamedTuple):
         )
         return Halo(rows, columns)
 
-    def rows_alone(self, fields: Tensor) -> bool:
-        """Return True if the halo is rows only, equally many on both sides, at most the part's."""
+    def has_rows_only(self, fields: Tensor) -> bool:
+        """Return True for a halo of rows only, as wide above as below, at most the part's rows."""
         top, bottom, left, right = self.sides
         return top == bottom and 0 < top <= fields.shape[-2] and left == right == 0
 
     def gather_rows(self, fields: Tensor) -> Strips:
-        """Return the rows above and below alone, (N, C, top, w) and (N, C, bottom, w).
+        """Return the rows of the halo without its columns, (N, C, top, w) and (N, C, bottom, w).
 
         None stands for rows of zeros beyond the grid.
         """
         return self._rows(fields, zeros=False)
 
     def _rows(self, fields: Tensor, zeros: bool) -> Strips:
+        """Return the rows above and below; beyond the grid zeros if `zeros` is True, else None."""
         link, _ = self.exchange.links
         top, bottom, _, _ = self.sides
 
@@ -72,28 +73,28 @@ class Frame(NamedTuple):
         edge = self.edges.rows
         return _gather(link, rows_at, fields.shape[-2], -2, (top, bottom), edge, zeros)
 
-    def around(self, fields: Tensor, halo: Halo) -> Tensor:
+    def add_halo(self, fields: Tensor, halo: Halo) -> Tensor:
         """Return the fields with their halo, (N, C, h + top + bottom, w + left + right)."""
         if halo.columns == (None, None):
             return _with_strips(halo.rows, fields)
         top, bottom, left, right = self.sides
         height, width = fields.shape[-2:]
         channels_last = fields.is_contiguous(memory_format=torch.channels_last)
-        around = torch.empty(
+        padded = torch.empty(
             (*fields.shape[:-2], top + height + bottom, left + width + right),
             dtype=fields.dtype,
             device=fields.device,
             memory_format=torch.channels_last if channels_last else torch.contiguous_format,
         )
-        middle = around.narrow(-1, left, width)
+        middle = padded.narrow(-1, left, width)
         middle.narrow(-2, top, height).copy_(fields)
-        for target, dim, strips in ((middle, -2, halo.rows), (around, -1, halo.columns)):
+        for target, dim, strips in ((middle, -2, halo.rows), (padded, -1, halo.columns)):
             for strip, at_end in zip(strips, (False, True), strict=True):
                 if strip is not None:
                     count = strip.shape[dim]
                     start = target.shape[dim] - count if at_end else 0
                     target.narrow(dim, start, count).copy_(strip)
-        return around
+        return padded
 
     def scatter(self, gradient: Tensor) -> Tensor:
         """Adjoint of the halo exchange: add gradients of halo points to their source points.
@@ -115,7 +116,7 @@ class Frame(NamedTuple):
             strips: gradients of the rows above and below; tensors also for zeros beyond the grid,
                 where their values do not matter.
         """
-        _give_back(self.exchange.links[0], gradient, strips, -2, self.edges.rows)
+        _add_to_sources(self.exchange.links[0], gradient, strips, -2, self.edges.rows)
 
 
 def _gather(
@@ -127,7 +128,17 @@ def _gather(
     edge: str,
     zeros: bool = True,
 ) -> Strips:
-    """Return strips on both sides; `lines(start, count)` returns lines of this part."""
+    """Return the strips of a halo along one dimension, from the neighbours and the grid's edges.
+
+    Args:
+        link: neighbours along the dimension.
+        lines: function of start and count that returns lines of this part.
+        length: number of lines of this part.
+        dim: the dimension.
+        widths: width of the halo before and after the part.
+        edge: padding beyond the grid, "zeros", "replicate" or "circular".
+        zeros: True to return strips of zeros beyond the grid, False for None.
+    """
     before, after = widths
     head = tail = None
     # without a split, the halo may be wider than the part
@@ -137,13 +148,13 @@ def _gather(
         head, tail = link.swap(first, last, edge == "circular")
     if zeros or edge == "replicate":
         if before and head is None:
-            head = _beyond(lines(0, 1), dim, before, edge)
+            head = _edge_padding(lines(0, 1), dim, before, edge)
         if after and tail is None:
-            tail = _beyond(lines(length - 1, 1), dim, after, edge)
+            tail = _edge_padding(lines(length - 1, 1), dim, after, edge)
     return head, tail
 
 
-def _beyond(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
+def _edge_padding(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
     """Return the padding beyond the outermost line of the grid, without a copy."""
     shape = list(line.shape)
     shape[dim] = width
@@ -151,11 +162,13 @@ def _beyond(line: Tensor, dim: int, width: int, edge: str) -> Tensor:
 
 
 def _with_strips(strips: Strips, fields: Tensor) -> Tensor:
+    """Concatenate strips above and below with the fields."""
     parts = [part for part in (strips[0], fields, strips[1]) if part is not None]
     return torch.cat(parts, -2) if len(parts) > 1 else fields
 
 
 def _scatter(link: Link, gradient: Tensor, dim: int, widths: tuple[int, int], edge: str) -> Tensor:
+    """Adjoint of `_gather`: return the gradient of the fields, a view of that with the halo."""
     before, after = widths
     if not (before or after):
         return gradient
@@ -163,11 +176,11 @@ def _scatter(link: Link, gradient: Tensor, dim: int, widths: tuple[int, int], ed
     inner = gradient.narrow(dim, before, length)
     head = gradient.narrow(dim, 0, before).contiguous() if before else None
     tail = gradient.narrow(dim, before + length, after).contiguous() if after else None
-    _give_back(link, inner, (head, tail), dim, edge)
+    _add_to_sources(link, inner, (head, tail), dim, edge)
     return inner
 
 
-def _give_back(link: Link, inner: Tensor, strips: Strips, dim: int, edge: str) -> None:
+def _add_to_sources(link: Link, inner: Tensor, strips: Strips, dim: int, edge: str) -> None:
     """Adjoint of the halo exchange: add the halo's gradients to their source lines."""
     length = inner.shape[dim]
     from_before, from_after = link.swap(*strips, edge == "circular")

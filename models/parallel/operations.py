@@ -22,15 +22,15 @@ class Pad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fields: Tensor, frame: Frame) -> Tensor:
-        """(N, C, h + top + bottom, w + left + right)."""
+        """Return the padded fields, (N, C, h + top + bottom, w + left + right)."""
         ctx.frame = frame
-        return frame.around(fields, frame.gather(fields))
+        return frame.add_halo(fields, frame.gather(fields))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """Return the adjoint of the halo exchange."""
-        # autograd's gradient is not to be changed
+        # autograd's gradient must not be changed
         return ctx.frame.scatter(gradient.clone()), None
 
 
@@ -57,18 +57,20 @@ class Convolve(torch.autograd.Function):
         padding: Pair,
         dilation: Pair,
     ) -> Tensor:
-        """(N, O, h', w')."""
-        ctx.banded = frame.rows_alone(fields) and stride == (1, 1)
-        halo = Halo(frame.gather_rows(fields), NONE) if ctx.banded else frame.gather(fields)
-        rows = padding[0] + (frame.sides.top if ctx.banded else 0)
+        """Return the outputs, (N, O, h', w')."""
+        ctx.uses_bands = frame.has_rows_only(fields) and stride == (1, 1)
+        halo = Halo(frame.gather_rows(fields), NONE) if ctx.uses_bands else frame.gather(fields)
+        rows = padding[0] + (frame.sides.top if ctx.uses_bands else 0)
         ctx.frame, ctx.options = frame, (stride, (rows, padding[1]), dilation)
-        ctx.biases = None if bias is None else list(bias.shape)
+        ctx.bias_shape = None if bias is None else list(bias.shape)
         ctx.save_for_backward(fields, weight, *halo.rows, *halo.columns)
-        if not ctx.banded:
-            return functional.conv2d(frame.around(fields, halo), weight, bias, *ctx.options)
+        if not ctx.uses_bands:
+            return functional.conv2d(frame.add_halo(fields, halo), weight, bias, *ctx.options)
         outputs = functional.conv2d(fields, weight, bias, *ctx.options)
         for band in bands(halo.rows, weight, ctx.options):
-            band.of(outputs).add_(functional.conv2d(band.rows, band.weight, None, *band.options))
+            band.reached_rows(outputs).add_(
+                functional.conv2d(band.rows, band.weight, None, *band.options)
+            )
         return outputs
 
     @staticmethod
@@ -77,13 +79,13 @@ class Convolve(torch.autograd.Function):
         """Return gradients for fields, weight and bias."""
         fields, weight, top, bottom, left, right = ctx.saved_tensors
         needs = ctx.needs_input_grad[:3]
-        if ctx.banded:
+        if ctx.uses_bands:
             gradients = Convolve._gradients_with_bands(
                 ctx, gradient, fields, weight, (top, bottom), needs
             )
         else:
-            around = ctx.frame.around(fields, Halo((top, bottom), (left, right)))
-            gradients = _gradients(gradient, around, weight, ctx.biases, ctx.options, needs)
+            padded = ctx.frame.add_halo(fields, Halo((top, bottom), (left, right)))
+            gradients = _gradients(gradient, padded, weight, ctx.bias_shape, ctx.options, needs)
             if gradients[0] is not None:
                 gradients = ctx.frame.scatter(gradients[0]), *gradients[1:]
         return *gradients, None, None, None, None
@@ -97,17 +99,23 @@ class Convolve(torch.autograd.Function):
         strips: Strips,
         needs: Sequence[bool],
     ) -> Gradients:
-        gradients = _gradients(gradient, fields, weight, ctx.biases, ctx.options, needs)
+        """Return the gradients of a convolution that adds the contribution of strips by bands."""
+        gradients = _gradients(gradient, fields, weight, ctx.bias_shape, ctx.options, needs)
         for_fields, for_weight, _ = gradients
         half = ctx.frame.sides.top
         shape = (*fields.shape[:-2], half, fields.shape[-1])
         for_strips = [fields.new_empty(shape) for _ in strips] if needs[0] else []
         for band in bands(strips, weight, ctx.options):
             for_rows, for_part, _ = _gradients(
-                band.of(gradient), band.rows, band.weight, None, band.options, (*needs[:2], False)
+                band.reached_rows(gradient),
+                band.rows,
+                band.weight,
+                None,
+                band.options,
+                (*needs[:2], False),
             )
             if for_weight is not None and for_part is not None:
-                band.filter_of(for_weight).add_(for_part)
+                band.reaching_weight(for_weight).add_(for_part)
             if for_rows is not None:
                 start = for_rows.shape[-2] - half if band.below else 0
                 for_strips[band.below] = for_rows.narrow(-2, start, half).contiguous()
@@ -133,11 +141,11 @@ class Band(NamedTuple):
     below: bool
     half: int
 
-    def of(self, outputs: Tensor) -> Tensor:
+    def reached_rows(self, outputs: Tensor) -> Tensor:
         """Return the rows of the outputs that the strip reaches."""
         return outputs.narrow(-2, outputs.shape[-2] - self.half if self.below else 0, self.half)
 
-    def filter_of(self, weight: Tensor) -> Tensor:
+    def reaching_weight(self, weight: Tensor) -> Tensor:
         """Return the rows of the filter that reach the strip."""
         count = self.weight.shape[-2]
         return weight.narrow(-2, weight.shape[-2] - count if self.below else 0, count)
@@ -158,13 +166,13 @@ def _gradients(
     gradient: Tensor,
     fields: Tensor,
     weight: Tensor,
-    biases: list[int] | None,
+    bias_shape: list[int] | None,
     options: Options,
     needs: Sequence[bool],
 ) -> Gradients:
     """Return the gradients of a convolution for fields, weight and bias, as new tensors."""
     gradients: Gradients = torch.ops.aten.convolution_backward(
-        gradient, fields, weight, biases, *options, False, [0, 0], 1, list(needs)
+        gradient, fields, weight, bias_shape, *options, False, [0, 0], 1, list(needs)
     )
     return gradients
 
@@ -172,7 +180,8 @@ def _gradients(
 class Sum(torch.autograd.Function):
     """The sum over the processes of a sample; called with a tensor and an `Exchange`.
 
-    Every process uses the sum, so that each part's gradient is the sum over processes.
+    Every process uses the sum; therefore the gradient of each part is the sum of the gradients over
+    the processes.
     """
 
     @staticmethod

@@ -24,9 +24,9 @@ class Shard(Domain):
         self.size = exchange.size
 
     @property
-    def own(self) -> tuple[slice, slice]:
+    def local_slices(self) -> tuple[slice, slice]:
         """Rows and columns of this process, on the grid of the data."""
-        return self.rows.own, self.columns.own
+        return self.rows.local_slice, self.columns.local_slice
 
     def shape(self, fields: Tensor) -> tuple[int, int]:
         """Return rows and columns of the whole grid, on the network level of `fields`."""
@@ -38,13 +38,13 @@ class Shard(Domain):
         height, width = fields.shape[-2:]
         return self.rows.of_size(height).start, self.columns.of_size(width).start
 
-    def part(self, whole: Tensor) -> Tensor:
+    def part(self, grid_map: Tensor) -> Tensor:
         """Return this process's part of a map, differentiably; dimensions of length 1 stay."""
         for dim, cut in ((-2, self.rows), (-1, self.columns)):
-            if whole.shape[dim] > 1:
-                level = cut.of_total(whole.shape[dim])
-                whole = whole.narrow(dim, level.start, level.size)
-        return whole
+            if grid_map.shape[dim] > 1:
+                level = cut.of_total(grid_map.shape[dim])
+                grid_map = grid_map.narrow(dim, level.start, level.size)
+        return grid_map
 
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
         """Pad fields (N, C, h, w) by values of neighbouring parts or grid edges, differentiably."""
@@ -66,8 +66,8 @@ class Shard(Domain):
         if stride > 1:
             self._require_steps(fields, stride)
         # zeros beyond columns that are not split are left to the convolution
-        left_over = self.columns.parts == 1 and edges.columns == "zeros"
-        wide = 0 if left_over else half
+        pads_columns = self.columns.parts == 1 and edges.columns == "zeros"
+        wide = 0 if pads_columns else half
         sides = Sides(half, half, wide, wide)
         self._require_room(fields, sides)
         device = fields.device.type

@@ -54,7 +54,11 @@ def shard_parameters(model: nn.Module, device: torch.device) -> None:
 
 
 def _blocks(module: nn.Module) -> list[nn.Module]:
-    """Return the blocks that are gathered at once: list items are blocks, networks are whole."""
+    """Return the submodules that FSDP gathers one at a time.
+
+    These are the children with parameters, and the items of children that are lists. Networks are
+    left out: they have blocks of their own.
+    """
     blocks: list[nn.Module] = []
     for child in module.children():
         if isinstance(child, nn.ModuleList):
@@ -64,24 +68,24 @@ def _blocks(module: nn.Module) -> list[nn.Module]:
     return blocks
 
 
-def in_shards(model: nn.Module) -> bool:
+def is_sharded(model: nn.Module) -> bool:
     """Return True if the model's parameters are in shards."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
-def whole(state: Any) -> Any:
+def gather_shards(state: Any) -> Any:
     """Return a state dictionary with whole tensors instead of shards; a collective call."""
     if isinstance(state, DTensor):
         return state.full_tensor().cpu()
     if isinstance(state, dict):
-        return {key: whole(value) for key, value in state.items()}
+        return {key: gather_shards(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(whole(value) for value in state)
+        return type(state)(gather_shards(value) for value in state)
     return state
 
 
-def like(value: Tensor, parameter: Tensor) -> Tensor:
-    """Return a whole tensor in the form of a parameter: in shards if the parameter is."""
+def shard_like(value: Tensor, parameter: Tensor) -> Tensor:
+    """Return a tensor sharded like a parameter; unchanged if that is not, or has another shape."""
     if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
         return value
     on_device = value.to(parameter.device)
@@ -99,7 +103,7 @@ def optimizer_state_like(optimizer: torch.optim.Optimizer, state: dict[str, Any]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     shards = {
         number: {
-            key: like(value, parameters[number]) if isinstance(value, Tensor) else value
+            key: shard_like(value, parameters[number]) if isinstance(value, Tensor) else value
             for key, value in values.items()
         }
         for number, values in state["state"].items()

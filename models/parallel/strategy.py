@@ -21,15 +21,15 @@ from ens10.models.networks.base import Network
 from ens10.models.parallel.automatic import lat_of_run, memory_of_process
 from ens10.models.parallel.cost import ChosenLat
 from ens10.models.parallel.exchange import ProcessGroupExchange
-from ens10.models.parallel.failure_detection import WatchedStrategy
+from ens10.models.parallel.failure_detection import FailureDetectingStrategy
 from ens10.models.parallel.mesh import Mesh
 from ens10.models.parallel.shard import Shard
 from ens10.models.parallel.sharding import (
-    in_shards,
-    like,
+    gather_shards,
+    is_sharded,
     optimizer_state_like,
+    shard_like,
     shard_parameters,
-    whole,
 )
 from ens10.models.parallel.supported_modules import require_supported
 
@@ -40,7 +40,7 @@ _NAMES = inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _NAMES else "broadcast_buffers"
 
 
-class SpatialStrategy(WatchedStrategy):
+class SpatialStrategy(FailureDetectingStrategy):
     """Split each sample into lat x lon parts, with the results of a serial run to rounding.
 
     Processes that hold parts of the same samples exchange halos and sums. The world / (lat lon)
@@ -99,14 +99,14 @@ class SpatialStrategy(WatchedStrategy):
         self._mesh: Mesh | None = None
         self._domain: Shard | None = None
         self._share: Share | None = None
-        self._entered = ExitStack()
+        self._exit_stack = ExitStack()
 
     @property
     def domain(self) -> Shard:
         """This process's part of the grid.
 
         Raises:
-            ArgumentError: the size of the grid is not known yet.
+            ArgumentError: before `share` was called, which sets the grid.
         """
         if self._domain is None:
             raise ArgumentError(
@@ -123,7 +123,7 @@ class SpatialStrategy(WatchedStrategy):
         super().setup_environment()
 
     def share(self, grid: Grid) -> Share:
-        """Return what this process reads: which dates, rows and columns.
+        """Return the dates, rows and columns that this process reads.
 
         The first call of a run is collective; later calls return the same result without
         communication.
@@ -145,7 +145,8 @@ class SpatialStrategy(WatchedStrategy):
         return self._share
 
     def _make_share(self, grid: Grid) -> Share:
-        mesh = self._of_processes(grid)
+        """Return this process's dates, rows and columns; sets the domain if there is none."""
+        mesh = self._make_mesh(grid)
         if self._domain is None:
             halvings, odd = levels_of(self.lightning_module)
             exchange = ProcessGroupExchange(mesh.group, mesh.lat, mesh.lon)
@@ -155,16 +156,17 @@ class SpatialStrategy(WatchedStrategy):
             self._domain = Shard(rows, columns, exchange)
         rows, columns = self._domain.rows, self._domain.columns
         bounds = tuple(rows.bounds), tuple(columns.bounds)
-        return Share(mesh.data_rank, mesh.data_world, rows.own, columns.own, bounds)
+        return Share(mesh.data_rank, mesh.data_world, rows.local_slice, columns.local_slice, bounds)
 
-    def _of_processes(self, grid: Grid) -> Mesh:
+    def _make_mesh(self, grid: Grid) -> Mesh:
+        """Return the mesh of the processes, which the first call builds; a collective call."""
         if self._mesh is None:
-            lat = self._chosen(grid) if self.lat == "auto" else self.lat
+            lat = self._choose_lat(grid) if self.lat == "auto" else self.lat
             self._mesh = Mesh.of_world(lat, self.lon, self._timeout)
         return self._mesh
 
-    def _chosen(self, grid: Grid) -> int:
-        """Return the number of parts for "auto"; the first process decides and logs why."""
+    def _choose_lat(self, grid: Grid) -> int:
+        """Return the number of parts for lat="auto"; the first process computes and logs it."""
         model = self.lightning_module
         outcome: ChosenLat | ArgumentError | None = None
         if self.is_global_zero:
@@ -195,8 +197,8 @@ class SpatialStrategy(WatchedStrategy):
         assert self.lightning_module is not None
         if domain.size > 1:
             require_supported(self.lightning_module)
-        self._entered.enter_context(use(domain if domain.size > 1 else Whole()))
-        if trainer.state.fn == "fit" or not in_shards(self.lightning_module):
+        self._exit_stack.enter_context(use(domain if domain.size > 1 else Whole()))
+        if trainer.state.fn == "fit" or not is_sharded(self.lightning_module):
             super().setup(trainer)
             return
         # evaluation after sharded training: nothing to synchronise
@@ -213,17 +215,17 @@ class SpatialStrategy(WatchedStrategy):
             super().configure_ddp()
             return
         assert self.model is not None
-        if not in_shards(self.model):  # from an earlier run
+        if not is_sharded(self.model):  # from an earlier run
             shard_parameters(self.model, self.root_device)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Return the whole state of the model, as a serial run would save it."""
-        state: dict[str, Any] = whole(super().lightning_module_state_dict())
+        state: dict[str, Any] = gather_shards(super().lightning_module_state_dict())
         return state
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         """Return the whole state of an optimiser."""
-        state: dict[str, Tensor] = whole(super().optimizer_state(optimizer))
+        state: dict[str, Tensor] = gather_shards(super().optimizer_state(optimizer))
         return state
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
@@ -237,14 +239,16 @@ class SpatialStrategy(WatchedStrategy):
         assert self.lightning_module is not None
         templates = self.lightning_module.state_dict()
         state = checkpoint["state_dict"]
-        local_state = {key: like(value, templates.get(key, value)) for key, value in state.items()}
+        local_state = {
+            key: shard_like(value, templates.get(key, value)) for key, value in state.items()
+        }
         super().load_model_state_dict({**checkpoint, "state_dict": local_state}, strict)
 
     def process_dataloader(self, dataloader: object) -> object:
         """Refuse data loaders whose lengths differ between processes.
 
         Raises:
-            ArgumentError: on all processes alike.
+            ArgumentError: different lengths; raised on all processes.
         """
         try:
             length = len(dataloader)  # type: ignore[arg-type]
@@ -262,7 +266,7 @@ class SpatialStrategy(WatchedStrategy):
 
     def teardown(self) -> None:
         """End the split of the grid."""
-        self._entered.close()
+        self._exit_stack.close()
         super().teardown()
         if self._mesh is not None and dist.is_initialized():
             dist.destroy_process_group(self._mesh.group)
@@ -287,6 +291,7 @@ def levels_of(model: nn.Module | None) -> tuple[int, Odd]:
 
 
 def _make_cut(name: str, total: int, parts: int, index: int, halvings: int, odd: Odd) -> Cut:
+    """Build a `Cut`; its errors name the argument `name`, "lat" or "lon"."""
     try:
         return Cut(total, parts, index, halvings, odd)
     except ArgumentError as error:

@@ -46,7 +46,7 @@ from ens10.models.statistical import EMOS, RegionalRegression, SeasonalEMOS
 Kind = type[nn.Module]
 
 # each has a test against the serial layer or network, or works at each point on its own
-_OURS: tuple[Kind, ...] = (
+_OWN_MODULES: tuple[Kind, ...] = (
     layers.CondConv2d,
     layers.CoordConv2d,
     layers.ExpertConvolution,
@@ -150,12 +150,14 @@ _POINTWISE: tuple[Kind, ...] = (
 
 
 def _is_pointwise(module: nn.Module) -> bool:
+    """Return True for a convolution of single points, without stride and padding."""
     convolution = cast("nn.Conv2d", module)
     sizes = convolution.kernel_size, convolution.stride
     return sizes == ((1, 1), (1, 1)) and convolution.padding in ((0, 0), "valid", "same")
 
 
 def _is_halving(module: nn.Module) -> bool:
+    """Return True for pooling of 2 x 2 points that do not overlap."""
     pool = cast("nn.MaxPool2d", module)
     plain = (2, (2, 2))
     dilated = getattr(pool, "dilation", 1) not in (1, (1, 1))
@@ -164,22 +166,26 @@ def _is_halving(module: nn.Module) -> bool:
 
 
 def _has_no_dropout(module: nn.Module) -> bool:
+    """Return True if a dropout layer drops nothing."""
     return bool(cast("nn.Dropout", module).p == 0)
 
 
 def _normalises_one_axis(module: nn.Module) -> bool:
+    """Return True for a layer normalisation over the last axis only."""
     return len(cast("nn.LayerNorm", module).normalized_shape) == 1
 
 
 def _has_no_stride(module: nn.Module) -> bool:
+    """Return True if an attention has a stride of 1."""
     return cast("layers.FinnAttention", module).stride == 1
 
 
 def _has_no_attention_dropout(module: nn.Module) -> bool:
+    """Return True if an attention layer drops no weights."""
     return bool(cast("nn.MultiheadAttention", module).dropout == 0)
 
 
-_DEPENDS: dict[Kind, Callable[[nn.Module], bool]] = {
+_CONDITIONS: dict[Kind, Callable[[nn.Module], bool]] = {
     nn.AvgPool2d: _is_halving,
     nn.Conv2d: _is_pointwise,
     nn.Dropout: _has_no_dropout,
@@ -188,10 +194,10 @@ _DEPENDS: dict[Kind, Callable[[nn.Module], bool]] = {
     nn.MaxPool2d: _is_halving,
     nn.MultiheadAttention: _has_no_attention_dropout,
 }
-# classes that use their submodules in their own way, so that these are not checked
+# classes whose submodules are not checked, since they do not call them in the usual way
 _WITHOUT_CHECK_OF_SUBMODULES: tuple[Kind, ...] = (ChannelNorm, nn.MultiheadAttention)
 
-_supported: set[Kind] = {*_OURS, *_CONTAINERS, *_POINTWISE}
+_supported_kinds: set[Kind] = {*_OWN_MODULES, *_CONTAINERS, *_POINTWISE}
 
 
 def register_supported(kind: Kind) -> Kind:
@@ -207,7 +213,7 @@ def register_supported(kind: Kind) -> Kind:
     Returns:
         The class.
     """
-    _supported.add(kind)
+    _supported_kinds.add(kind)
     return kind
 
 
@@ -220,8 +226,8 @@ def require_supported(model: nn.Module) -> None:
         model: a Lightning module, or a part of one.
 
     Raises:
-        ArgumentError: lists such modules by their path in the model; or a layer pools although the
-            networks' `halvings` is 0.
+        ArgumentError: a module that is not registered; the message lists all by their path in the
+            model. Or a layer that pools although the networks' `halvings` is 0.
     """
     _require_halvings(model)
     unsupported = dict(_unsupported(model, ""))
@@ -266,9 +272,10 @@ def _unsupported(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module
 
 
 def _is_supported(module: nn.Module) -> bool:
-    # exactly: a subclass may do other things with the fields
+    """Return True if a module's class is registered; base classes do not count."""
+    # a subclass may do other things with the fields
     kind = _kind_of(module)
-    return kind in _supported or (kind in _DEPENDS and _DEPENDS[kind](module))
+    return kind in _supported_kinds or (kind in _CONDITIONS and _CONDITIONS[kind](module))
 
 
 def _kind_of(module: nn.Module) -> Kind:
@@ -278,16 +285,16 @@ def _kind_of(module: nn.Module) -> Kind:
     return next(base for base in kind.__bases__ if base is not FSDPModule) if wrapped else kind
 
 
-_OF_A_PART = "its statistics would cover one part only"
-_DRAWS = "processes would draw different random numbers than a serial run"
-# by a part of the name of the class, or of one that it is made from
+_LOCAL_STATISTICS = "its statistics would cover one part only"
+_RANDOM_NUMBERS = "processes would draw different random numbers than a serial run"
+# key: a part of the name of the class or of one of its base classes
 _REASONS = {
     "StatisticalPostProcessor": "it is fitted in one process; set devices to 1",
-    "BatchNorm": f"{_OF_A_PART}; use ens10.models.layers.BatchNorm2d",
-    "InstanceNorm": f"{_OF_A_PART}; use ens10.models.layers.GroupNorm",
-    "GroupNorm": f"{_OF_A_PART}; use ens10.models.layers.GroupNorm",
+    "BatchNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.BatchNorm2d",
+    "InstanceNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.GroupNorm",
+    "GroupNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.GroupNorm",
     "LayerNorm": (
-        f"over rows and columns {_OF_A_PART}; use ens10.models.layers.attention.ChannelNorm"
+        f"over rows and columns {_LOCAL_STATISTICS}; use ens10.models.layers.attention.ChannelNorm"
     ),
     "FinnAttention": "filters of query and key would cross the border; set stride to 1",
     "PaperPoET": "filters of its attention would cross the border; use ens10.models.networks.PoET",
@@ -295,8 +302,8 @@ _REASONS = {
         "its filter would not see the neighbouring parts; use ens10.models.layers.SameConv2d, or a "
         "1x1 kernel with stride 1 and without padding"
     ),
-    "Dropout": f"{_DRAWS}; set p to 0",
-    "MultiheadAttention": f"{_DRAWS}; set dropout to 0",
+    "Dropout": f"{_RANDOM_NUMBERS}; set p to 0",
+    "MultiheadAttention": f"{_RANDOM_NUMBERS}; set dropout to 0",
     "Upsample": "points at a border need the next part's; use ens10.models.layers.upsample_twice",
     "Pool": "only pooling of 2 x 2 points, which lie in one part, needs no neighbours",
     "Pad": "it would pad each part; use ens10.models.domain.current().pad",

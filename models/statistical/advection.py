@@ -17,7 +17,7 @@ from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Points
 
 Dates = npt.NDArray[np.int64]
-ADDED = 4  # fields that are more than the two of the gradient
+EXTRA_FIELDS = 4  # the six predictors replace the two fields of the gradient
 _STRETCH = 5.0  # most columns that count as one: beyond 78 degrees of latitude on a square grid
 _SURFACE_WINDS = ("u10", "v10")
 
@@ -69,13 +69,13 @@ class Advection(GridBuffers):
         latitude: Sequence[float],
         longitude: Sequence[float],
     ) -> None:
-        """Find the wind among the features, and the distances of the grid.
+        """Set the wind's positions among the features, and the distances of the grid.
 
-        `fit` of the Lightning modules calls it with an `EnsembleDataModule`.
+        The Lightning modules call it when a fit with an `EnsembleDataModule` starts.
 
         Args:
             channels: names of the features, such as "u10:mean".
-            target: its level is that of the wind.
+            target: name of the target; the wind is taken at its level.
             latitude: degrees north, by row.
             longitude: degrees east, by column, evenly spaced.
 
@@ -103,7 +103,7 @@ class Advection(GridBuffers):
         self.periodic.fill_(bool(abs(abs(columns) * len(longitude) - 360) < abs(columns) / 2))
 
     def gradient(self, fields: Tensor) -> Tensor:
-        """Return differences to the east and to the north a row's distance, (N, 2, H, W)."""
+        """Return the gradient to the east and to the north, per spacing of rows, (N, 2, H, W)."""
         edges = Edges("replicate", "circular" if bool(self.periodic) else "replicate")
         wide = current().pad(fields[:, None], Sides(1, 1, 1, 1), edges)[:, 0]
         east = (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]) / 2
@@ -112,7 +112,9 @@ class Advection(GridBuffers):
         return torch.nan_to_num(both * current().part(self.stretch))
 
     def collect(self, batch: Batch) -> Tensor:
-        """Return the gradient of the ensemble mean for the temporary file; count its annual cycle.
+        """Return the gradient of the ensemble mean; add it to the sums of its annual cycle.
+
+        The method writes the gradient (N, 2, H, W) to its temporary file.
 
         Raises:
             ArgumentError: `place` was not called.
@@ -141,14 +143,14 @@ class Advection(GridBuffers):
         self.scale = variance[0].nanmean().sqrt().clamp(min=1e-12).to(self.scale)
         self._sums = None
 
-    def expanded(self, data: Floats, points: Points, dates: Dates, features: int) -> Floats:
-        """Replace the gradient of some points by the predictors.
+    def expand(self, data: Floats, points: Points, dates: Dates, features: int) -> Floats:
+        """Replace the gradient fields of some points by the six predictors.
 
         Args:
             data: (F, P, N) fields of the temporary file, of which the last two are the gradient.
-            points: of the grid, counted row by row.
+            points: points of the grid, numbered row by row.
             dates: (N,) valid dates in seconds.
-            features: place of the first feature among the fields.
+            features: index of the first feature among the fields.
 
         Returns:
             (F + 4, P, N).

@@ -81,9 +81,9 @@ class _Predictors:
             over.clamp(min=0) / level,
         )
 
-    def select(self, chosen: Tensor) -> "_Predictors":
-        """Return those of the chosen points."""
-        return _Predictors(*(getattr(self, name)[chosen] for name in self.__dataclass_fields__))
+    def select(self, mask: Tensor) -> "_Predictors":
+        """Return the predictors of the points for which `mask` (P,) is True."""
+        return _Predictors(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
 
     def location_and_scale(self, eta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return location, log scale and the shares of the scale's three terms.
@@ -121,10 +121,10 @@ class _AmountProblems:
     prior: Floats
     strength: Floats
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> "_AmountProblems":
-        """Return the problem of the chosen points."""
-        parts = {k: getattr(self, k)[chosen] for k in ("y", "w", "prior", "strength")}
-        return replace(self, x=self.x.select(torch.from_numpy(chosen)), **parts)
+    def select(self, mask: npt.NDArray[np.bool_]) -> "_AmountProblems":
+        """Return the problems of the points for which `mask` (P,) is True."""
+        parts = {k: getattr(self, k)[mask] for k in ("y", "w", "prior", "strength")}
+        return replace(self, x=self.x.select(torch.from_numpy(mask)), **parts)
 
     def evaluate(self, theta: Floats) -> Evaluation:
         """Return mean CRPS plus penalty with gradient and Hessian in theta (P, 7 K)."""
@@ -171,7 +171,7 @@ class _AmountProblems:
         )
 
     def _slopes(self, args: list[Tensor], score: bool = False) -> tuple[Floats, list[Floats]]:
-        """Return the CRPS, if asked for, and its derivatives by location, log scale and third."""
+        """Return the CRPS (empty unless `score`) and its slopes by location, log scale, third."""
         points = [p.detach().requires_grad_() for p in args]
         forecast = amount(self.family, points[0], points[1].exp(), points[2])
         kind, parameters = type(forecast), list(forecast.values_by_name.values())
@@ -180,8 +180,8 @@ class _AmountProblems:
             self.y,
         )
         formula = kind.formula("crps")
-        value = formula.on_arrays(formula.value, *arrays) if score else np.zeros(0)
-        partials = formula.on_arrays(formula.partials, *arrays)
+        value = formula.apply_to_numpy(formula.value, *arrays) if score else np.zeros(0)
+        partials = formula.apply_to_numpy(formula.partials, *arrays)
         pairs = [
             (p, torch.from_numpy(np.ascontiguousarray(by)))
             for p, by in zip(parameters, partials, strict=False)
@@ -240,7 +240,7 @@ class AmountEMOS(StatisticalMethod):
 
     @property
     def fitted_parameters(self) -> int:
-        """Number of fitted numbers: seven coefficients and their annual cycles, at each point."""
+        """Number of coefficients: seven and their annual cycles, at each point."""
         return self.coefficients.numel()
 
     def _raw(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -263,8 +263,8 @@ class AmountEMOS(StatisticalMethod):
             raise nothing_collected(self)
         spool = self._spool
         fit = _AmountFit(spool, self.family, self.harmonics, self.strength)
-        prior = fit.common()
-        rows = in_parallel(lambda points: fit.rows(points, prior), spool.blocks(4))
+        prior = fit.fit_common()
+        rows = in_parallel(lambda points: fit.fit_points(points, prior), spool.blocks(4))
         maps = torch.from_numpy(np.ascontiguousarray(rows.T)).to(self.coefficients)
         maps = maps.reshape(-1, *spool.area.shape)
         split = len(maps) - _CONSTANTS
@@ -287,13 +287,13 @@ class AmountEMOS(StatisticalMethod):
 
 
 class _AmountFit:
-    """The fits of one training set, see `AmountEMOS`."""
+    """Fits of `AmountEMOS` to one training set."""
 
     def __init__(self, spool: Spool, family: AmountFamily, harmonics: int, strength: float) -> None:
         self.spool, self.family, self.strength = spool, family, strength
         self.cycle: Floats = annual_cycle(torch.from_numpy(spool.dates), harmonics).numpy()
 
-    def common(self) -> Floats:
+    def fit_common(self) -> Floats:
         """Fit the common coefficients, (7 K,), at a sample of points."""
         points = self.spool.some_points(max(16, _COMMON_SAMPLES // len(self.spool.dates)))
         size = self.cycle.shape[1]
@@ -308,8 +308,8 @@ class _AmountFit:
         first: Floats = minimise(start.reshape(1, -1), pooled_problem)[0]
         return first
 
-    def rows(self, points: Points, prior: Floats) -> Floats:
-        """Fit a block: coefficients and constants, (P, 7 K + 7)."""
+    def fit_points(self, points: Points, prior: Floats) -> Floats:
+        """Fit some points: coefficients and constants, (P, 7 K + 7)."""
         problem, enough, constants = self._problem(points, prior, self.strength)
         theta = minimise(problem.prior, problem, _MOST_STEPS)
         size = self.cycle.shape[1]
@@ -323,7 +323,7 @@ class _AmountFit:
     def _problem(
         self, points: Points, prior: Floats, strength: float
     ) -> tuple[_AmountProblems, npt.NDArray[np.bool_], Floats]:
-        """Return the problems of some points, which have enough dates, and their constants."""
+        """Return the problems, a mask of points with enough dates, and the constants (7, P)."""
         data = self.spool.read(points)
         valid = np.isfinite(data).all(0)
         mean, std, wet, truth = (np.where(valid, x, 0.0) for x in data)

@@ -17,7 +17,7 @@ Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises 
 
 
 class GridBuffers(nn.Module):
-    """A module whose buffers take their shape from the checkpoint, which alone has the grid."""
+    """A module whose buffers take their shapes, and so the grid, from the loaded checkpoint."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
         for name, buffer in self._buffers.items():
@@ -59,7 +59,7 @@ class StatisticalMethod(GridBuffers):
 
     @abstractmethod
     def solve(self) -> None:
-        """Compute the coefficients from the collected data, and free these.
+        """Compute the coefficients from the collected data, then free the data.
 
         Raises:
             ArgumentError: nothing was collected.
@@ -144,13 +144,13 @@ def no_members(method: StatisticalMethod) -> ArgumentError:
     )
 
 
-def require_same_grid(method: StatisticalMethod, fitted: Tensor, batch: Batch) -> None:
-    """Refuse a batch on another grid than that of the coefficients.
+def require_same_grid(method: StatisticalMethod, coefficients: Tensor, batch: Batch) -> None:
+    """Refuse a batch on another grid than that of the coefficients (..., H, W).
 
     Raises:
-        ArgumentError: naming both grids.
+        ArgumentError: the grids differ; the message has both.
     """
-    fitted_shape, shape = tuple(fitted.shape[-2:]), current().map_shape(batch["raw_mean"])
+    fitted_shape, shape = tuple(coefficients.shape[-2:]), current().map_shape(batch["raw_mean"])
     if fitted_shape != shape:
         raise ArgumentError(
             "batch",

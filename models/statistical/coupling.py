@@ -181,8 +181,8 @@ class SchaakeShuffle(Coupled):
 
     Clark et al. (2004), doi:10.1175/1525-7541(2004)005<0243:TSSAMF>2.0.CO;2. For each forecast,
     as many past dates as members are drawn among those near it in the season; the k-th member has
-    at each point the rank of the k-th date's truth. No date is put in the order of its own
-    truth. With fewer dates in the window than members the nearest in season are taken.
+    at each point the rank of the k-th date's truth. A forecast never takes the order of its
+    own date's truth. With fewer dates in the window than members the nearest in season are taken.
 
     The truth of at most `history` training dates, chosen by the seed, is kept in memory and in
     the checkpoint: 4 bytes for each of them and each point.
@@ -197,7 +197,7 @@ class SchaakeShuffle(Coupled):
         estimator: estimator of the forecast's CRPS.
 
     Raises:
-        ArgumentError: fewer dates of history than members and the date itself.
+        ArgumentError: `members` below 1, or not below `history`.
         UnknownNameError: another variant.
     """
 
@@ -218,44 +218,50 @@ class SchaakeShuffle(Coupled):
                 f"{history} dates are too few for {members} members, none with its own truth",
                 "Keep some dates more than members",
             )
-        self.members, self.most, self.window = members, history, window
+        self.members, self.max_history, self.window = members, history, window
         self.history: Tensor
         self.history_dates: Tensor
         self.register_buffer("history", torch.zeros(0, 0, 0))
         self.register_buffer("history_dates", torch.zeros(0, dtype=torch.int64))
-        self._kept: list[tuple[float, int, Tensor]] = []
+        self._truth_sample: list[tuple[float, int, Tensor]] = []
 
     def collect(self, batch: Batch) -> None:
-        """Keep the truth of a random sample of dates, NaN where it has no weight."""
+        """Store the truth of a random sample of dates, NaN where it has no weight."""
         super().collect(batch)
         for n, date in enumerate(batch["dates"].tolist()):
-            lot = float(generator_of(date, self.seed, "history").random())
-            if len(self._kept) == self.most and (lot, date) >= self._kept[-1][:2]:
+            priority = float(generator_of(date, self.seed, "history").random())
+            if (
+                len(self._truth_sample) == self.max_history
+                and (priority, date) >= self._truth_sample[-1][:2]
+            ):
                 continue
             truth, weights = batch["target"][n].detach().cpu(), batch["weights"][n].cpu()
             field = torch.where(weights > 0, truth, torch.nan).to(torch.float32)
-            self._kept = sorted([*self._kept, (lot, date, field)], key=lambda entry: entry[:2])
-            del self._kept[self.most :]
+            self._truth_sample = sorted(
+                [*self._truth_sample, (priority, date, field)], key=lambda entry: entry[:2]
+            )
+            del self._truth_sample[self.max_history :]
 
     def solve(self) -> None:
         """Solve the marginal method and store the history.
 
         Raises:
-            ArgumentError: fewer training dates than members and the date itself.
+            ArgumentError: no more training dates than members.
         """
         super().solve()
-        if len(self._kept) <= self.members:
+        if len(self._truth_sample) <= self.members:
             self.solved.fill_(False)
             raise ArgumentError(
                 "members",
-                f"{self.members} need more training dates than that, there are {len(self._kept)}",
+                f"{self.members} need more training dates than that, there are "
+                f"{len(self._truth_sample)}",
                 "Use fewer members or more years",
             )
-        history = sorted(self._kept, key=lambda entry: entry[1])
+        history = sorted(self._truth_sample, key=lambda entry: entry[1])
         device = self.history.device
         self.history = torch.stack([field for _, _, field in history]).to(device)
         self.history_dates = torch.tensor([date for _, date, _ in history], device=device)
-        self._kept = []
+        self._truth_sample = []
 
     def forward(self, batch: Batch) -> Ensemble:
         """Return members (N, M, H, W) in the order of the truth on past dates."""
@@ -286,10 +292,10 @@ def dates_near(
         (members,) positions in `past`.
     """
     turns = (past - date) / _YEAR
-    away = np.abs(turns - np.round(turns)) * 365.2425
-    away[past == date] = np.inf
-    near = np.flatnonzero(away <= window)
+    distance = np.abs(turns - np.round(turns)) * 365.2425
+    distance[past == date] = np.inf
+    near = np.flatnonzero(distance <= window)
     if len(near) < members:
-        near = np.argsort(away, kind="stable")[:members]
+        near = np.argsort(distance, kind="stable")[:members]
     random = generator_of(date, seed, "dates")
     return np.asarray(random.choice(near, members, replace=False), np.int64)

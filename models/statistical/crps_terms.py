@@ -70,10 +70,13 @@ def crps_terms(
     formula = cast("Formula", FAMILIES[family].formula("crps"))
     args = (*(bounds or ()), y)
     step = _STEP * sigma
-    value = formula.on_arrays(formula.value, *np.broadcast_arrays(mu, sigma, *args))
+    value = formula.apply_to_numpy(formula.value, *np.broadcast_arrays(mu, sigma, *args))
 
     def slopes(mu: Floats, sigma: Floats) -> tuple[Floats, Floats]:
-        derivatives = formula.on_arrays(formula.partials, *np.broadcast_arrays(mu, sigma, *args))  # type: ignore[arg-type]
+        derivatives = formula.apply_to_numpy(
+            formula.partials,  # type: ignore[arg-type]
+            *np.broadcast_arrays(mu, sigma, *args),
+        )
         return derivatives[0], derivatives[1]
 
     by_mu, by_sigma = slopes(mu, sigma)

@@ -31,7 +31,15 @@ _SMALLEST_SIGMA = 1e-4  # the solver's floor, in its units (the root of its vari
 
 @dataclass
 class _Scaling:
-    """Constants of the standardisation, (P, 1) each: r = error + ..., u by centre and width."""
+    """Constants of the standardisation, (P, 1) each.
+
+    Args:
+        error: mean error of the ensemble mean.
+        centre: mean of the ensemble mean.
+        width: its standard deviation; infinite if it is nearly constant.
+        variance: mean ensemble variance; infinite if it is nearly 0.
+        size: smallest residual that is not rounding, the lower limit of the solver's unit.
+    """
 
     error: Floats
     centre: Floats
@@ -55,7 +63,7 @@ def fit(samples: Samples) -> Floats:
     standard, scaling = _standardise(samples)
     start, scale = _start(standard, scaling)
     theta = minimise(start, standard.map(lambda b: Block(b.r / scale, b.u, b.v, b.w)))
-    coefficients = _physical(theta, scale, scaling)
+    coefficients = _to_physical(theta, scale, scaling)
     return np.where(count >= _FEWEST_DATES, coefficients, [0.0, 0.0, 0.0, 0.0, 1.0])
 
 
@@ -102,7 +110,7 @@ def _start(samples: Samples, scaling: _Scaling) -> tuple[Floats, Floats]:
     return np.concatenate(start, 1), scale
 
 
-def _physical(theta: Floats, scale: Floats, scaling: _Scaling) -> Floats:
+def _to_physical(theta: Floats, scale: Floats, scaling: _Scaling) -> Floats:
     """Convert the solver's alpha, beta, gamma, delta to bias, slope, centre, c, d (columns)."""
     alpha, beta, gamma, delta = ((theta * scale)[:, i : i + 1] for i in range(4))
     c = np.hypot(gamma, _SMALLEST_SIGMA * scale)
@@ -187,12 +195,12 @@ class EMOS(StatisticalMethod):
         if self.local:
             shape = spool.area.shape
             rows = in_parallel(
-                lambda p: fit(Samples([lambda: _block(spool, p)], likelihood)), spool.blocks()
+                lambda p: fit(Samples([lambda: _read_block(spool, p)], likelihood)), spool.blocks()
             )
         else:
             shape = (1, 1)
             blocks = spool.blocks()
-            makers = [lambda p=p: _as_one(_block(spool, p)) for p in blocks]
+            makers = [lambda p=p: _merge_points(_read_block(spool, p)) for p in blocks]
             rows = fit(Samples(makers, likelihood))
         columns = np.ascontiguousarray(rows.T).reshape(-1, *shape)
         for name, column in zip(("bias", "slope", "centre", "c", "d"), columns, strict=True):
@@ -212,7 +220,7 @@ class EMOS(StatisticalMethod):
         return Normal(mu, torch.hypot(c.expand_as(std), d * std))
 
 
-def _block(spool: Spool, points: slice) -> Block:
+def _read_block(spool: Spool, points: slice) -> Block:
     """Read truth, mean, variance and weight of some points, one row for each."""
     data = spool.read(points)
     valid = np.isfinite(data).all(0)
@@ -221,6 +229,6 @@ def _block(spool: Spool, points: slice) -> Block:
     return Block(truth, mean, std**2, weights)
 
 
-def _as_one(block: Block) -> Block:
+def _merge_points(block: Block) -> Block:
     """Merge all points of a block into one problem."""
     return Block(*(x.reshape(1, -1) for x in (block.r, block.u, block.v, block.w)))

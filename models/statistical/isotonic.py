@@ -16,14 +16,14 @@ from ens10.models.statistical.spool import Spool, in_parallel
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def falling_fit(
-    values: Floats, weights: Floats, fitted: Floats, mean: Floats, mass: Floats, size: Floats
+    values: Floats, weights: Floats, out: Floats, mean: Floats, mass: Floats, size: Floats
 ) -> None:
-    """Write to `fitted` the non-increasing sequence nearest to `values` (weighted least squares).
+    """Write to `out` the non-increasing sequence nearest to `values` (weighted least squares).
 
     Args:
         values: (N,).
         weights: (N,), above 0.
-        fitted: (N,), written.
+        out: (N,), written.
         mean: (N,) work space: mean of each block of equal fitted values.
         mass: (N,) work space: its weight.
         size: (N,) work space: its length.
@@ -42,7 +42,7 @@ def falling_fit(
     place = 0
     for b in range(blocks):
         for _ in range(int(size[b])):
-            fitted[place] = mean[b]
+            out[place] = mean[b]
             place += 1
 
 
@@ -51,7 +51,7 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
     """Fit isotonic distributional regression of y on x: return P(Y <= t) at nodes, (T, G).
 
     Args:
-        x: (N,), rising; equal values are one.
+        x: (N,), in ascending order; equal values form one group.
         y: (N,).
         thresholds: (T,).
         nodes: (G,) values of x; between those of the data it is linear, beyond them constant.
@@ -146,7 +146,7 @@ class IsotonicRegression(StatisticalMethod):
 
         def of_block(points: slice) -> Floats:
             data = spool.read(points).swapaxes(0, 1)
-            columns = torch.from_numpy(np.stack([self._of_point(*pair) for pair in data], 1))
+            columns = torch.from_numpy(np.stack([self._fit_point(*pair) for pair in data], 1))
             means[:, points], quantiles[:, points] = columns[: self.nodes], columns[self.nodes :]
             return np.zeros(1)
 
@@ -169,21 +169,21 @@ class IsotonicRegression(StatisticalMethod):
         low, high = (nodes.expand(len(mean), -1, -1, -1).gather(1, place + i) for i in (0, 1))
         gap = high - low
         share = ((mean.unsqueeze(1) - low) / torch.where(gap > 0, gap, 1)).clamp(0, 1)
-        below, above = (self._at(place + i) for i in (0, 1))
+        below, above = (self._quantiles_at(place + i) for i in (0, 1))
         return Quantiles(below + share * (above - below), self._levels)
 
     @property
     def _levels(self) -> list[float]:
         return [(k + 0.5) / self.levels for k in range(self.levels)]
 
-    def _at(self, place: Tensor) -> Tensor:
-        """Interpolate the quantiles to positions (N, 1, H, W) between nodes, (N, K, H, W)."""
+    def _quantiles_at(self, place: Tensor) -> Tensor:
+        """Return the quantiles (N, K, H, W) at the nodes of index `place` (N, 1, H, W)."""
         wide = self.quantiles.unsqueeze(0).expand(len(place), -1, -1, -1, -1)
         index = place.unsqueeze(1).expand(-1, self.levels, -1, -1, -1)
         return wide.gather(2, index).squeeze(2)
 
-    def _of_point(self, mean: Floats, truth: Floats) -> Floats:
-        """Fit one point: return nodes (G) and quantiles (K G)."""
+    def _fit_point(self, mean: Floats, truth: Floats) -> Floats:
+        """Fit one point: return G nodes and K G quantiles, (G + K G,)."""
         valid = np.isfinite(mean) & np.isfinite(truth)
         if not valid.any():
             return np.full(self.nodes * (1 + self.levels), np.nan)

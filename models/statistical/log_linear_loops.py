@@ -112,7 +112,7 @@ def ridge_fit(likelihood, x, r, w, prior, penalty, start):  # type: ignore[no-un
 
 
 @numba.njit(**OPTIONS)
-def boost(likelihood, x, r, w, rate, steps, held_x, held_r, held_w):  # type: ignore[no-untyped-def]
+def boost(likelihood, x, r, w, rate, steps, left_out_x, left_out_r, left_out_w):  # type: ignore[no-untyped-def]
     """Boost location and log scale by componentwise least squares (Messner et al. 2017).
 
     From b = g = 0, each step regresses the negative gradients by mu and by eta on each predictor
@@ -126,9 +126,9 @@ def boost(likelihood, x, r, w, rate, steps, held_x, held_r, held_w):  # type: ig
         w: weights, which sum to 1.
         rate: step length in (0, 1].
         steps: number of steps.
-        held_x: predictors of left-out samples, (k, m); m may be 0.
-        held_r: their response.
-        held_w: their weights.
+        left_out_x: predictors of left-out samples, (k, m); m may be 0.
+        left_out_r: their response.
+        left_out_w: their weights.
 
     Returns:
         theta (2, k), and the weighted sum of the scores of the left-out samples before each step
@@ -137,9 +137,9 @@ def boost(likelihood, x, r, w, rate, steps, held_x, held_r, held_w):  # type: ig
     k, n = x.shape
     theta = np.zeros((2, k))
     linear, derivatives, curvature = np.zeros((2, n)), np.empty((2, n)), np.empty((2, n))
-    held_linear = np.zeros((2, held_r.size))
+    left_out_linear = np.zeros((2, left_out_r.size))
     path = np.empty(steps + 1)
-    path[0] = mean_score(likelihood, held_r, held_w, held_linear[0], held_linear[1])
+    path[0] = mean_score(likelihood, left_out_r, left_out_w, left_out_linear[0], left_out_linear[1])
     for m in range(steps):
         _derivatives(likelihood, r, w, linear[0], linear[1], derivatives, curvature)
         slopes = -np.dot(derivatives, x.T)
@@ -151,12 +151,14 @@ def boost(likelihood, x, r, w, rate, steps, held_x, held_r, held_w):  # type: ig
         if mu_score <= mean_score(likelihood, r, w, linear[0], eta):
             theta[0, mu_at] += mu_step
             linear[0] = mu
-            held_linear[0] += mu_step * held_x[mu_at]
+            left_out_linear[0] += mu_step * left_out_x[mu_at]
         else:
             theta[1, eta_at] += eta_step
             linear[1] = eta
-            held_linear[1] += eta_step * held_x[eta_at]
-        path[m + 1] = mean_score(likelihood, held_r, held_w, held_linear[0], held_linear[1])
+            left_out_linear[1] += eta_step * left_out_x[eta_at]
+        path[m + 1] = mean_score(
+            likelihood, left_out_r, left_out_w, left_out_linear[0], left_out_linear[1]
+        )
     return theta, path
 
 

@@ -20,7 +20,7 @@ from ens10.models.statistical.base import (
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
 from ens10.models.statistical.spool import Spool, in_parallel
 
-Fitted = Literal["plain", "fair"]
+FitEstimator = Literal["plain", "fair"]
 _FEWEST_DATES = 3
 _SMOOTHING = (0.3, 0.1, 0.03, 0.01)  # one after the other, each starts where the last ended
 
@@ -50,10 +50,10 @@ class MemberByMember(StatisticalMethod):
         UnknownNameError: another estimator.
     """
 
-    def __init__(self, estimator: Fitted = "plain") -> None:
+    def __init__(self, estimator: FitEstimator = "plain") -> None:
         super().__init__()
-        if estimator not in get_args(Fitted):
-            raise UnknownNameError("estimator", estimator, get_args(Fitted))
+        if estimator not in get_args(FitEstimator):
+            raise UnknownNameError("estimator", estimator, get_args(FitEstimator))
         self.estimator = estimator
         # x' = x + bias + slope (mean - centre) + (gamma - 1) (x - mean): digits of Z500 are kept
         for name in ("bias", "slope", "centre", "gamma"):
@@ -147,7 +147,7 @@ def fit(data: Floats, fair: bool) -> Floats:
     spread = np.where(spread <= 1e-6 * scale, np.inf, spread)
     unit = away / spread
     half = _half_difference(unit, fair)
-    problem = Points((error - bias) / scale, (mean - centre) / width, unit, half, w, 0.0)
+    problem = MemberProblems((error - bias) / scale, (mean - centre) / width, unit, half, w, 0.0)
     theta = np.tile([0.0, 0.0, 1.0], (len(truth), 1))
     theta[:, 2:] = np.where(np.isinf(spread), 0.0, spread / scale)
     for smoothing in _SMOOTHING:
@@ -168,8 +168,8 @@ def _half_difference(members: Floats, fair: bool) -> Floats:
 
 
 @dataclass
-class Points:
-    """The CRPS of P points with smoothed |z|, as a function of alpha, beta and gamma.
+class MemberProblems:
+    """The mean CRPS of P points with smoothed |z|, as a function of alpha, beta and gamma.
 
     Args:
         y: (P, N) truth.
@@ -187,13 +187,13 @@ class Points:
     w: Floats
     smoothing: float
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Return the problem of the chosen points."""
-        parts = {name: getattr(self, name)[chosen] for name in ("y", "u", "half", "w")}
-        return replace(self, e=self.e[:, chosen], **parts)
+    def select(self, mask: npt.NDArray[np.bool_]) -> Self:
+        """Return the problems of the points for which `mask` (P,) is True."""
+        parts = {name: getattr(self, name)[mask] for name in ("y", "u", "half", "w")}
+        return replace(self, e=self.e[:, mask], **parts)
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Return score, gradient and Hessian at theta (P, 3)."""
+        """Return mean CRPS, gradient and Hessian at theta (P, 3)."""
         alpha, beta, gamma = (theta[:, i, None] for i in range(3))
         z = self.y - alpha - beta * self.u - gamma * self.e
         size = np.sqrt(z**2 + self.smoothing**2)

@@ -16,7 +16,7 @@ from ens10.metrics.distributions import Normal
 from ens10.models.statistical.base import StatisticalMethod, no_members, nothing_collected
 from ens10.models.statistical.crps_terms import crps_terms
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.spool import Spool, of_blocks
+from ens10.models.statistical.spool import Spool, map_blocks
 
 
 class MemberEMOS(StatisticalMethod):
@@ -77,7 +77,7 @@ class MemberEMOS(StatisticalMethod):
         """Fit all points together."""
         if self._spool is None:
             raise nothing_collected(self)
-        problem = _Globe(self._spool, _Units())
+        problem = _GlobalProblem(self._spool, _Units())
         problem.units = problem.standard_units()
         theta = minimise(problem.start(), problem)[0]
         units, free = problem.units, theta[2:-2]
@@ -130,8 +130,8 @@ class _Units:
 
 
 @dataclass
-class _Globe:
-    """The mean CRPS over all points and dates.
+class _GlobalProblem:
+    """The mean CRPS over all points and dates as a function of the coefficients.
 
     theta (1, M + 3) is bias, slope, M - 1 tilts, log c and log d.
 
@@ -143,7 +143,7 @@ class _Globe:
     spool: Spool
     units: _Units
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
+    def select(self, mask: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
         """Return the problem itself: there is only one."""
         return self
 
@@ -155,7 +155,7 @@ class _Globe:
 
     def standard_units(self) -> _Units:
         """Return the moments of the training data that serve as units."""
-        total, m, mm, e, ee, s = self._sum(self._moments)
+        total, m, mm, e, ee, s = self._sum(self._moment_sums)
         total = max(total, 1e-300)
         centre, bias = m / total, e / total
         width = math.sqrt(max(mm / total - centre**2, 0.0))
@@ -163,8 +163,8 @@ class _Globe:
         return _Units(centre, width or 1.0, error, s / total or 1.0)
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Return score, gradient and Hessian."""
-        sums = self._sum(lambda points: self._block(theta[0], points))
+        """Return mean CRPS, gradient and Hessian at theta (1, M + 3)."""
+        sums = self._sum(lambda points: self._score_sums(theta[0], points))
         sums = sums / max(sums[-1], 1e-300)
         size = theta.shape[1]
         hessian = sums[1 + size : -1].reshape(1, size, size)
@@ -172,7 +172,7 @@ class _Globe:
 
     def _sum(self, function: Callable[[slice], Floats]) -> Floats:
         blocks = self.spool.blocks(self.spool.fields)
-        return np.asarray(np.sum(of_blocks(function, blocks), axis=0))
+        return np.asarray(np.sum(map_blocks(function, blocks), axis=0))
 
     def _read(self, points: slice) -> tuple[Floats, Floats, Floats, Floats]:
         """Read truth, deviation, members and weights, one row for all samples."""
@@ -182,13 +182,13 @@ class _Globe:
         flat = np.where(valid, data, 0.0).reshape(len(data), -1)
         return flat[0], flat[1], flat[2:], w.reshape(-1)
 
-    def _moments(self, points: slice) -> Floats:
+    def _moment_sums(self, points: slice) -> Floats:
         y, s, members, w = self._read(points)
         mean = members.mean(0)
         error = y - mean
         return np.array([(w * x).sum() for x in (1.0, mean, mean**2, error, error**2, s)])
 
-    def _block(self, theta: Floats, points: slice) -> Floats:
+    def _score_sums(self, theta: Floats, points: slice) -> Floats:
         y, s, members, w = self._read(points)
         units, mean = self.units, members.mean(0)
         away = (members - members[-1])[:-1] / units.spread

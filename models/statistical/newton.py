@@ -18,8 +18,8 @@ class Problems(Protocol):
     def evaluate(self, theta: Floats) -> Evaluation:
         """Return values (P,), gradients (P, D) and Hessians (P, D, D) at theta (P, D)."""
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Return the chosen problems."""
+    def select(self, mask: npt.NDArray[np.bool_]) -> Self:
+        """Return the problems for which `mask` (P,) is True."""
 
 
 def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Floats:
@@ -30,8 +30,8 @@ def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Flo
 
     Args:
         theta: (P, D), the start.
-        problems: what is minimised.
-        max_iterations: most Newton steps.
+        problems: the functions to minimise.
+        max_iterations: maximum number of Newton steps.
 
     Returns:
         (P, D).
@@ -40,21 +40,22 @@ def minimise(theta: Floats, problems: Problems, max_iterations: int = 60) -> Flo
     active = np.arange(len(theta))
     value, gradient, hessian = problems.evaluate(theta)
     for _ in range(max_iterations):
-        step = _downhill(gradient, hessian)
+        step = _newton_step(gradient, hessian)
         gain = -(gradient * step).sum(1)
-        going = gain > _PREDICTED_GAIN * np.abs(value)
-        if not going.any():
+        unconverged = gain > _PREDICTED_GAIN * np.abs(value)
+        if not unconverged.any():
             break
-        if not going.all():  # finished problems cost nothing further
-            active, theta, value = active[going], theta[going], value[going]
-            step, gain = step[going], gain[going]
-            problems = problems.select(going)
+        if not unconverged.all():  # finished problems cost nothing further
+            active, theta, value = active[unconverged], theta[unconverged], value[unconverged]
+            step, gain = step[unconverged], gain[unconverged]
+            problems = problems.select(unconverged)
         theta, value, gradient, hessian = _line_search(theta, value, step, gain, problems)
         result[active] = theta
     return result
 
 
-def _downhill(gradient: Floats, hessian: Floats) -> Floats:
+def _newton_step(gradient: Floats, hessian: Floats) -> Floats:
+    """Return Newton steps (P, D) with the Hessians' eigenvalues taken by their magnitude."""
     values, vectors = np.linalg.eigh(hessian)
     magnitude = np.abs(values)
     least = 1e-9 * magnitude.max(1, keepdims=True) + 1e-300

@@ -26,7 +26,7 @@ from scipy import special
 
 from ens10.models.statistical import newton
 from ens10.models.statistical.newton import Evaluation, Floats
-from ens10.models.statistical.spool import of_blocks
+from ens10.models.statistical.spool import map_blocks
 
 _SQRT_PI = math.sqrt(math.pi)
 _VARIANCE_FLOOR = 1e-8  # in standardised units: keeps z finite where both terms vanish
@@ -48,9 +48,9 @@ class Block:
     v: Floats
     w: Floats
 
-    def select(self, problems: npt.NDArray[np.bool_]) -> "Block":
-        """Return the same samples of the chosen problems."""
-        return Block(self.r[problems], self.u[problems], self.v[problems], self.w[problems])
+    def select(self, mask: npt.NDArray[np.bool_]) -> "Block":
+        """Return the samples of the problems for which `mask` (P,) is True."""
+        return Block(self.r[mask], self.u[mask], self.v[mask], self.w[mask])
 
     def mean(self, values: Floats) -> Floats:
         """Return this block's contribution to the weighted mean of values (P, K), (P, 1)."""
@@ -64,7 +64,7 @@ class Samples:
 
     Args:
         makers: functions that return the blocks.
-        likelihood: the score is the negative log likelihood instead of the CRPS.
+        likelihood: True to score by the negative log likelihood instead of the CRPS.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Block]], likelihood: bool = False) -> None:
@@ -78,16 +78,16 @@ class Samples:
         makers = [lambda maker=maker: change(maker()) for maker in self.makers]
         return Samples(makers, self.likelihood)
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> "Samples":
-        """Return the chosen problems."""
-        return self.map(lambda block: block.select(chosen))
+    def select(self, mask: npt.NDArray[np.bool_]) -> "Samples":
+        """Return the problems for which `mask` (P,) is True."""
+        return self.map(lambda block: block.select(mask))
 
     def sum(self, function: Callable[[Block], Floats]) -> Floats:
         """Sum a function of the blocks, in their order."""
-        return np.asarray(np.sum(of_blocks(lambda maker: function(maker()), self.makers), axis=0))
+        return np.asarray(np.sum(map_blocks(lambda maker: function(maker()), self.makers), axis=0))
 
     def evaluate(self, theta: Floats) -> Evaluation:
-        """Return the mean score of a fit, its gradient and its Hessian.
+        """Return the mean score of each problem, its gradient and its Hessian.
 
         Args:
             theta: (P, 4): alpha, beta, gamma, delta.
@@ -95,12 +95,12 @@ class Samples:
         Returns:
             Score (P,), gradient (P, 4) and Hessian (P, 4, 4) in theta.
         """
-        sums = self.sum(lambda block: _of_block(theta, block, self.likelihood))
+        sums = self.sum(lambda block: _evaluate_block(theta, block, self.likelihood))
         return sums[:, 0], sums[:, 1:5], sums[:, 5:].reshape(-1, 4, 4)
 
 
-def _of_block(theta: Floats, block: Block, likelihood: bool) -> Floats:
-    """Return score, gradient and Hessian in the columns of (P, 21)."""
+def _evaluate_block(theta: Floats, block: Block, likelihood: bool) -> Floats:
+    """Return a block's score, gradient and Hessian as the columns of an array (P, 21)."""
     u, v, w = block.u, block.v, block.w
     alpha, beta, gamma, delta = (theta[:, i, None] for i in range(4))
     sigma = np.sqrt(gamma**2 + delta**2 * v + _VARIANCE_FLOOR)

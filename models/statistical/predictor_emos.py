@@ -13,7 +13,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
-from ens10.models.statistical.advection import ADDED, Advection
+from ens10.models.statistical.advection import EXTRA_FIELDS, Advection
 from ens10.models.statistical.base import (
     Criterion,
     StatisticalMethod,
@@ -35,8 +35,11 @@ _COMMON_SAMPLES = 1 << 18  # that common coefficients are fitted to, at 16 point
 _CHOICE_SAMPLES = 1 << 14  # that strength and number of steps are chosen at
 _PER_DATE = 2  # blocks of points are this much smaller than those of methods with few fields
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
-_OF_FEATURES = (1.0, 10.0, 100.0)  # times the strength of the others
-_OF_SCALE = (10.0, 1.0)  # times the strength of the location; the first while others are chosen
+_FEATURE_FACTORS = (1.0, 10.0, 100.0)  # times the strength of the others
+_SCALE_FACTORS = (
+    10.0,
+    1.0,
+)  # times the strength of the location; the first while others are chosen
 # expected curvature of a sample's score by location and log scale, for sigma = 1
 _CURVATURE = {
     "likelihood": (1.0, 2.0),
@@ -85,7 +88,7 @@ class _PredictorEMOS(StatisticalMethod):
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Choose what is to be chosen by left-out dates, and fit all points."""
+        """Choose penalty or number of steps by cross-validation, then fit all points."""
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
@@ -95,10 +98,12 @@ class _PredictorEMOS(StatisticalMethod):
         self._prepare(design)
         if self.local:
             shape = spool.area.shape
-            rows = in_parallel(lambda points: self._rows(design, points), spool.blocks(_PER_DATE))
+            rows = in_parallel(
+                lambda points: self._fit_rows(design, points), spool.blocks(_PER_DATE)
+            )
         else:
             shape = (1, 1)
-            rows = self._rows(design, sample_of(spool, _COMMON_SAMPLES))
+            rows = self._fit_rows(design, sample_of(spool, _COMMON_SAMPLES))
         # float32 keeps the digits: features are normalised, and mu is a correction to the mean
         maps = torch.from_numpy(np.ascontiguousarray(rows.T)).to(self.location)
         maps = maps.reshape(-1, *shape)
@@ -107,12 +112,12 @@ class _PredictorEMOS(StatisticalMethod):
         self.solved.fill_(True)
         self._spool = None
 
-    def _rows(self, design: Design, points: Points) -> Floats:
-        """Return coefficients of location and log scale, and the floor, a row for each problem."""
+    def _fit_rows(self, design: Design, points: Points) -> Floats:
+        """Fit some points: coefficients of location and log scale, and floor, a row per problem."""
         data, area = design.read(points)
         same = np.concatenate([raw_coefficients(design.size).reshape(-1), [TINY]])
         rows = []
-        for problem, theta in self._fits(design, data, area):
+        for problem, theta in self._fit_problems(design, data, area):
             if problem is None or theta is None:
                 rows.append(same)
             else:
@@ -122,11 +127,11 @@ class _PredictorEMOS(StatisticalMethod):
 
     @abstractmethod
     def _prepare(self, design: Design) -> None:
-        """Compute what the fits of all problems have in common."""
+        """Compute the settings that all fits share: penalty and prior, or number of steps."""
 
     @abstractmethod
-    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
-        """Return the problems of some points and their standardised coefficients, (2, k)."""
+    def _fit_problems(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+        """Fit some points: return their problems and standardised coefficients, (2, k)."""
 
     def forward(self, batch: Batch) -> Normal:
         """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""
@@ -138,7 +143,7 @@ class _PredictorEMOS(StatisticalMethod):
             features = torch.cat([features, self.advection(batch)], 1)
         maps = (self.location, self.log_scale, self.floor)
         location, log_scale, floor = map(current().of_samples, maps)
-        count, extras = features.shape[1], 0 if self.advection is None else ADDED + 2
+        count, extras = features.shape[1], 0 if self.advection is None else EXTRA_FIELDS + 2
         fitted_count = len(location) - 2 * self.harmonics - 3
         if count != fitted_count:
             raise ArgumentError(
@@ -237,14 +242,14 @@ class RidgeEMOS(_PredictorEMOS):
         self._prior = np.zeros((2, 1 + design.size))
         if self.local:
             points = sample_of(design.spool, _COMMON_SAMPLES)
-            # the problems are not held beside their samples
+            # the problems are freed before the fit, which needs their merged samples only
             pool = pooled([p for p in design.problems(*design.read(points)) if p is not None])
-            self._prior = self._common(pool)
+            self._prior = self._fit_common(pool)
 
-    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+    def _fit_problems(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
         penalty = self._penalty(design, *self.chosen_strength.tolist())
         return [
-            (p, None if p is None else self._ridge(p, self._prior, penalty, self._prior))
+            (p, None if p is None else self._fit_ridge(p, self._prior, penalty, self._prior))
             for p in design.problems(data, area)
         ]
 
@@ -258,7 +263,7 @@ class RidgeEMOS(_PredictorEMOS):
             penalty[:, 0] = 0.0  # nothing to draw the constants to
         return penalty
 
-    def _common(self, samples: tuple[Floats, Floats, Floats] | None) -> Floats:
+    def _fit_common(self, samples: tuple[Floats, Floats, Floats] | None) -> Floats:
         """Fit one set of standardised coefficients to pooled samples; zero if there are none."""
         if samples is None:
             return self._prior
@@ -267,7 +272,7 @@ class RidgeEMOS(_PredictorEMOS):
         theta: Floats = ridge_fit(self._likelihood, x, r, w, none, none + _COLLINEAR, none)
         return theta
 
-    def _ridge(self, problem: Problem, prior: Floats, penalty: Floats, start: Floats) -> Floats:
+    def _fit_ridge(self, problem: Problem, prior: Floats, penalty: Floats, start: Floats) -> Floats:
         x, r, w = problem.x, problem.r, problem.w
         theta: Floats = ridge_fit(self._likelihood, x, r, w, prior, penalty / r.size, start)
         return theta
@@ -276,10 +281,14 @@ class RidgeEMOS(_PredictorEMOS):
         """Choose strengths, then the factor for the scale, by cross-validation at some points."""
         folds = []
         for problems in left_out_problems(design):
-            prior = self._common(pooled(problems)) if self.local else np.zeros((2, 1 + design.size))
+            prior = (
+                self._fit_common(pooled(problems)) if self.local else np.zeros((2, 1 + design.size))
+            )
             folds.append((problems, prior))
-        before, after = _OF_SCALE
-        pairs = [(s, s * factor) for s in reversed(_STRENGTHS) for factor in reversed(_OF_FEATURES)]
+        before, after = _SCALE_FACTORS
+        pairs = [
+            (s, s * factor) for s in reversed(_STRENGTHS) for factor in reversed(_FEATURE_FACTORS)
+        ]
         choices = [(*pair, before) for pair in pairs]
         totals = self._left_out_scores(design, folds, choices)
         best = int(np.argmin(totals))
@@ -299,8 +308,8 @@ class RidgeEMOS(_PredictorEMOS):
             for problem in problems:
                 start = prior
                 for n, penalty in enumerate(penalties):
-                    start = self._ridge(problem, prior, penalty, start)
-                    x, r, w = problem.held
+                    start = self._fit_ridge(problem, prior, penalty, start)
+                    x, r, w = problem.left_out
                     totals[n] += mean_score(self._likelihood, r, w, start[0] @ x, start[1] @ x)
         return totals
 
@@ -349,7 +358,7 @@ class BoostedEMOS(_PredictorEMOS):
             raise ArgumentError("steps", f"{steps} is not 1 or more", "Choose such as 500")
         check_known("stop", stop, ("common", "point", "none"))
         self.rate, self.steps, self.stop = rate, steps, stop
-        self.chosen_steps: Tensor  # mean over the points
+        self.chosen_steps: Tensor  # the largest allowed number if it is chosen at each point
         self.register_buffer("chosen_steps", torch.full((), math.nan))
         self._steps = steps
 
@@ -359,11 +368,11 @@ class BoostedEMOS(_PredictorEMOS):
             totals = np.zeros(self.steps + 1)
             for problems in left_out_problems(design):
                 for problem in problems:
-                    totals += self._boosted(problem, self.steps, problem.held)[1]
+                    totals += self._boost(problem, self.steps, problem.left_out)[1]
             self._steps = int(np.argmin(totals))
         self.chosen_steps.fill_(self._steps)
 
-    def _fits(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
+    def _fit_problems(self, design: Design, data: Floats, area: Floats) -> list[Fit]:
         problems = design.problems(data, area)
         steps = np.full(len(problems), self._steps)
         if self.stop == "point" and self.local:
@@ -371,14 +380,14 @@ class BoostedEMOS(_PredictorEMOS):
             for fold in left_out_folds(design.dates):
                 for n, problem in enumerate(design.problems(data, area, fold.training)):
                     if problem is not None:
-                        totals[n] += self._boosted(problem, self.steps, problem.held)[1]
+                        totals[n] += self._boost(problem, self.steps, problem.left_out)[1]
             steps = totals.argmin(1)
         return [
-            (p, None if p is None else self._boosted(p, n, no_samples(len(p.x)))[0])
+            (p, None if p is None else self._boost(p, n, no_samples(len(p.x)))[0])
             for p, n in zip(problems, steps.tolist(), strict=True)
         ]
 
-    def _boosted(
+    def _boost(
         self, problem: Problem, steps: int, left_out_samples: tuple[Floats, Floats, Floats]
     ) -> tuple[Floats, Floats]:
         x, r, w = problem.x, problem.r, problem.w
@@ -387,12 +396,12 @@ class BoostedEMOS(_PredictorEMOS):
 
 
 def sample_of(spool: Spool, samples: int) -> Points:
-    """Return points that have about so many samples, at least 16."""
+    """Return a random sample of at least 16 points, with about `samples` dates in total."""
     return spool.some_points(max(16, samples // len(spool.dates)))
 
 
 def left_out_problems(design: Design) -> Iterator[list[Problem]]:
-    """Yield for each fold of the dates the problems of a sample of points."""
+    """Yield for each cross-validation fold the problems of a sample of points."""
     data, area = design.read(sample_of(design.spool, _CHOICE_SAMPLES))
     for fold in left_out_folds(design.dates):
         problems = design.problems(data, area, fold.training)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ens10.models.statistical.advection import ADDED, Advection
+from ens10.models.statistical.advection import EXTRA_FIELDS, Advection
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Points, Spool
@@ -26,7 +26,7 @@ class Problem:
         x: predictors, (k, n): first 1, then of mean 0 and variance 1, or 0 if they are constant.
         r: response, of mean 0 and variance 1, (n,).
         w: weights, which sum to 1, (n,).
-        held: predictors, response and weights of left-out samples.
+        left_out: predictors, response and weights of left-out samples.
         centre: means of the k - 1 predictors.
         width: their standard deviations; infinite for constant ones.
         shift: mean of the response, target units.
@@ -38,7 +38,7 @@ class Problem:
     x: Floats
     r: Floats
     w: Floats
-    held: tuple[Floats, Floats, Floats]
+    left_out: tuple[Floats, Floats, Floats]
     centre: Floats
     width: Floats
     shift: float
@@ -47,7 +47,7 @@ class Problem:
     area: float
 
     def physical(self, theta: Floats) -> Floats:
-        """Return coefficients of predictors as they are, (2, k), from standardised ones."""
+        """Convert coefficients (2, k) from standardised variables to physical units."""
         by = np.stack([theta[0, 1:] * self.scale, theta[1, 1:]]) / self.width
         first = np.array([self.shift + self.scale * theta[0, 0], np.log(self.scale) + theta[1, 0]])
         return np.concatenate([(first - by @ self.centre)[:, None], by], 1)
@@ -67,10 +67,10 @@ class Design:
     raw mean if there is advection.
 
     Args:
-        spool: of the training dates.
+        spool: fields of the training dates.
         harmonics: H.
-        local: a problem for each point; otherwise one for all points.
-        advection: makes predictors of the gradient, which count as features.
+        local: True for a problem for each point; otherwise one for all points.
+        advection: computes predictors from the gradient, which count as features.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Design:
         self.dates = spool.dates
         cycle = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
         self.cycle: Floats = np.ascontiguousarray(cycle.T[1:])
-        self.features = spool.fields - _FIRST_FEATURE + (ADDED if advection else 0)
+        self.features = spool.fields - _FIRST_FEATURE + (EXTRA_FIELDS if advection else 0)
         self.size = self.features + 1 + len(self.cycle) + 1  # number of predictors
 
     def read(self, points: Points) -> tuple[Floats, Floats]:
         """Read the fields (F, P, N) and weights (P,) of some points."""
         data = self.spool.read(points)
         if self.advection is not None:
-            data = self.advection.expanded(data, points, self.dates, _FIRST_FEATURE)
+            data = self.advection.expand(data, points, self.dates, _FIRST_FEATURE)
         return data, self.spool.area.reshape(-1)[points]
 
     def problems(
@@ -98,7 +98,7 @@ class Design:
         Args:
             data: fields of the points, as `read` returns them.
             area: their weights.
-            training: (N,) dates of the training samples, the others are left out; None for all.
+            training: (N,) mask of the training dates; the others are left out. None for all dates.
         """
         if not self.local:
             tiled = np.tile(self.cycle, data.shape[1])
@@ -147,7 +147,7 @@ class Design:
 
 
 def pooled(problems: list[Problem]) -> tuple[Floats, Floats, Floats] | None:
-    """Return predictors, response and weights of all problems as one; None if there are none."""
+    """Merge the samples of all problems: predictors, response, weights; None without problems."""
     if not problems:
         return None
     total = sum(problem.area for problem in problems)

@@ -31,7 +31,7 @@ class RegionalRegression(StatisticalMethod):
     mean squared error at its training dates, and the regressions are fitted to their points, until
     no point changes. The algorithm is run from 20 starts, and the solution of the smallest error is
     kept; each start uses regressions of single points, drawn with a probability proportional to the
-    error that is left. The scale is the raw deviation times a factor of each region. Regions are
+    remaining error. The scale is the raw deviation times a factor of each region. Regions are
     numbered by size.
 
     Args:
@@ -91,7 +91,7 @@ class RegionalRegression(StatisticalMethod):
         self._spool.append(fields, batch["weights"], batch["dates"])
 
     def solve(self) -> None:
-        """Fit the regressions to a sample of points; each point joins the one of least error."""
+        """Fit the regressions to a sample of points; assign each point to that of least error."""
         if self._spool is None:
             raise nothing_collected(self)
         spool, advection = self._spool, self.advection
@@ -100,20 +100,20 @@ class RegionalRegression(StatisticalMethod):
 
         def read(points: Points) -> Floats:
             data = spool.read(points)
-            return data if advection is None else advection.expanded(data, points, spool.dates, 2)
+            return data if advection is None else advection.expand(data, points, spool.dates, 2)
 
         cycle = annual_cycle(torch.from_numpy(spool.dates), self.harmonics).numpy().T
         sample = spool.some_points(_POINTS)
         sums = _sums(read(sample), cycle)
         weights = spool.area.reshape(-1)[sample]
-        coefficients = _clustered(sums, weights / weights.sum(), self.regions)
+        coefficients = _cluster(sums, weights / weights.sum(), self.regions)
 
-        def assigned(points: slice) -> Floats:
+        def assign(points: slice) -> Floats:
             block_sums = _sums(read(points), cycle)
             errors = _errors(block_sums, coefficients)
             return np.stack([errors.argmin(1), errors.min(1), block_sums[3]], 1)
 
-        region, errors, spread = in_parallel(assigned, spool.blocks(len(cycle) + spool.fields)).T
+        region, errors, spread = in_parallel(assign, spool.blocks(len(cycle) + spool.fields)).T
         counts = np.bincount(region.astype(int), minlength=self.regions)
         order = np.argsort(-counts, kind="stable")
         names = np.argsort(order)[region.astype(int)]
@@ -182,16 +182,16 @@ def _errors(sums: Sums, coefficients: Floats) -> Floats:
     return np.maximum(errors, 0.0)
 
 
-def _clustered(sums: Sums, weights: Floats, regions: int) -> Floats:
-    """Return the coefficients (E, k) of the start that ends with the smallest error."""
+def _cluster(sums: Sums, weights: Floats, regions: int) -> Floats:
+    """Cluster from several starts; return the coefficients (E, k) of the smallest error."""
     random = np.random.default_rng(0)
     least_cost, best_coefficients = np.inf, np.zeros((regions, sums[1].shape[1]))
     for _ in range(_STARTS):
-        coefficients = _start(sums, weights, regions, random)
+        coefficients = _start_coefficients(sums, weights, regions, random)
         errors = _errors(sums, coefficients)
         region = errors.argmin(1)
         for _ in range(_ROUNDS):
-            coefficients = _refitted(sums, weights, region, coefficients)
+            coefficients = _refit(sums, weights, region, coefficients)
             errors, before = _errors(sums, coefficients), region
             region = errors.argmin(1)
             if bool((region == before).all()):
@@ -202,8 +202,10 @@ def _clustered(sums: Sums, weights: Floats, regions: int) -> Floats:
     return best_coefficients
 
 
-def _start(sums: Sums, weights: Floats, regions: int, random: np.random.Generator) -> Floats:
-    """Return regressions of points drawn in proportion to the error that is left."""
+def _start_coefficients(
+    sums: Sums, weights: Floats, regions: int, random: np.random.Generator
+) -> Floats:
+    """Return regressions (E, k) of points drawn in proportion to the remaining error."""
     xx, xr, rr, _ = sums
     weighted_errors, coefficients = weights * rr, []
     for _ in range(regions):
@@ -214,8 +216,8 @@ def _start(sums: Sums, weights: Floats, regions: int, random: np.random.Generato
     return np.array(coefficients)
 
 
-def _refitted(sums: Sums, weights: Floats, region: npt.NDArray[np.int64], before: Floats) -> Floats:
-    """Return the regressions of the points of each region; those of empty regions stay."""
+def _refit(sums: Sums, weights: Floats, region: npt.NDArray[np.int64], before: Floats) -> Floats:
+    """Fit each region's regression to its points; keep the coefficients of empty regions."""
     xx, xr, _, _ = sums
     coefficients = before.copy()
     for e in range(len(before)):

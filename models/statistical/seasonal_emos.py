@@ -19,7 +19,7 @@ from ens10.models.statistical.base import (
 from ens10.models.statistical.crps_terms import FamilyName, check_family, is_bounded
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.seasonal_fit import Choice, SeasonalFit, choose_ridge
+from ens10.models.statistical.seasonal_fit import Ridge, SeasonalFit, choose_ridge
 from ens10.models.statistical.spool import Spool, in_parallel
 
 
@@ -99,13 +99,13 @@ class SeasonalEMOS(StatisticalMethod):
         if self._spool is None:
             raise nothing_collected(self)
         spool = self._spool
-        ridge = self._ridge(spool)
+        ridge = self._choose_ridge(spool)
         harmonics = self.harmonics if ridge.cycles else 0
         fit = SeasonalFit(spool, self.family, harmonics, (self.lower, self.upper))
-        prior = fit.common()
+        prior = fit.fit_common()
 
         def of_block(points: slice) -> Floats:
-            return fit.physical(points, prior, ridge)
+            return fit.fit_points(points, prior, ridge)
 
         columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
@@ -120,9 +120,9 @@ class SeasonalEMOS(StatisticalMethod):
         self.solved.fill_(True)
         self._spool = None
 
-    def _ridge(self, spool: Spool) -> Choice:
+    def _choose_ridge(self, spool: Spool) -> Ridge:
         if self.strength is not None:
-            return Choice(self.strength)
+            return Ridge(self.strength)
         return choose_ridge(spool, self.harmonics)
 
     def forward(self, batch: Batch) -> Distribution:

@@ -56,11 +56,11 @@ class SeasonalProblems:
     prior: Floats
     strength: Floats
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:
-        """Return the problem of the chosen points."""
+    def select(self, mask: npt.NDArray[np.bool_]) -> Self:
+        """Return the problems of the points for which `mask` (P,) is True."""
         fields = ("r", "u", "v", "w", "prior", "strength")
-        parts = {name: getattr(self, name)[chosen] for name in fields}
-        bounds = self.bounds and (self.bounds[0][chosen], self.bounds[1][chosen])
+        parts = {name: getattr(self, name)[mask] for name in fields}
+        bounds = self.bounds and (self.bounds[0][mask], self.bounds[1][mask])
         return replace(self, bounds=bounds, **parts)
 
     def evaluate(self, theta: Floats) -> Evaluation:
@@ -119,10 +119,10 @@ class PointScores(Protocol):
 
 @dataclass
 class PooledProblem:
-    """All points of a problem with the same coefficients.
+    """One problem: the coefficients that all points have in common.
 
     Args:
-        points: the problem.
+        points: scores of the P points.
         share: (P,) weight of each point, which sum to 1.
     """
 
@@ -135,7 +135,7 @@ class PooledProblem:
         value, gradient, hessian = (np.tensordot(self.share, part, 1)[None] for part in parts)
         return value, gradient, hessian
 
-    def select(self, chosen: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
+    def select(self, mask: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
         """Return the problem itself: there is only one."""
         return self
 
@@ -185,8 +185,8 @@ class StandardisedData:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Parameters of a ridge.
+class Ridge:
+    """Strength of the ridge penalty on the difference from the common coefficients.
 
     Args:
         strength: in dates, of the constants.
@@ -208,11 +208,11 @@ class Fold:
 
 
 class SeasonalFit:
-    """The fits of one training set.
+    """Fits of seasonal EMOS to one training set.
 
     Args:
         spool: mean, deviation and truth.
-        family: of the distribution.
+        family: name of the distribution.
         harmonics: H.
         bounds: lower and upper, target units.
     """
@@ -224,31 +224,29 @@ class SeasonalFit:
         self.dates = spool.dates
         self.cycle: Floats = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
 
-    def common(self, dates: npt.NDArray[np.bool_] | None = None) -> Floats:
-        """Fit common coefficients, (4 K,), to all points, or to a sample if they are many."""
-        points = self.spool.some_points(self._count(_COMMON_SAMPLES))
-        return self._common(self.spool.read(points), points, dates)
+    def fit_common(self, dates: npt.NDArray[np.bool_] | None = None) -> Floats:
+        """Fit common coefficients, (4 K,), to all points, or to a sample if there are many."""
+        points = self.spool.some_points(self._sample_size(_COMMON_SAMPLES))
+        return self._fit_common(self.spool.read(points), points, dates)
 
-    def _common(
+    def _fit_common(
         self, data: Floats, points: npt.NDArray[np.int64], dates: npt.NDArray[np.bool_] | None
     ) -> Floats:
         standard = self._standardise(data, dates)
         area = self.spool.area.reshape(-1)[points]
         enough = standard.count[:, 0] >= _FEWEST_DATES
         size = 4 * self.cycle.shape[1]
-        problem = self._problem(standard, np.zeros((len(points), size)), Choice(0.0))
+        problem = self._problem(standard, np.zeros((len(points), size)), Ridge(0.0))
         if not enough.any():
             return np.zeros(size)
         return pooled_fit(problem, area * enough)
 
-    def left_out_scores(self, folds: Sequence[Fold]) -> tuple[list[Choice], Floats]:
+    def left_out_scores(self, folds: Sequence[Fold]) -> tuple[list[Ridge], Floats]:
         """Return the total CRPS of left-out dates at a sample of points, for each ridge."""
-        points = self.spool.some_points(self._count(_CHOICE_SAMPLES))
+        points = self.spool.some_points(self._sample_size(_CHOICE_SAMPLES))
         data = self.spool.read(points)
         cycles = self.cycle.shape[1] > 1
-        choices = [
-            Choice(s, r, cycles) for s in _STRENGTHS for r in (_RATIOS if cycles else (1.0,))
-        ]
+        choices = [Ridge(s, r, cycles) for s in _STRENGTHS for r in (_RATIOS if cycles else (1.0,))]
         totals = np.zeros(len(choices))
         for fold in folds:
             totals += self._scores(data, points, fold, choices)
@@ -259,10 +257,10 @@ class SeasonalFit:
         data: Floats,
         points: npt.NDArray[np.int64],
         fold: Fold,
-        choices: Sequence[Choice],
+        choices: Sequence[Ridge],
     ) -> Floats:
         """Return the CRPS of left-out dates in units of each point's error, for all ridges."""
-        prior = self._common(data, points, fold.training)
+        prior = self._fit_common(data, points, fold.training)
         standard = self._standardise(data, fold.training)
         left_out = fold.left_out * np.isfinite(data).all(0)
         area = self.spool.area.reshape(-1)[points, None] * (standard.count >= _FEWEST_DATES)
@@ -274,8 +272,8 @@ class SeasonalFit:
             scores.append(problem.mean_crps(theta)[0].sum())
         return np.array(scores)
 
-    def physical(self, points: Points, prior: Floats, ridge: Choice) -> Floats:
-        """Fit a block: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
+    def fit_points(self, points: Points, prior: Floats, ridge: Ridge) -> Floats:
+        """Fit some points: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
         standard = self._standardise(self.spool.read(points), None)
         start = np.tile(prior, (len(standard.r), 1))
         theta = point_fits(self._problem(standard, start, ridge))
@@ -292,7 +290,7 @@ class SeasonalFit:
         floor[few] = 0
         return np.concatenate([parts.reshape(len(theta), -1), standard.centre, floor], 1)
 
-    def _count(self, samples: int) -> int:
+    def _sample_size(self, samples: int) -> int:
         return max(16, samples // len(self.dates))
 
     def _standardise(self, data: Floats, dates: npt.NDArray[np.bool_] | None) -> StandardisedData:
@@ -326,7 +324,7 @@ class SeasonalFit:
             error / scale, u, v, w, count, scale, centre, width, variance, bounds
         )
 
-    def _problem(self, s: StandardisedData, prior: Floats, ridge: Choice) -> SeasonalProblems:
+    def _problem(self, s: StandardisedData, prior: Floats, ridge: Ridge) -> SeasonalProblems:
         """Return the regression problems of all points with this ridge."""
         of_cycle = np.full(self.cycle.shape[1], ridge.strength * ridge.ratio)
         of_cycle[0] = ridge.strength
@@ -334,7 +332,7 @@ class SeasonalFit:
         return SeasonalProblems(self.family, self.cycle, s.r, s.u, s.v, s.w, s.bounds, prior, share)
 
 
-def choose_ridge(spool: Spool, harmonics: int) -> Choice:
+def choose_ridge(spool: Spool, harmonics: int) -> Ridge:
     """Choose the ridge by the CRPS of left-out training dates, with normal distributions.
 
     Data of one year cannot determine an annual cycle, and one fitted to a part of the year may be
@@ -349,7 +347,7 @@ def choose_ridge(spool: Spool, harmonics: int) -> Choice:
     """
     folds = left_out_folds(spool.dates)
     harmonic_counts = {harmonics} if _several_years(spool.dates) else {harmonics, 0}
-    choices: list[Choice] = []
+    choices: list[Ridge] = []
     totals: list[float] = []
     for count in sorted(harmonic_counts, reverse=True):
         fit = SeasonalFit(spool, "normal", count, (-math.inf, math.inf))
@@ -381,18 +379,18 @@ def left_out_folds(dates: npt.NDArray[np.int64]) -> list[Fold]:
         return [Fold(rank != fold, rank == fold) for fold in range(int(rank.max()) + 1)]
     distinct = np.unique(dates)
     if distinct.size < _FOLDS + _FEWEST_TRAINING_DATES:
-        raise _too_few(distinct.size)
+        raise _too_few_dates(distinct.size)
     folds = []
     for block in np.array_split(distinct, _FOLDS):
         left_out = (dates >= block[0]) & (dates <= block[-1])
         training = (dates < block[0] - _GAP) | (dates > block[-1] + _GAP)
         if np.unique(dates[training]).size < _FEWEST_TRAINING_DATES:
-            raise _too_few(distinct.size)
+            raise _too_few_dates(distinct.size)
         folds.append(Fold(training, left_out))
     return folds
 
 
-def _too_few(dates: int) -> ArgumentError:
+def _too_few_dates(dates: int) -> ArgumentError:
     return ArgumentError(
         "strength",
         f"{dates} training dates within one year are too few to choose it by dates left out",

@@ -54,8 +54,8 @@ class SlidingWindow(StatisticalMethod):
         self.past: Past | None = None
         self.ends: Tensor
         self.register_buffer("ends", torch.zeros(2, dtype=torch.int64))
-        self._unsolved = (deepcopy(method),)  # in a tuple: it is no part of the state
-        self._kept: list[tuple[int, Batch]] = []
+        self._unsolved_method = (deepcopy(method),)  # in a tuple: it is not part of the state
+        self._window: list[tuple[int, Batch]] = []
 
     @property
     def fitted_parameters(self) -> int:
@@ -63,27 +63,27 @@ class SlidingWindow(StatisticalMethod):
         return self.method.fitted_parameters
 
     def collect(self, batch: Batch) -> None:
-        """Keep the dates that are in the last window so far."""
+        """Store the batch's dates, and drop those before the last window."""
         for date, one in zip(batch["dates"].tolist(), single_dates(batch), strict=True):
             copy = {key: cast("Tensor", value).clone() for key, value in one.items()}
-            self._kept.append((date, cast("Batch", copy)))
-        last = max(date for date, _ in self._kept)
-        self._kept = [(date, one) for date, one in self._kept if date > last - self.days * _DAY]
+            self._window.append((date, cast("Batch", copy)))
+        last = max(date for date, _ in self._window)
+        self._window = [(date, one) for date, one in self._window if date > last - self.days * _DAY]
 
     def solve(self) -> None:
         """Fit the method to the last window of the training dates."""
-        if not self._kept:
+        if not self._window:
             raise nothing_collected(self)
-        self._kept.sort(key=lambda pair: pair[0])
-        self.ends.copy_(torch.tensor([self._kept[0][0], self._kept[-1][0]]))
-        for _, one in self._kept:
+        self._window.sort(key=lambda pair: pair[0])
+        self.ends.copy_(torch.tensor([self._window[0][0], self._window[-1][0]]))
+        for _, one in self._window:
             self.method.collect(one)
         self.method.solve()
         self.solved.fill_(True)
-        self._kept = []
+        self._window = []
 
     def forward(self, batch: Batch) -> Distribution:
-        """Return the forecast, each date by a fit to its own window.
+        """Return the forecast of each date by a fit to the window before its start.
 
         Raises:
             ArgumentError: a window without dates, or a sample that is split between processes.
@@ -96,10 +96,10 @@ class SlidingWindow(StatisticalMethod):
             reason = "a sliding window is fitted to whole fields"
             raise ArgumentError("strategy", reason, "Predict without splitting the samples")
         dated = zip(batch["dates"].tolist(), single_dates(batch), strict=True)
-        return join_dates([self._fitted(date)(one) for date, one in dated])
+        return join_dates([self._fit_window(date)(one) for date, one in dated])
 
-    def _fitted(self, date: int) -> StatisticalMethod:
-        """Return the method, fitted to the window of the forecast that is valid at a date."""
+    def _fit_window(self, date: int) -> StatisticalMethod:
+        """Fit a copy of the method to the window of the forecast valid at `date` (seconds)."""
         window = self.past(date, self.days) if self.past else []
         if not window:
             day = str(torch.tensor(date).numpy().astype("M8[s]"))[:13]
@@ -109,7 +109,7 @@ class SlidingWindow(StatisticalMethod):
                 "before its start",
                 "Use a longer window, or a test split that starts later",
             )
-        method = deepcopy(self._unsolved[0]).to(self.ends.device)
+        method = deepcopy(self._unsolved_method[0]).to(self.ends.device)
         for batch in window:
             method.collect(batch)
         method.solve()

@@ -55,7 +55,7 @@ class Spool:
         """Write fields of N dates, (N, H, W) or (N, M, H, W) each; NaN where the weight is 0.
 
         Raises:
-            ArgumentError: another number of fields or another grid than before.
+            ArgumentError: the number of fields or the grid differs from those of earlier batches.
         """
         valid = weights.detach().cpu().numpy() > 0
         stacked = [
@@ -76,7 +76,7 @@ class Spool:
         self._area = area if self._area is None else np.maximum(self._area, area)
 
     def read(self, points: Points) -> Floats:
-        """Read chosen points (counted row by row), (F, P, N), dates in order of time."""
+        """Read fields at points (numbered row by row), (F, P, N), with dates in order of time."""
         self._file.flush()
         dates = np.concatenate(self._dates)
         rows, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
@@ -106,10 +106,10 @@ class Spool:
 
 def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
     """Apply `fit` to all blocks in parallel, and join the results along their first axis."""
-    return np.concatenate(of_blocks(fit, blocks))
+    return np.concatenate(map_blocks(fit, blocks))
 
 
-def of_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
+def map_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
     """Apply `function` to each block, in dask's threads.
 
     `dask.config.set(scheduler="synchronous")` makes it one thread, `num_workers` that many.

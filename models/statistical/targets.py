@@ -14,14 +14,14 @@ from ens10.metrics.distributions import Distribution
 from ens10.models.statistical.base import StatisticalMethod, join_dates, single_dates
 from ens10.models.statistical.sliding_window import SlidingWindow
 
-_OF_TARGETS = ("raw_mean", "raw_std", "target", "weights", "members")
+_TARGET_FIELDS = ("raw_mean", "raw_std", "target", "weights", "members")
 
 
 def by_target(batch: Batch) -> list[Batch]:
     """Return the batch of each target, with fields (N, H, W); see `Batch`."""
     if batch["raw_mean"].ndim < 4:
         return [batch]
-    fields = {name: batch[name].unbind(1) for name in _OF_TARGETS if name in batch}  # type: ignore[literal-required]
+    fields = {name: batch[name].unbind(1) for name in _TARGET_FIELDS if name in batch}  # type: ignore[literal-required]
     count = batch["raw_mean"].shape[1]
     parts = [{name: values[n] for name, values in fields.items()} for n in range(count)]
     return [cast("Batch", {**batch, **part}) for part in parts]
@@ -79,7 +79,7 @@ class TargetMethods(nn.Module):
         state: Mapping[str, Any],
         prefix: str,
     ) -> "StatisticalMethod | TargetMethods":
-        """Return a method with the copies that a checkpoint has.
+        """Return the method, copied for the targets and lead times of a checkpoint.
 
         Args:
             method: the method of the configuration.
@@ -95,15 +95,15 @@ class TargetMethods(nn.Module):
     @property
     def fitted_parameters(self) -> int:
         """Number of coefficients of all copies."""
-        return sum(method.fitted_parameters for method in self._all)
+        return sum(method.fitted_parameters for method in self._method_list)
 
     def collect(self, batch: Batch) -> None:
         """Add one training batch of any lead times; its arrays may be reused after the call."""
-        places = self._places(batch)
+        places = self._lead_indices(batch)
         for lead in sorted(set(places.tolist())):
             lead_mask = places == lead
             part: Any = {key: cast("Tensor", value)[lead_mask] for key, value in batch.items()}
-            for method, target_batch in zip(self._of_lead(lead), by_target(part), strict=True):
+            for method, target_batch in zip(self._lead_methods(lead), by_target(part), strict=True):
                 method.collect(target_batch)
 
     def solve(self) -> None:
@@ -112,7 +112,7 @@ class TargetMethods(nn.Module):
         Raises:
             ArgumentError: nothing was collected.
         """
-        for method in self._all:
+        for method in self._method_list:
             method.solve()
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -121,42 +121,42 @@ class TargetMethods(nn.Module):
         Raises:
             ArgumentError: a lead time or a number of targets that were not fitted.
         """
-        places = self._places(batch)
+        places = self._lead_indices(batch)
         targets = by_target(batch)
         if len(targets) != len(self.scales):
             reason = f"{len(targets)} in the data, {len(self.scales)} in the fit"
             raise ArgumentError("target", reason, "Name the targets of the fit")
         if len(set(places.tolist())) == 1:
-            methods = self._of_lead(int(places[0]))
+            methods = self._lead_methods(int(places[0]))
             forecasts = [method(one) for method, one in zip(methods, targets, strict=True)]
         else:
-            parts = [self._of_lead(lead) for lead in places.tolist()]
+            parts = [self._lead_methods(lead) for lead in places.tolist()]
             forecasts = [
                 join_dates([of[n](one) for of, one in zip(parts, single_dates(each), strict=True)])
                 for n, each in enumerate(targets)
             ]
         return forecasts[0] if len(forecasts) == 1 else tuple(forecasts)
 
-    def give_past(self, data: EnsembleDataModule) -> None:
+    def set_past(self, data: EnsembleDataModule) -> None:
         """Give the sliding windows access to the past dates of their target and lead time."""
-        for number, method in enumerate(self._all):
+        for number, method in enumerate(self._method_list):
             lead, target = divmod(number, len(self.scales))
             set_past(method, data, lead, target)
 
     def of(self, step: float, target: int) -> StatisticalMethod:
-        """Return the method of a lead time and target (its place)."""
-        return self._of_lead(int((self.leads == step).nonzero()[0]))[target]
+        """Return the method of a lead time (hours) and the target of index `target`."""
+        return self._lead_methods(int((self.leads == step).nonzero()[0]))[target]
 
     @property
-    def _all(self) -> list[StatisticalMethod]:
+    def _method_list(self) -> list[StatisticalMethod]:
         return cast("list[StatisticalMethod]", list(self.methods))
 
-    def _of_lead(self, lead: int) -> list[StatisticalMethod]:
+    def _lead_methods(self, lead: int) -> list[StatisticalMethod]:
         count = len(self.scales)
-        return self._all[lead * count : (lead + 1) * count]
+        return self._method_list[lead * count : (lead + 1) * count]
 
-    def _places(self, batch: Batch) -> Tensor:
-        """Return the lead time (its place) of each element of a batch."""
+    def _lead_indices(self, batch: Batch) -> Tensor:
+        """Return the index of each element's lead time among `leads`, (N,)."""
         count = len(batch["dates"])
         if "steps" not in batch and len(self.leads) == 1:
             return torch.zeros(count, dtype=torch.int64)
@@ -175,8 +175,8 @@ def set_past(method: nn.Module, data: EnsembleDataModule, lead: int = 0, target:
     Args:
         method: the method.
         data: with the past forecasts and their truth.
-        lead: place of its lead time.
-        target: place of its target.
+        lead: index of its lead time.
+        target: index of its target.
     """
 
     def past(date: int, days: int) -> list[Batch]:

@@ -17,7 +17,7 @@ def slowly(folder, group, real=workers.work):
 if __name__ == "__main__":
     import ens10.convert.workers
     ens10.convert.workers.work = slowly
-    ens10.convert.workers.TOGETHER = {together}
+    ens10.convert.workers.GROUP_BYTES = {together}
     prepare({source!r}, {store!r}, **{options!r})
 """
 

@@ -39,7 +39,7 @@ def test_a_cluster_whose_worker_is_killed(tiny, tmp_path, monkeypatch):
 
     source, store = tiny / "w", tmp_path / "s.zarr"
     monkeypatch.setattr(workers, "work", slow_work)
-    monkeypatch.setattr(workers, "TOGETHER", 0)
+    monkeypatch.setattr(workers, "GROUP_BYTES", 0)
     with LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
@@ -112,7 +112,7 @@ def dies_once(folder, group):
 def test_a_process_that_dies_is_replaced(together, write, tmp_path, monkeypatch):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, tmp_path / "other")
-    monkeypatch.setattr(workers, "TOGETHER", together)
+    monkeypatch.setattr(workers, "GROUP_BYTES", together)
     monkeypatch.setattr(workers, "work", dies)
     with pytest.raises(FileError, match=r"ended without a word.*fewer --workers"):
         prepare(source, store, workers=2)

@@ -163,7 +163,7 @@ def test_what_was_not_asked_for_is_no_gap(write):
     holed = GribFields([path], "nan").messages("z", 1, 0, 1)
     assert [m is None for m in holed] == [False, False, True]
     skipped = GribFields([path], "skip")
-    assert [str(time)[:10] for time in skipped.skipped] == ["2016-01-05"]
+    assert [str(time)[:10] for time in skipped.skipped_times] == ["2016-01-05"]
     assert len(skipped.times) == 2
 
 

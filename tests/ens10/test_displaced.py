@@ -13,7 +13,7 @@ from ens10.metrics import score_states
 from ens10.metrics.distributions import Distribution
 from ens10.source import open_source
 from ens10.synthetic import World
-from ens10.synthetic.displaced import DISPLACED_TARGETS, displaced
+from ens10.synthetic.displaced import DISPLACED_TARGETS, displace
 
 VARIABLES = ("t2m", "u10", "v10", "tp", "si10", "z", "t", "u", "v")
 # t2m and tp of members, mean and deviation of the optimum, truth of t2m and z_500
@@ -165,7 +165,7 @@ def test_the_ground_shapes_bias_and_error(world):
     flat = known["sigma"][0] / (1 + 0.3 * ground.orography / 1500)
     for region in range(4):
         inside = ground.region == region
-        slope = np.polyfit(ground.unresolved[inside], centre[inside], 1)[0]
+        slope = np.polyfit(ground.unresolved_orography[inside], centre[inside], 1)[0]
         assert slope == pytest.approx(-6.5e-3, rel=1e-6)
         np.testing.assert_allclose(flat[inside], flat[inside][0])
     assert np.ptp(known["sigma"][0][ground.region == 0]) > 0
@@ -261,9 +261,9 @@ def test_displacement_follows_great_circles():
     def smooth(x):
         return np.stack([x[0], x[1] * x[2], x[2], x[0] * x[1] - x[2] ** 2])
 
-    moved = displaced(smooth(here), latitude, east, north)
+    moved = displace(smooth(here), latitude, east, north)
     np.testing.assert_allclose(moved, smooth(there), atol=3e-4)
-    still = displaced(smooth(here), latitude, 0 * east, 0 * north)
+    still = displace(smooth(here), latitude, 0 * east, 0 * north)
     np.testing.assert_allclose(still, smooth(here), atol=1e-12)
 
 

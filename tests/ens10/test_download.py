@@ -42,8 +42,8 @@ def get(site, tmp_path):
 
 def test_a_file_comes_whole_with_its_checksum_and_only_once(site, get, grib):
     report = get()
-    assert (report.fetched, report.kept) == ((NAME,), ())
-    assert report.size == report.left == len(grib)
+    assert (report.new_files, report.existing_files) == ((NAME,), ())
+    assert report.size == report.remaining_size == len(grib)
     assert get.file.read_bytes() == grib
     assert sorted(p.name for p in get.folder.iterdir()) == ["checksums.json", NAME]
     entry = {"sha256": hashlib.sha256(grib).hexdigest(), "size": len(grib)}
@@ -51,7 +51,7 @@ def test_a_file_comes_whole_with_its_checksum_and_only_once(site, get, grib):
     assert json.loads((get.folder / "checksums.json").read_text()) == {NAME: entry}
     site.requests.clear()
     again = get()
-    assert (again.fetched, again.kept, again.left) == ((), (NAME,), 0)
+    assert (again.new_files, again.existing_files, again.remaining_size) == ((), (NAME,), 0)
     assert site.requests == []
     assert get.waits == []
 
@@ -108,7 +108,7 @@ def test_a_server_that_stays_busy_is_given_up(site, get, grib):
     site.requests.clear()
     report = get()
     assert site.gets(NAME) == ["bytes=900-"]
-    assert report.left == len(grib) - 900
+    assert report.remaining_size == len(grib) - 900
     assert get.file.read_bytes() == grib
     get(check=True)  # the checksum is of the whole file, not of what came last
 
@@ -293,7 +293,7 @@ def test_the_bar_ends_at_what_came(site, get, grib, monkeypatch):
     moves, totals = [], []
 
     @contextmanager
-    def bar(_, total, shown, in_bytes):
+    def bar(_, total, visible, in_bytes):
         totals.append(total)
         yield moves.append
 

@@ -29,8 +29,8 @@ def test_the_request_to_the_data_store_asks_for_the_days_needed(tmp_path, capsys
     monkeypatch.setitem(sys.modules, "cdsapi", type("cdsapi", (), {"Client": Client}))
     names["main"]()
     names["main"]()  # what is there is not asked for again
-    assert len(done) == len(report.fetched) == 2 * (12 + 12 + 1 + 1)
-    assert {p.name for p in (tmp_path / "t").iterdir()} == set(report.fetched)
+    assert len(done) == len(report.new_files) == 2 * (12 + 12 + 1 + 1)
+    assert {p.name for p in (tmp_path / "t").iterdir()} == set(report.new_files)
     days = set()
     for dataset, request in done:
         assert json.loads(json.dumps(request)) == request
@@ -52,7 +52,7 @@ def test_hours_that_differ_from_day_to_day_are_asked_for_apart(tmp_path):
     script = tmp_path / "get.py"
     options = {"cds": script, "years": [2001], "steps": [0, 66], "fields": ["z500"]}
     report = download(tmp_path / "t", "truth", ["0101", "0104"], **options, spacing=0.25)
-    assert report.fetched == ("era5.pl.2001-01.00.grib", "era5.pl.2001-01.18.grib")
+    assert report.new_files == ("era5.pl.2001-01.00.grib", "era5.pl.2001-01.18.grib")
     text = script.read_text()
     assert '"day": ["01", "04"], "time": ["00:00"]' in text  # the starts
     assert '"day": ["03", "06"], "time": ["18:00"]' in text  # 66 h later
@@ -63,5 +63,5 @@ def test_a_script_needs_a_folder_and_a_dry_run_writes_none(tmp_path):
     with pytest.raises(FileError, match="no file can be written there"):
         download(tmp_path, "truth", "0101", cds=tmp_path / "no" / "get.py")
     report = download(tmp_path, "truth", "0101", cds=tmp_path / "get.py", dry_run=True)
-    assert len(report.fetched) == 2 * 20
+    assert len(report.new_files) == 2 * 20
     assert list(tmp_path.iterdir()) == []

@@ -9,8 +9,8 @@ from flakyserver import serve
 from gribfiles import cube
 
 from ens10.download import download
-from ens10.download.local_files import Entry, Record, inside, size_text
-from ens10.download.remote import public
+from ens10.download.local_files import Entry, Record, path_in, size_text
+from ens10.download.remote import redact
 from ens10.errors import ArgumentError, FileError, MissingDataError
 
 NAME = "output.sfc.20180104"
@@ -36,7 +36,7 @@ def test_sizes_first(site, grib, tmp_path, capsys, monkeypatch):
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"{site.url}/{NAME}  {size_text(len(grib))}"
     assert said[1].startswith(f"1 files to fetch and 0 here, {size_text(len(grib))} in all")
-    assert (report.left, report.fetched) == (len(grib), (NAME,))
+    assert (report.remaining_size, report.new_files) == (len(grib), (NAME,))
     assert {method for method, _, _ in site.requests} == {"HEAD"}
     assert not (tmp_path / "d").exists()
     free = len(grib) - 1
@@ -54,13 +54,13 @@ def test_sizes_in_words():
 
 def test_a_file_that_is_here_is_judged_and_never_overwritten(site, grib, tmp_path):
     (tmp_path / NAME).write_bytes(grib)
-    assert get(tmp_path, site.url).kept == (NAME,)  # not recorded: by size and framing
+    assert get(tmp_path, site.url).existing_files == (NAME,)  # not recorded: by size and framing
     assert site.gets(NAME) == []
     record = json.loads((tmp_path / "checksums.json").read_text())
     assert record[NAME]["sha256"] == hashlib.sha256(grib).hexdigest()
     flipped = grib[:100] + bytes([grib[100] ^ 1]) + grib[101:]
     (tmp_path / NAME).write_bytes(flipped)
-    assert get(tmp_path, site.url).kept == (NAME,)
+    assert get(tmp_path, site.url).existing_files == (NAME,)
     with pytest.raises(MissingDataError, match=r"its SHA-256 is not the one in checksums\.json"):
         get(tmp_path, site.url, check=True)
     (tmp_path / NAME).write_bytes(grib[:-1])
@@ -85,7 +85,7 @@ def test_a_record_that_makes_no_sense(text, site, tmp_path):
 @pytest.mark.parametrize("name", ["", ".", "..", "../a", "/etc/a", "a/b", "a\\b", "C:a", "a\0"])
 def test_names_that_lead_out_of_the_folder(name, tmp_path):
     with pytest.raises(ArgumentError, match="no name of a file"):
-        inside(tmp_path, name)
+        path_in(tmp_path, name)
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.part", f"{NAME}.part.json", "checksums.json"])
@@ -125,8 +125,8 @@ def test_one_process_at_a_time(site, tmp_path):
 
 
 def test_passwords_are_not_written_down(site, grib, tmp_path):
-    assert public("https://me:secret@host:8/a/b?token=x#y") == "https://host:8/a/b"
-    assert public("memory://a/b") == "memory://a/b"
+    assert redact("https://me:secret@host:8/a/b?token=x#y") == "https://host:8/a/b"
+    assert redact("memory://a/b") == "memory://a/b"
 
 
 def test_an_interrupt_keeps_what_came(site, grib, tmp_path, monkeypatch):
@@ -154,6 +154,6 @@ def test_two_processes_record_what_each_has_fetched(tmp_path):
     (tmp_path / ".checksums.json.0123abcd.tmp").write_text("of a process that was killed")
     one.add("first", Entry("a", 1, "https://host/first"))
     other.add("second", Entry("b", 2, "https://host/second"))
-    one.forget("first")
+    one.remove("first")
     assert [*json.loads((tmp_path / "checksums.json").read_text())] == ["second"]
     assert [path.name for path in tmp_path.iterdir()] == ["checksums.json"]

@@ -15,7 +15,7 @@ from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.download import download, files
 from ens10.download import remote as web
 from ens10.download.choice import start_days, valid_hours
-from ens10.download.remote import Info, Patience, TransientError
+from ens10.download.remote import Info, RetryPolicy, TransientError
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
 NAME = "output.sfc.20180104"
@@ -63,13 +63,13 @@ def test_a_date_written_out():
 
 def test_long_pauses_are_said():
     said, slept = [], []
-    patience = Patience(tries=5, sleep=slept.append, say=said.append)
+    retries = RetryPolicy(tries=5, sleep=slept.append, notify=said.append)
 
     def never():
         raise TransientError("no answer")
 
     with pytest.raises(TransientError, match="no answer; given up after 5 attempts"):
-        patience.call(never)
+        retries.call(never)
     assert slept == [1.0, 2.0, 4.0, 8.0]
     assert said == [
         "no answer: again in 4 s (3 of 5 tries)",
@@ -149,7 +149,7 @@ def test_a_place_that_does_not_answer_is_asked_once(grib, tmp_path, monkeypatch)
         monkeypatch.setattr(files, "BASES", (gone.url, site.url))
         waits = []
         report = download(tmp_path, "sfc", "0101-0111", sleep=waits.append)
-    assert len(report.fetched) == 4
+    assert len(report.new_files) == 4
     assert waits == [1.0, 2.0]  # of the first file alone
 
 

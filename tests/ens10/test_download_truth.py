@@ -46,7 +46,7 @@ def check(dataset, spacing=2):
 @pytest.mark.parametrize("era5", ["two", "three"])
 def test_the_hours_wanted_come_bit_for_bit(era5, tmp_path, request):
     report = get(tmp_path, request.getfixturevalue(era5))
-    assert report.fetched == ("era5.2001.nc",)
+    assert report.new_files == ("era5.2001.nc",)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checksums.json", "era5.2001.nc"]
     with xr.open_dataset(tmp_path / "era5.2001.nc") as raw:
         assert raw.time.dt.strftime("%d%H").to_numpy().tolist() == ["0300", "0600"]
@@ -79,9 +79,13 @@ def test_a_second_run_reads_nothing_and_more_dates_are_added(two, tmp_path):
         first.load()
     before = (tmp_path / "checksums.json").read_bytes()
     report = get(tmp_path, two, "0101")
-    assert (report.kept, report.fetched, report.left) == (("era5.2001.nc",), (), 0)
+    assert (report.existing_files, report.new_files, report.remaining_size) == (
+        ("era5.2001.nc",),
+        (),
+        0,
+    )
     assert (tmp_path / "checksums.json").read_bytes() == before
-    assert get(tmp_path, two, "0104").fetched == ("era5.2001.nc",)
+    assert get(tmp_path, two, "0104").new_files == ("era5.2001.nc",)
     with xr.open_dataset(tmp_path / "era5.2001.nc") as both:  # the older one comes first
         assert both.indexes["time"].is_monotonic_increasing
     truth = open_source(tmp_path)
@@ -167,6 +171,10 @@ def test_what_the_store_lacks_is_listed(two, tmp_path):
         get(tmp_path, two, fields=["z1000"])
     with pytest.raises(ArgumentError, match=r"0.5 degrees is no multiple of the 22.5"):
         get(tmp_path, two, spacing=0.5)
+    with pytest.raises(ArgumentError, match="0 degrees make no grid"):
+        get(tmp_path, two, spacing=0)
+    with pytest.raises(ArgumentError, match="fields: there are none"):
+        get(tmp_path, two, fields=[])
     with pytest.raises(ArgumentError, match="tp of ERA5 is the sum of one hour"):
         get(tmp_path, two, fields=["tp"])
     with pytest.raises(UnknownNameError, match="did you mean 'z_50'"):
@@ -191,7 +199,7 @@ def test_other_units_and_impossible_values_are_refused(three, tmp_path):
 def test_sizes_first(two, tmp_path, capsys, monkeypatch):
     report = get(tmp_path / "d", two, dry_run=True, progress=True)
     assert not (tmp_path / "d").exists()
-    assert report.left == 2 * 5 * 5 * 8 * 4  # hours, fields, rows, columns, bytes
+    assert report.remaining_size == 2 * 5 * 5 * 8 * 4  # hours, fields, rows, columns, bytes
     said = capsys.readouterr().out
     names = {"2m_temperature": ".0.0", "geopotential": ".0.0.0", "temperature": ".0.0.0"}
     chunks = [two / name / f"{n}{rest}" for n in (48, 120) for name, rest in names.items()]

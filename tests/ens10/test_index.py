@@ -49,14 +49,14 @@ def read(raw, *keys):
 @pytest.fixture
 def asked(monkeypatch):
     """The offsets at which ecCodes is asked for a header."""
-    offsets, ask = [], header.ask_eccodes
-    monkeypatch.setattr(header, "_known", {})
+    offsets, read = [], header.read_by_eccodes
+    monkeypatch.setattr(header, "_headers", {})
 
     def counted(path, offset, raw):
         offsets.append(offset)
-        return ask(path, offset, raw)
+        return read(path, offset, raw)
 
-    monkeypatch.setattr(header, "ask_eccodes", counted)
+    monkeypatch.setattr(header, "read_by_eccodes", counted)
     return offsets
 
 

@@ -24,7 +24,7 @@ def test_a_whole_file(write):
     assert set(rows) == {"t2m", "z"}
     row = rows["z"]
     assert (row.level, row.dates, row.steps, row.members) == ("500 hPa", 3, [24, 48], 3)
-    assert (row.first, row.last) == ("2016-01-01T00", "2016-01-08T00")
+    assert (row.first_date, row.last_date) == ("2016-01-01T00", "2016-01-08T00")
     assert (row.missing, row.status) == (0, "ok")
     assert row.note == "3 perturbed members, no control"
     assert (row.units, row.grid) == ("m2 s-2", "5 x 8, 60 to 40 N, 0 to 315 E")
@@ -136,7 +136,16 @@ def test_netcdf_and_store_say_the_same_as_grib(write, tmp_path):
     want = by_name(path)
     for other in (tmp_path / "a.nc", store):
         for name, row in by_name(other).items():
-            for field in ("level", "dates", "first", "last", "members", "grid", "units", "status"):
+            for field in (
+                "level",
+                "dates",
+                "first_date",
+                "last_date",
+                "members",
+                "grid",
+                "units",
+                "status",
+            ):
                 assert getattr(row, field) == getattr(want[name], field), (name, field)
             assert list(row.steps) == list(want[name].steps)
             np.testing.assert_allclose([row.minimum, row.mean, row.maximum], [

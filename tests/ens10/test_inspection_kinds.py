@@ -55,7 +55,7 @@ def test_hindcasts(tmp_path, dates):
     made.write(tmp_path / "a.grib", parts)
     row = row_of(tmp_path / "a.grib")
     assert row.status == "ok"
-    assert row.first[:10] == f"{dates[0] // 10000}-06-15"
+    assert row.first_date[:10] == f"{dates[0] // 10000}-06-15"
     of = "hindcast of 2021-06-15" if len(dates) == 1 else "hindcasts of 2020-06-15 to 2021-06-15"
     assert row.note == f"perturbed member 2 only; {of} by the model of 2023-06-15"
 

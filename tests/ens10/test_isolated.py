@@ -28,7 +28,7 @@ def _own_workers(monkeypatch):
     """Each test begins and ends without workers."""
     held = []
     monkeypatch.setattr(isolated, "_idle", held)
-    monkeypatch.setattr(header, "_known", {})
+    monkeypatch.setattr(header, "_headers", {})
     yield
     while held:
         held.pop().end()
@@ -90,7 +90,7 @@ def test_a_message_that_ends_eccodes(indexed, worker, name):
 
 def test_the_command_line_says_it_in_one_line(indexed, worker, capsys, tmp_path):
     isolated._idle.pop().end()
-    header._known.clear()
+    header._headers.clear()
     worker("os.abort()")
     path = indexed[0].path
     assert main(["prepare", str(path), str(tmp_path / "s.zarr")]) == 1
@@ -147,7 +147,7 @@ def test_threads_at_once():
 
 
 def test_a_message_that_eccodes_reads_without_end(monkeypatch, worker):
-    monkeypatch.setattr(isolated, "_SECONDS", 0.1)
+    monkeypatch.setattr(isolated, "_TIMEOUT", 0.1)
     worker("time.sleep(1000)")
     with pytest.raises(EccodesError, match=r"more than 0\.1 s"):
         keys_of(PATH, RAW)
@@ -157,8 +157,8 @@ def test_a_message_that_eccodes_reads_without_end(monkeypatch, worker):
 def test_memory_of_a_message_is_limited(monkeypatch):
     many = 1 << 22
     values_of(PATH, constant(many), many)
-    monkeypatch.setattr(isolated, "_ROOM", 1 << 20)
-    monkeypatch.setattr(isolated, "_FACTOR", 0)
+    monkeypatch.setattr(isolated, "_BASE_MEMORY", 1 << 20)
+    monkeypatch.setattr(isolated, "_MEMORY_FACTOR", 0)
     with pytest.raises((EccodesError, FileError)):
         values_of(PATH, constant(many), many)
 
@@ -166,7 +166,7 @@ def test_memory_of_a_message_is_limited(monkeypatch):
 def constant(points):
     """A message of few bytes and many points."""
     raw = bytearray(message(np.full(SHAPE, 4.0), 2))
-    framed = sections.Framed(PATH, bytes(raw), 0, len(raw), 2)
+    framed = sections.RawMessage(PATH, bytes(raw), 0, len(raw), 2)
     grid, packing = (sections.sections(framed)[n][0] for n in (3, 5))
     for place, number in ((6, points), (30, points), (34, 1)):
         raw[grid + place : grid + place + 4] = number.to_bytes(4, "big")
@@ -251,14 +251,14 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
 def test_it_is_replaced_when_it_keeps_much_memory(monkeypatch):
     values_of(PATH, RAW, 40)
     (kept,) = isolated._idle
-    ask = isolated._Worker.ask
+    request = isolated._Worker.request
 
     def full(self, *given):
-        answer = ask(self, *given)
+        answer = request(self, *given)
         self.is_full = True
         return answer
 
-    monkeypatch.setattr(isolated._Worker, "ask", full)
+    monkeypatch.setattr(isolated._Worker, "request", full)
     assert values_of(PATH, RAW, 40)[0].size == 40
     assert not isolated._idle
     assert not kept.is_alive

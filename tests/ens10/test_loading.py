@@ -9,7 +9,7 @@ from batchtools import copied, lazy, readers, whole
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.loader import Batches, Patches, Points, Slabs
-from ens10.loader.batch_layouts import kind_of, of_members
+from ens10.loader.batch_layouts import kind_of, uses_members
 
 INPUTS = ["t2m", "sst", "z500@24"]
 KINDS = ["fields", "members", Slabs(first=2, last=5), Patches((3, 6), number=2), Points(size=100)]
@@ -133,15 +133,15 @@ def test_a_part_in_memory_changes_no_byte(store, kind, cache):
         dates = len(kept.index)
         assert kept.content.hits == 2 * dates // 2  # two epochs after the first, half the dates
         assert kept.bytes_read == pytest.approx(plain.bytes_read * (1 + 0.5 + 0.5) / 3)
-        assert kept.content.kept_bytes * 2 == pytest.approx(
+        assert kept.content.cached_bytes * 2 == pytest.approx(
             sum(v.nbytes for k, v in whole(kept).items() if k != "dates"), rel=0.02)  # fmt: skip
 
 
 def test_layouts_as_in_a_configuration():
     given = {"class_path": "ens10.loader.Points", "init_args": {"size": 7, "features": "members"}}
     assert kind_of(given) == Points(size=7, features="members")
-    assert of_members({"kind": given})
-    assert not of_members({})
+    assert uses_members({"kind": given})
+    assert not uses_members({})
     with pytest.raises(UnknownNameError, match="'Dots' is not known"):
         kind_of({"class_path": "ens10.loader.Dots"})
 

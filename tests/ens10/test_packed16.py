@@ -18,9 +18,9 @@ from ens10.packed16.layout import (
     MISSING,
     PACKED,
     DamagedChunkError,
-    checked_values,
     crc32c,
-    most_bytes,
+    max_chunk_bytes,
+    read_values,
     values_begin,
 )
 from ens10.packed16.unpack import fits_single
@@ -48,7 +48,7 @@ def decoded(chunk, fields, rows, columns):
     records = parse(raw.data, fields, rows, columns, raw.size)
     out = np.full((fields, rows, columns), 7.0, np.float32)
     for n in range(fields):
-        values = checked_values(raw, records, n, rows * columns).copy()
+        values = read_values(raw, records, n, rows * columns).copy()
         unpack(records[n], values, out[n].reshape(-1))
     return out, records
 
@@ -99,7 +99,7 @@ def assert_same_bits(got, want):
 def test_any_mixture_of_fields(chunk):
     (rows, columns), fields = chunk
     encoded = encode(fields, rows, columns)
-    assert len(encoded) <= most_bytes(len(fields), rows, columns)
+    assert len(encoded) <= max_chunk_bytes(len(fields), rows, columns)
     got, _ = decoded(encoded, len(fields), rows, columns)
     assert_same_bits(got, wanted(fields, (rows, columns)))
 

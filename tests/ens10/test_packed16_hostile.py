@@ -12,10 +12,10 @@ from ens10.packed16.layout import (
     RECORD,
     DamagedChunkError,
     Packed,
-    checked_values,
     crc32c,
     encode,
     parse,
+    read_values,
     values_begin,
 )
 from ens10.packed16.unpack import unpack
@@ -43,7 +43,7 @@ def read(content):
     records = parse(chunk.data, FIELDS, ROWS, COLUMNS, chunk.size)
     out = np.empty((FIELDS, ROWS * COLUMNS), np.float32)
     for n, record in enumerate(records):
-        unpack(record, checked_values(chunk, records, n, ROWS * COLUMNS).copy(), out[n])
+        unpack(record, read_values(chunk, records, n, ROWS * COLUMNS).copy(), out[n])
     return out
 
 

@@ -7,7 +7,7 @@ from packedmessages import SHAPE, eccodes_values, message, simple
 from ens10.errors import DamagedFileError, Ens10Error
 from ens10.grib import decode, pack, packing, scan, to_float32
 from ens10.grib.codec import read_message
-from ens10.grib.packing import spread
+from ens10.grib.packing import expand_codes
 from ens10.packed16 import Packed, encode, parse, unpack
 from ens10.packed16.layout import length_of
 
@@ -91,7 +91,7 @@ def test_simple_packing_without_eccodes_is_eccodes_bit_for_bit(
     assume(np.nanmax(np.abs(want)) < 3e38)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_is_verified", lambda *_: True)  # the codes as they were read
-        patch.setattr(packing, "_through_eccodes", refuse)
+        patch.setattr(packing, "_pack_by_eccodes", refuse)
         field, decoded = packed(folder, raw)
     want = reoriented(want.astype(np.float32), mode)
     assert_same_bits(decoded, want)
@@ -174,9 +174,9 @@ def test_flags_of_other_packings_are_left_to_eccodes(folder, flag):
     (m,) = scan(path)
     with path.open("rb") as file:
         _, spans = read_message(m, file)
-    assert packing._simple1(bytes(raw), spans, m) is not None
+    assert packing._simple_packing1(bytes(raw), spans, m) is not None
     raw[8 + 52 + 32 + 3] ^= flag
-    assert packing._simple1(bytes(raw), spans, m) is None
+    assert packing._simple_packing1(bytes(raw), spans, m) is None
 
 
 def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():
@@ -190,9 +190,9 @@ def test_a_field_with_gaps_and_all_codes_in_use_stays_as_it_is():
 def test_a_field_with_a_bitmap_and_all_codes_in_use_is_left_to_eccodes():
     data = np.arange(65536, dtype=">u2").view(np.uint8)
     mask = np.packbits(np.arange(65537) != 3)
-    assert spread(mask, data, 65537) is None
+    assert expand_codes(mask, data, 65537) is None
     data[2 * 9 : 2 * 9 + 2] = 0
-    codes, gap = spread(mask, data, 65537)
+    codes, gap = expand_codes(mask, data, 65537)
     assert gap == codes[3] == 9
     assert codes.tolist() == [0, 1, 2, 9, *range(3, 9), 0, *range(10, 65536)]
 
@@ -200,31 +200,31 @@ def test_a_field_with_a_bitmap_and_all_codes_in_use_is_left_to_eccodes():
 def test_a_bitmap_that_contradicts_the_number_of_values_is_left_to_eccodes():
     data = np.arange(9, dtype=">u2").view(np.uint8)
     whole = np.packbits(np.ones(10, bool))
-    assert spread(whole, data, 10) is None
-    assert spread(whole[:1], data, 10) is None
-    assert spread(np.packbits(np.arange(10) < 8), data, 10) is None
-    assert spread(np.packbits(np.ones(9, bool)), data, 9)[1] is None
+    assert expand_codes(whole, data, 10) is None
+    assert expand_codes(whole[:1], data, 10) is None
+    assert expand_codes(np.packbits(np.arange(10) < 8), data, 10) is None
+    assert expand_codes(np.packbits(np.ones(9, bool)), data, 9)[1] is None
 
 
 @pytest.mark.parametrize("edition", [1, 2])
 def test_a_bitmap_is_read_without_eccodes(folder, edition, monkeypatch):
     raw = message(HOLED, edition)
     want, decoded = packed(folder, raw)
-    monkeypatch.setattr(packing, "_through_eccodes", refuse)
+    monkeypatch.setattr(packing, "_pack_by_eccodes", refuse)
     field, _ = packed(folder, raw)
     assert_same_bits(to_float32(field), decoded)
     monkeypatch.undo()
-    slow = packing._through_eccodes(raw, scan(folder / "a.grib")[0])
+    slow = packing._pack_by_eccodes(raw, scan(folder / "a.grib")[0])
     assert (slow.gap, slow.bits, slow.scale) == (want.gap, want.bits, want.scale)
     np.testing.assert_array_equal(slow.codes, want.codes)
 
 
 def test_where_eccodes_reads_otherwise_its_values_are_taken(folder, monkeypatch):
-    monkeypatch.setattr(packing, "_verified", {})
+    monkeypatch.setattr(packing, "_exact_packings", {})
     monkeypatch.setattr(packing, "ibm_float", lambda octets: 1.0)
     field, decoded = packed(folder, message(ROUGH))
     assert_same_bits(to_float32(field), decoded)
-    assert list(packing._verified.values()) == [False]
+    assert list(packing._exact_packings.values()) == [False]
 
 
 def test_values_that_no_float32_holds(folder):

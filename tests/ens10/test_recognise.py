@@ -76,23 +76,23 @@ def dataset(*fields, scalars=None, levels=(500, 850)):
     ],
 )
 def test_variables(name, dims, attrs, want):
-    found = names.recognised_variables(dataset((name, dims, attrs)))
+    found = names.recognise_variables(dataset((name, dims, attrs)))
     assert found == ({name: want} if want else {})
 
 
 def test_air_temperature_by_its_height():
     air = ("tas", SURFACE, {"standard_name": "air_temperature"})
     for scalars, want in (({"height": 2.0}, {"tas": "t2m"}), ({"height": 10.0}, {})):
-        assert names.recognised_variables(dataset(air, scalars=scalars)) == want
+        assert names.recognise_variables(dataset(air, scalars=scalars)) == want
 
 
 def test_our_own_name_and_the_better_rule_win_and_two_that_fit_are_left_alone():
     mine, other = ("t2m", SURFACE, {}), ("b", SURFACE, {"GRIB_paramId": 167})
-    assert names.recognised_variables(dataset(mine, other)) == {}
+    assert names.recognise_variables(dataset(mine, other)) == {}
     known = ("2m_temperature", SURFACE, {})
-    assert names.recognised_variables(dataset(known, other)) == {"b": "t2m"}
+    assert names.recognise_variables(dataset(known, other)) == {"b": "t2m"}
     twin = ("c", SURFACE, {"GRIB_paramId": 167})
-    assert names.recognised_variables(dataset(twin, other)) == {}
+    assert names.recognise_variables(dataset(twin, other)) == {}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_valid_time_is_the_time_of_analyses_alone():
     got = tidy(flat, Names(), "x")
     np.testing.assert_array_equal(got.valid_time, flat.valid_time)
     assert got.t2m.dims == SURFACE
-    assert "valid_time" not in names.recognised_dimensions(flat.assign_coords(step=24))
+    assert "valid_time" not in names.recognise_dimensions(flat.assign_coords(step=24))
 
 
 def test_units_of_forecasts_are_converted_and_those_of_a_mapping_too():

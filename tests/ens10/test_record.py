@@ -245,7 +245,7 @@ def test_every_row_is_found(store):
     assert record.array("no/such", (3,)).at(2) is None
 
 
-class OldEngine(preparation.Engine):
+class OldStoreBuilder(preparation.StoreBuilder):
     """Writes a store as it was before chunks carried their place."""
 
     def __init__(self, store, partial, plan, *rest):
@@ -256,7 +256,7 @@ class OldEngine(preparation.Engine):
 @contextmanager
 def as_before():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(preparation, "Engine", OldEngine)
+        patch.setattr(preparation, "StoreBuilder", OldStoreBuilder)
         patch.setattr(work_units, "field_checksums", lambda fields: "")
         yield patch
 

@@ -44,7 +44,7 @@ def test_the_area_integral_is_conserved(source, target, flipped, seed):
         one = (one[0][::-1], one[1])
     values = np.random.default_rng(seed).normal(size=(one[0].size, one[1].size))
     weights = Weights(*one, *other, "conservative")
-    got = weights._one(values)
+    got = weights._regrid_field(values)
     sums = [
         (area_weights(lat)[:, None] * x).mean() for lat, x in ((one[0], values), (other[0], got))
     ]
@@ -162,7 +162,7 @@ def test_an_interrupted_interpolation_is_resumed(tiny, offset, tmp_path, monkeyp
     """The same call resumes after any unit; the store is that of one call."""
     options = {"truth": offset, "variables": ["t2m"], "steps": [48], "regrid": "conservative"}
     prepare(tiny / "w", tmp_path / "whole", **options)
-    monkeypatch.setattr("ens10.convert.workers.TOGETHER", 0)  # each unit alone
+    monkeypatch.setattr("ens10.convert.workers.GROUP_BYTES", 0)  # each unit alone
     kind = {"forecast": ForecastUnit, "truth": TruthUnit}[unit]
     write, written = kind.write, []
 

@@ -21,7 +21,7 @@ from storetools import (
 
 from ens10 import prepare
 from ens10.convert import files, verify, workers
-from ens10.convert.preparation import Engine
+from ens10.convert.preparation import StoreBuilder
 from ens10.convert.work_units import ForecastUnit
 from ens10.errors import FileError
 from ens10.store.manifest import read_manifest
@@ -78,7 +78,7 @@ def test_killed_with_workers_that_end_too(small, tmp_path, moments):
 def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys, monkeypatch, together):
     source, store = write(cube()), tmp_path / "s"
     real = ForecastUnit.write
-    monkeypatch.setattr("ens10.convert.workers.TOGETHER", together)
+    monkeypatch.setattr("ens10.convert.workers.GROUP_BYTES", together)
 
     def stops(unit, writer):
         real(unit, writer)
@@ -100,9 +100,9 @@ def test_a_resumed_run_does_the_rest_alone(write, tmp_path, begun, capsys, monke
 def test_small_units_go_together_and_large_ones_alone():
     units = [(5, "a"), (6, "b"), (7, "c"), (100, "d"), (2, "e")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "TOGETHER", 12)
+        patch.setattr(workers, "GROUP_BYTES", 12)
         assert list(workers.group_units(units)) == [("a", "b"), ("c",), ("d",), ("e",)]
-        patch.setattr(workers, "TOGETHER", 0)
+        patch.setattr(workers, "GROUP_BYTES", 0)
         assert list(workers.group_units(units)) == [(name,) for name in "abcde"]
         assert list(workers.group_units([])) == []
 
@@ -110,10 +110,10 @@ def test_small_units_go_together_and_large_ones_alone():
 @pytest.mark.parametrize("limit", [0, pytest.param(1 << 20, marks=pytest.mark.slow)])
 def test_large_chunks_and_grids_give_the_same_store(small, tmp_path, monkeypatch, limit):
     """Whose files and moments other threads look after, and whose units are alone."""
-    monkeypatch.setattr("ens10.convert.work_units._LARGE", limit)
+    monkeypatch.setattr("ens10.convert.work_units._MIN_THREADED_POINTS", limit)
     monkeypatch.setattr("ens10.convert.work_units._SLAB", 7 + limit)
-    monkeypatch.setattr(files, "_SMALL", limit)
-    monkeypatch.setattr(workers, "TOGETHER", limit)
+    monkeypatch.setattr(files, "_SMALL_CHUNK", limit)
+    monkeypatch.setattr(workers, "GROUP_BYTES", limit)
     prepare(small / "w", tmp_path / "s", truth=small / "w" / "truth")
     assert_same(tmp_path / "s", small / "s.zarr")
 
@@ -140,7 +140,7 @@ def test_a_complete_store_is_left_as_it_is(write, tmp_path, begun, monkeypatch, 
 def test_another_plan_is_refused_and_says_why(write, tmp_path, begun):
     source, store = write(cube()), tmp_path / "s"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files, "place", fails_after(9, OSError("broken")))
+        patch.setattr(files, "write_files", fails_after(9, OSError("broken")))
         with pytest.raises(OSError, match="broken"):
             prepare(source, store)
     with pytest.raises(FileError, match=r"members: none given, now 2.*--force"):
@@ -151,8 +151,8 @@ def test_another_plan_is_refused_and_says_why(write, tmp_path, begun):
 
 
 def fails_after(count, error):
-    """A `place` that raises from its count-th file on."""
-    real, calls = files.place, []
+    """A `write_files` that raises from its count-th file on."""
+    real, calls = files.write_files, []
 
     def place(scratch, root, content):
         calls.extend(content)
@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_clear_error_and_resumes(write, tmp_path, monkeypatch
         return real(file, data)
 
     monkeypatch.setattr(files.os, "write", full)
-    monkeypatch.setattr(workers, "TOGETHER", 0)
+    monkeypatch.setattr(workers, "GROUP_BYTES", 0)
     with pytest.raises(FileError, match=r"no space is left.*MB are needed.*it resumes") as caught:
         prepare(source, store)
     assert str(caught.value.path).startswith(str(tmp_path / "s.partial"))
@@ -220,13 +220,13 @@ def test_a_disk_that_is_too_small_is_told_first(write, tmp_path, monkeypatch, be
 
 
 def test_the_size_is_known_before(write, tmp_path, monkeypatch):
-    told, real = [], Engine._check_space
+    told, real = [], StoreBuilder._check_space
 
     def noted(engine, needed):
         told.append(needed)
         real(engine, needed)
 
-    monkeypatch.setattr(Engine, "_check_space", noted)
+    monkeypatch.setattr(StoreBuilder, "_check_space", noted)
     source = write(cube())
     truth = write([f for f in cube() if f[4] == 1], "truth.grib", data_type="an", members=0)
     store = prepare(source, tmp_path / "s", truth=truth, ensembles=[2])
@@ -253,7 +253,7 @@ def test_a_folder_that_has_gone_is_not_made_anew(tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with pytest.raises(FileNotFoundError):
-        files.place(scratch, tmp_path / "gone", [("a/b/c", np.zeros(3, np.uint8))])
+        files.write_files(scratch, tmp_path / "gone", [("a/b/c", np.zeros(3, np.uint8))])
     assert [p.name for p in tmp_path.rglob("*")] == ["scratch"]
 
 
@@ -263,5 +263,5 @@ def test_nothing_is_left_of_a_file_that_does_not_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "write", full)
     with pytest.raises(files.DiskFullError, match="no space is left"):
-        files.place(tmp_path, tmp_path, [(name, np.zeros(3, np.uint8)) for name in "ab"])
+        files.write_files(tmp_path, tmp_path, [(name, np.zeros(3, np.uint8)) for name in "ab"])
     assert not list(tmp_path.iterdir())

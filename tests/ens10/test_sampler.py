@@ -38,7 +38,7 @@ def test_jobs_of_all_ranks(count, world, size, epoch, shuffle):
         jobs = [job for rank in ranks for job in rank]
         assert [job.number for job in ranks[0]] == list(range(len(ranks[0])))
         visited = np.concatenate([job.dates for job in jobs])
-        once = visited[~np.concatenate([job.repeated for job in jobs])].tolist()
+        once = visited[~np.concatenate([job.is_repeat for job in jobs])].tolist()
         assert len(set(once)) == len(once)
         if even == "drop":
             assert len(once) == count - count % world

@@ -11,7 +11,7 @@ from ens10.catalog import variable
 from ens10.errors import DamagedFileError, Ens10Error, FileError
 from ens10.grib import Encoder, LatLonGrid, decode, header, pack, packing, scan, survey
 from ens10.grib.index import GribFile
-from ens10.grib.sections import MOST_POINTS, Framed, sections
+from ens10.grib.sections import MOST_POINTS, RawMessage, sections
 
 PLAIN = np.arange(40.0).reshape(SHAPE)
 HOLED = np.where((PLAIN > 9) & (PLAIN < 13), np.nan, PLAIN)
@@ -38,7 +38,9 @@ MESSAGES = {
 
 
 def spans_of(raw, origin=0, number=None):
-    return sections(Framed(Path("a.grib"), bytes(raw), 0, len(raw), raw[7], b"", origin, number))
+    return sections(
+        RawMessage(Path("a.grib"), bytes(raw), 0, len(raw), raw[7], b"", origin, number)
+    )
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -182,8 +184,8 @@ def test_points_that_so_few_bytes_cannot_stand_for(kind, tmp_path):
 
 def read_all(path):
     """What reading a file says: nothing, or its one error; never another exception."""
-    header._known.clear()
-    packing._verified.clear()
+    header._headers.clear()
+    packing._exact_packings.clear()
     try:
         with path.open("rb") as file:
             for found in scan(path):

@@ -11,7 +11,7 @@ from batchtools import lazy, whole
 from ens10 import prepare
 from ens10.errors import ArgumentError
 from ens10.loader import Batches, Fields
-from ens10.loader.order import Part, Share, share_of, whole_share
+from ens10.loader.order import GridPart, Share, full_share, share_of
 from ens10.synthetic import World
 
 INPUTS = ["t2m", "sst", "u10"]
@@ -106,13 +106,13 @@ def test_the_whole_of_a_part(odd):
     part = Batches(odd / "s.zarr", "t2m", INPUTS, kind=share.kind(full.kind), cache=1.0, **settings)
     next(iter(part))
     before = part.state_dict(), part.bytes_read
-    got, want = part.whole().batch(part.index[:3]), full.batch(full.index[:3])
+    got, want = part.full_fields().batch(part.index[:3]), full.batch(full.index[:3])
     for key, values in want.items():
         np.testing.assert_array_equal(got[key], values, err_msg=key)
-    whole(part.whole())
+    whole(part.full_fields())
     assert (part.state_dict(), part.bytes_read) == before
     assert part.batch(part.index[:1])["target"].shape == (1, 2, 6)
-    assert full.whole() is full
+    assert full.full_fields() is full
 
 
 def test_a_run_of_one_process_goes_on_in_parts_with_the_same_dates(odd):
@@ -146,10 +146,10 @@ def test_what_a_strategy_says_is_the_share(odd):
     assert share_of(splits, GRID) is given
     assert asked == [GRID]
     other = SimpleNamespace(global_rank=5, world_size=12, strategy=SimpleNamespace())
-    assert share_of(other, GRID) == whole_share(GRID, 5, 12)
-    assert share_of(None, GRID) == whole_share(GRID, 0, 1)
-    assert whole_share(GRID).whole
-    assert not given.whole
+    assert share_of(other, GRID) == full_share(GRID, 5, 12)
+    assert share_of(None, GRID) == full_share(GRID, 0, 1)
+    assert full_share(GRID).is_full_grid
+    assert not given.is_full_grid
     assert [s.first for s in shares()] == [True, False, False, False, False, False]
     assert len({*shares(), *shares(), *shares(rank=1, world=2)}) == 12
 
@@ -177,4 +177,4 @@ def test_what_cannot_be_is_refused(store):
     with pytest.raises(ArgumentError, match="columns"):
         Share(0, 1, slice(0, 4), slice(0, 6), (ROWS, (0, 15)))
     with pytest.raises(ArgumentError, match=r"grid of \(8, 16\).*but \(9, 15\) was split"):
-        Batches(store, "t2m", ["t2m"], kind=Part(shares()[0]))
+        Batches(store, "t2m", ["t2m"], kind=GridPart(shares()[0]))

@@ -88,7 +88,7 @@ def test_a_chunk_too_long(store):
 
 
 def test_large_chunks_are_checked_beside(store, monkeypatch):
-    monkeypatch.setattr("ens10.store.checked._BESIDE", 0)
+    monkeypatch.setattr("ens10.store.checked._MIN_THREAD_BYTES", 0)
     want = xr.open_zarr(store, group="sfc").t2m[3, 0].to_numpy()
     np.testing.assert_array_equal(open_store(store, "sfc")["t2m"][3, 0], want)
     chunk = chunk_of(store)

@@ -81,7 +81,7 @@ def test_buffers_are_let_go_of_after_an_evaluation(store):
     batches = Batches(store, "t2m", INPUTS, "test", allocate=allocate, ring=2)
     for loader, total in (
         (TorchBatches(batches, None), 2),
-        (TorchBatches(batches, None, once=True), 2),
+        (TorchBatches(batches, None, free_buffers=True), 2),
         (TorchBatches(batches, None), 4),
     ):
         for batch in loader:

@@ -13,7 +13,7 @@ from ens10.cli import main
 from ens10.errors import Ens10Error
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.running import compute_cell
-from ens10.experiments.runner.trainings import read_kept
+from ens10.experiments.runner.trainings import read_cell
 
 EPOCHS = 2
 NAMES = ("raw", "emos_global", "emos_local", "mlp", "unet")
@@ -91,4 +91,4 @@ def compute_here(cell, threads=1):
 def kept_run(cell):
     """The run of a kept cell."""
     with cell.results.temporary_folder([cell.place]) as folder:
-        return read_kept(folder / cell.place)
+        return read_cell(folder / cell.place)

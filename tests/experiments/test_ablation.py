@@ -15,7 +15,12 @@ from ens10.experiments.reading import open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.runner import running
 from ens10.experiments.studies.ablation import __main__ as command
-from ens10.experiments.studies.ablation.cells import Place, bound_to, find_cell, thinned_store
+from ens10.experiments.studies.ablation.cells import (
+    StudySettings,
+    find_cell,
+    point_parameters,
+    thinned_store,
+)
 from ens10.experiments.studies.ablation.spec import load_ablation
 from ens10.store import open_store
 from ens10.synthetic import World
@@ -45,7 +50,7 @@ def done(tmp_path_factory):
         patch.setattr(running, "start_cell", compute_here)
         assert command.main(arguments) == 1
     ablation = load_ablation(str(source))
-    place = Place(top / "work" / ablation.size().folder, top / "out")
+    place = StudySettings(top / "work" / ablation.size().folder, top / "out")
     return arguments, ablation, place
 
 
@@ -161,4 +166,4 @@ def test_a_grid_that_does_not_divide_is_refused(fine, tmp_path):
 def test_what_is_bound_to_a_grid():
     shapes = {"conv": (8, 4, 3, 3), "map": (2, 5, 8), "rows": (3, 5, 1), "columns": (1, 8)}
     shapes |= {"levels": (2, 3, 4), "one": (8,)}
-    assert bound_to((5, 8), shapes) == ["map", "rows", "columns"]
+    assert point_parameters((5, 8), shapes) == ["map", "rows", "columns"]

@@ -10,19 +10,19 @@ from ens10.convert import prepare
 from ens10.errors import UnknownNameError
 from ens10.experiments.studies.ablation import __main__ as command
 from ens10.experiments.studies.ablation.cells import (
-    Place,
+    StudySettings,
     find_cell,
     find_cells_of,
-    fitted_overlay,
+    overlay_for_store,
     write_overlay,
 )
-from ens10.experiments.studies.ablation.spec import known_ablations, load_ablation
+from ens10.experiments.studies.ablation.spec import ablation_names, load_ablation
 from ens10.loader import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.synthetic import World
 
-VARIANTS = [(name, v.name) for name in known_ablations() for v in load_ablation(name).variants]
-ONE_OF_EACH = [(name, load_ablation(name).variants[1].name) for name in known_ablations()]
+VARIANTS = [(name, v.name) for name in ablation_names() for v in load_ablation(name).variants]
+ONE_OF_EACH = [(name, load_ablation(name).variants[1].name) for name in ablation_names()]
 SLOW = [pytest.param(*v, marks=pytest.mark.slow) for v in VARIANTS if v not in ONE_OF_EACH]
 
 
@@ -47,7 +47,7 @@ def parser_of(**classes):
 @pytest.mark.parametrize(("name", "variant"), [*ONE_OF_EACH, *SLOW])
 def test_the_overlay_is_taken_and_the_model_built(whole, tmp_path, name, variant):
     asked = load_ablation(name).variant(variant)
-    overlay = fitted_overlay(asked, whole)
+    overlay = overlay_for_store(asked, whole)
     write_overlay(tmp_path / "overlay.yaml", overlay)
     parser = parser_of(data=EnsembleDataModule, model=pl.LightningModule, trainer=pl.Trainer)
     words = ["--config", str(asked.config), "--config", str(tmp_path / "overlay.yaml")]
@@ -75,7 +75,7 @@ def test_a_variant_that_does_not_fit_the_data_is_told_and_the_others_go_on(whole
         "  blind: {config: groenquist, data.inputs: [u10]}\n"
         "  thin: {config: emos_global, thin: 3}\n  fine: {config: emos_global}\n"
     )
-    place = Place(tmp_path / "work", tmp_path / "out", store=whole)
+    place = StudySettings(tmp_path / "work", tmp_path / "out", store=whole)
     cells, refused = find_cells_of(load_ablation(str(path)), [0], place)
     assert [cell.model for cell in cells] == ["raw", "fine"]
     told = " / ".join(refused.values())
@@ -87,7 +87,7 @@ def test_a_variant_that_does_not_fit_the_data_is_told_and_the_others_go_on(whole
 
 def test_a_cell_depends_on_its_overlay_its_budget_and_its_training(whole, tmp_path):
     def cell(name, budget=None, ablation="members", store=whole):
-        place = Place(tmp_path, tmp_path / "out", budget, store)
+        place = StudySettings(tmp_path, tmp_path / "out", budget, store)
         return find_cell(load_ablation(ablation), name, 0, place)
 
     cells = [cell("unet"), cell("unet", "half_minute"), cell("train_5_use_5")]

@@ -9,28 +9,30 @@ import yaml
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.tasks import WorldSize
-from ens10.experiments.studies.ablation.spec import known_ablations, laid_over, load_ablation
+from ens10.experiments.studies.ablation.spec import ablation_names, apply_overlay, load_ablation
 
 ASKED = {"inputs", "location", "loss", "members", "members_worth", "resolution", "smoe"}
 
 
 def test_what_was_asked_for_is_there():
-    assert set(known_ablations()) >= ASKED
+    assert set(ablation_names()) >= ASKED
 
 
-@pytest.mark.parametrize("name", known_ablations())
+@pytest.mark.parametrize("name", ablation_names())
 def test_a_shipped_ablation_asks_one_thing(name):
     ablation = load_ablation(name)
     assert ablation.question.endswith("?")
-    assert ablation.base.against is None
+    assert ablation.base.reference is None
     assert not ablation.base.thin > 1
     names = [variant.name for variant in ablation.variants]
     assert len(names) > 2
-    contents = [yaml.safe_dump(v.content) + f"{v.thin} {v.trained}" for v in ablation.variants]
+    contents = [
+        yaml.safe_dump(v.content) + f"{v.thin} {v.training_variant}" for v in ablation.variants
+    ]
     assert len(set(contents)) == len(contents), "two variants are the same"
     for variant in ablation.variants[1:]:
-        assert variant.against in names
-        assert variant.content != ablation.variant(variant.against).content or variant.thin > 1
+        assert variant.reference in names
+        assert variant.content != ablation.variant(variant.reference).content or variant.thin > 1
 
 
 def write(tmp_path, text):
@@ -59,19 +61,19 @@ def test_one_of_your_own_names_a_configuration_beside_it(tmp_path):
     assert few.content["model"] == local.content["model"]  # it is that training
     assert few.content["data"]["ensemble"] == 5
     assert "ensemble" not in local.content["data"]
-    assert (raw.config, raw.against) == (config_path("raw"), "local")
+    assert (raw.config, raw.reference) == (config_path("raw"), "local")
     assert ablation.size() == WorldSize("9x16", tuple(range(1998, 2003)))
     assert ablation.size(grid="6x8", dates=None).grid == "6x8"
 
 
 def test_an_overlay_changes_one_value_and_shares_nothing():
     content = {"a": {"b": 1, "c": [1]}, "d": "name"}
-    made = laid_over(content, {"a.b": 2, "e.f.g": {"h": 3}})
+    made = apply_overlay(content, {"a.b": 2, "e.f.g": {"h": 3}})
     assert made == {"a": {"b": 2, "c": [1]}, "d": "name", "e": {"f": {"g": {"h": 3}}}}
     made["a"]["c"].append(2)
     assert content == {"a": {"b": 1, "c": [1]}, "d": "name"}
     with pytest.raises(ArgumentError, match="d is 'name' in the configuration"):
-        laid_over(content, {"d.e": 1})
+        apply_overlay(content, {"d.e": 1})
 
 
 @pytest.mark.parametrize(
@@ -131,9 +133,13 @@ def test_worlds_of_other_sizes_have_folders_of_their_own():
 
 def test_the_page_has_all_of_them_and_its_own_one_loads(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "ablations.md").read_text()
-    for name in known_ablations():
+    for name in ablation_names():
         assert f"[{name}](../experiments/ablations/{name}.yaml)" in page
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     wide, without, fewer = load_ablation(write(tmp_path, block)).variants[1:]
-    assert (without.against, fewer.trained, wide.against) == ("wide", "wide", "location_unet")
+    assert (without.reference, fewer.training_variant, wide.reference) == (
+        "wide",
+        "wide",
+        "location_unet",
+    )
     assert wide.content["trainer"]["max_epochs"] == 6

@@ -25,9 +25,9 @@ ABLATION = Ablation(
     "own", "own", "Which is best?",
     (
         Variant("raw", Path("raw.yaml")),
-        Variant("emos", Path("emos.yaml"), against="raw"),
-        Variant("unet", Path("unet.yaml"), against="emos"),
-        Variant("gone", Path("unet.yaml"), against="raw"),
+        Variant("emos", Path("emos.yaml"), reference="raw"),
+        Variant("unet", Path("unet.yaml"), reference="emos"),
+        Variant("gone", Path("unet.yaml"), reference="raw"),
     ),
 )  # fmt: skip
 
@@ -60,17 +60,17 @@ def test_differences_are_paired_over_the_dates_of_all_seeds(out):
     by_date = {s: daily(lines["unet"], s) - daily(lines["emos"], s) for s in (0, 1)}
     both = np.concatenate(list(by_date.values()))
     assert made.over_dates.value == pytest.approx(both.mean(), rel=1e-6)
-    assert made.each == pytest.approx({s: d.mean() for s, d in by_date.items()}, rel=1e-6)
+    assert made.by_seed == pytest.approx({s: d.mean() for s, d in by_date.items()}, rel=1e-6)
     half = 1.96 * both.std(ddof=1) / np.sqrt(both.size)  # dates are independent in these worlds
     bounds = (made.over_dates.upper - made.over_dates.lower) / 2
     assert bounds == pytest.approx(half, rel=0.35)
-    assert made.clear
+    assert made.is_clear
     assert made.other == pytest.approx(lines["emos"].crps, rel=1e-6)
 
 
 def test_variants_of_fewer_seeds_are_named(out):
     shown = {f"own/seed{seed}/{name}" for seed in (0, 1) for name in NAMES}
-    few = lines_of(out, shown=shown - {"own/seed1/unet"})
+    few = lines_of(out, places=shown - {"own/seed1/unet"})
     assert "Of fewer seeds: unet (1 of 2)." in " ".join(_notes(list(few.values())))
     assert "Of fewer seeds" not in " ".join(_notes(list(lines_of(out).values())))
 
@@ -95,11 +95,11 @@ def test_seeds_that_disagree_make_no_clear_difference(out):
     swapped = difference(
         {0: unet[0], 1: emos[1]}, {0: emos[0], 1: unet[1]}, "crps", same_data=False
     )
-    assert {np.sign(value) for value in swapped.each.values()} == {-1.0, 1.0}
-    assert not swapped.clear
+    assert {np.sign(value) for value in swapped.by_seed.values()} == {-1.0, 1.0}
+    assert not swapped.is_clear
     bounds = Interval(-0.1, -0.15, -0.05)  # 0 is not within, which the first seed alone decides
-    assert not Difference(bounds, {0: -0.3, 1: 0.1}, 1.0).clear
-    assert Difference(bounds, {0: -0.1, 1: -0.1}, 1.0).clear
+    assert not Difference(bounds, {0: -0.3, 1: 0.1}, 1.0).is_clear
+    assert Difference(bounds, {0: -0.1, 1: -0.1}, 1.0).is_clear
     assert difference(unet, {2: emos[0]}, "crps", same_data=False) is None
     assert difference(unet, emos, "eecrps", same_data=False) is None
 
@@ -128,7 +128,7 @@ def test_the_pages(out, tmp_path):
     row = held["unet", ""]
     assert float(row["difference"]) == pytest.approx(made.over_dates.value)
     assert float(row["difference_upper"]) == pytest.approx(made.over_dates.upper)
-    assert float(held["unet", "1"]["difference"]) == pytest.approx(made.each[1])
+    assert float(held["unet", "1"]["difference"]) == pytest.approx(made.by_seed[1])
     assert float(held["unet", "1"]["crps"]) == pytest.approx(daily(lines[2], 1).mean(), rel=1e-6)
     assert (tmp_path / "new" / "differences.png").stat().st_size > 10_000
 
@@ -145,6 +145,6 @@ def test_what_a_table_has_nothing_of_is_no_column(out):
 
 def test_only_cells_that_count_are_shown(out):
     shown = {f"own/seed{seed}/{name}" for seed in (0, 1) for name in ("raw", "unet")}
-    lines = lines_of(out, shown=shown)
+    lines = lines_of(out, places=shown)
     assert list(lines) == ["raw", "unet"]
     assert lines["unet"].differences == {}  # emos does not count

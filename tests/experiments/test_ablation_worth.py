@@ -9,10 +9,10 @@ from scipy.stats import norm
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
 from ens10.experiments.studies.ablation.member_sensitivity import (
-    answer,
-    by_model,
-    given_figure,
-    write_given,
+    answer_in_words,
+    lines_by_model,
+    sensitivity_figure,
+    write_sensitivity,
 )
 from ens10.experiments.studies.ablation.spec import Ablation, Variant
 from ens10.experiments.studies.ablation.tables import Difference, Line, read_lines
@@ -73,7 +73,7 @@ def lines(out):
 
 
 def test_lines_go_by_model_and_members_given(lines):
-    models = by_model(ABLATION, lines, HELD)
+    models = lines_by_model(ABLATION, lines, HELD)
     assert {name: list(held) for name, held in models.items()} == {
         "raw": [2, HELD],
         "emos_local": [2, 4, HELD],
@@ -82,24 +82,26 @@ def test_lines_go_by_model_and_members_given(lines):
 
 def test_the_answer_is_the_fewest_that_are_clearly_better(lines):
     curves = {seed: raw_curve(run) for seed, run in lines[0].runs.items()}
-    held = by_model(ABLATION, lines, HELD)["emos_local"]
+    held = lines_by_model(ABLATION, lines, HELD)["emos_local"]
     normal = {given: gaussian(np.inf, 0, sigma) for given, sigma in SIGMAS.items()}
     assert normal[2] > gaussian(HELD) > normal[4] > normal[HELD]
-    told = answer("model", held, curves)
+    told = answer_in_words("model", held, curves)
     share = 100 * (1 - normal[4] / gaussian(HELD))
     assert told.startswith("model: 4 members have a CRPS ")
     assert told.endswith(f"below that of the raw {HELD} with it, clearly.")
     assert float(told.partition("CRPS ")[2].split()[0]) == pytest.approx(share, abs=1.5)
-    assert "none of these numbers of members is better" in answer("m", {2: held[2]}, curves)
-    assert "(the fewest that were tried)" in answer("m", {4: held[4]}, curves)
+    assert "none of these numbers of members is better" in answer_in_words(
+        "m", {2: held[2]}, curves
+    )
+    assert "(the fewest that were tried)" in answer_in_words("m", {4: held[4]}, curves)
     unclear = Line("near", "raw", held[4].runs, {"crps": UNCLEAR})
-    assert "with none of these numbers is it clear" in answer("m", {4: unclear}, curves)
+    assert "with none of these numbers is it clear" in answer_in_words("m", {4: unclear}, curves)
     both = {4: unclear, HELD: held[HELD]}
-    assert answer("m", both, curves).endswith(f"from {HELD} on it is clear.")
+    assert answer_in_words("m", both, curves).endswith(f"from {HELD} on it is clear.")
 
 
 def test_the_page(out, lines):
-    text = write_given(ABLATION, lines, out)
+    text = write_sensitivity(ABLATION, lines, out)
     assert text == (out / "worth.md").read_text()
     rows = {row.split("|")[1].strip(): row.split("|") for row in text.splitlines() if "|" in row}
     assert set(rows) == {"Members given", "---:", "2", "4", str(HELD)}
@@ -117,7 +119,7 @@ def test_the_page(out, lines):
 
 def test_the_figure_has_a_curve_and_a_line_for_each_model(lines):
     curves = {seed: raw_curve(run) for seed, run in lines[0].runs.items()}
-    axes = given_figure("raw", by_model(ABLATION, lines, HELD), curves).axes[0]
+    axes = sensitivity_figure("raw", lines_by_model(ABLATION, lines, HELD), curves).axes[0]
     drawn = {line.get_label(): line for line in axes.get_lines()}
     assert {"raw, expected", "raw, scored", "emos_local"} <= set(drawn)
     np.testing.assert_array_equal(drawn["emos_local"].get_xdata(), list(SIGMAS))
@@ -127,4 +129,4 @@ def test_the_figure_has_a_curve_and_a_line_for_each_model(lines):
 
 def test_without_the_base_there_is_nothing_to_count_in(lines, tmp_path):
     with pytest.raises(ArgumentError, match="raw is not there to count in"):
-        write_given(ABLATION, lines[1:], tmp_path)
+        write_sensitivity(ABLATION, lines[1:], tmp_path)

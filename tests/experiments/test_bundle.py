@@ -99,7 +99,7 @@ def test_what_was_changed_is_refused(bundles, one, tmp_path):
             refused += 1
             continue
         assert found.config == good.config  # a time or an attribute in the archive's own tables
-        assert found.known == good.known
+        assert found.training_metadata == good.training_metadata
         for name, value in good.weights.items():
             assert torch.equal(found.weights[name], value)
     assert refused > 100
@@ -124,7 +124,7 @@ def test_what_was_changed_is_refused(bundles, one, tmp_path):
 
 
 def test_a_bundle_of_others_names_no_code_of_theirs(bundles, tmp_path, monkeypatch):
-    monkeypatch.setattr(trust, "is_own", lambda text: False)
+    monkeypatch.setattr(trust, "is_user_config", lambda text: False)
     read_parts(bundles["mlp"])  # the classes of this package are trusted
     with zipfile.ZipFile(bundles["mlp"]) as archive:
         config = yaml.safe_load(archive.read(CONFIG))

@@ -259,8 +259,8 @@ def test_the_most_extreme_dates_come_first(made, tmp_path, capsys):
     path = write(tmp_path, "raw", forecasts["raw"], truth.copy(data=calm))
     first, second = most_extreme(path, 2, "-90,0,0,160")
     assert str(first.valid)[:10] == "2004-01-18"
-    assert first.departure == pytest.approx(-first.size)
-    assert first.size > 1.5 * second.size
+    assert first.departure == pytest.approx(-first.magnitude)
+    assert first.magnitude > 1.5 * second.magnitude
     command("case", "--worst", "3", path)
     assert len(capsys.readouterr().out.splitlines()) == 5
     with pytest.raises(Ens10Error, match="expected 1 or more"):

@@ -80,17 +80,17 @@ def test_no_regression_at_each_point_attains_four_fifths(tmp_path):
     assert isinstance(world, World)
     found = {one.target: one for one in displaced_world.worth_of(world, folder)}
     for target in REGRESSED:
-        new, same = found[target].regression
+        new, same = found[target].channel_skill
         assert new < 80, target
         assert same < 80 or target == "z_500", target
     for target in ("t2m", "t_850", "z_500", "tp", "si10"):
         for knowledge in ("neighbours", "flow", "place", "members"):
-            lost, margin = found[target].lost(knowledge)
+            lost, margin = found[target].skill_loss(knowledge)
             assert lost > margin, (target, knowledge)
     for target in REGRESSED:
-        fitted = found[target].fitted
+        fitted = found[target].predictor_skill
         for knowledge in ("neighbours", "flow", "place"):
             if (target, knowledge) != ("z_500", "flow"):  # the wind blows along its contours
                 assert fitted[knowledge] < fitted["all three"] - 5, (target, knowledge)
     for target, low, high in (("t2m", 10, 30), ("t_850", 10, 25), ("z_500", 5, 20)):
-        assert low < found[target].removable < high, target
+        assert low < found[target].optimum_skill < high, target

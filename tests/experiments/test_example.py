@@ -86,7 +86,7 @@ def test_another_that_was_faster_is_taken(tmp_path):
         path.mkdir()
         (path / "theirs").touch()
 
-    example._once(path, slow, "thing")
+    example._make_once(path, slow, "thing")
     assert [part.name for part in tmp_path.iterdir()] == ["made"]
     assert (path / "theirs").exists()
 

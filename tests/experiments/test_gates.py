@@ -11,7 +11,7 @@ from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.tasks import WorldSize
 from ens10.experiments.studies.gates import __main__ as gates
 from ens10.experiments.studies.gates import cells
-from ens10.experiments.studies.gates.tables import compared, read_results, table
+from ens10.experiments.studies.gates.tables import crps_gain, read_results, table
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "gates"
 
@@ -37,7 +37,7 @@ def test_gains_are_paired_and_shares_are_of_the_oracles():
     assert rows["wrong map"][1:4] == ["-0.0500", "-0.0500 to -0.0500", "-25 %"]
     assert rows["U-Net, no experts"] == [f"{base.mean():.4f}", "–", "–", "–", "–", "3*"]
     noisy = result("regions", (base - 0.01 + 0.2 * rng.standard_normal(80)).tolist())
-    gain = compared(noisy, own[0])
+    gain = crps_gain(noisy, own[0])
     assert gain.lower < gain.value < gain.upper
 
 
@@ -60,9 +60,9 @@ def test_variants_are_built(name):
     region[2:5, 3:9] = 3
     model = cells._model(name, 4, region, 0)
     if name == "oracle":
-        assert cells._found(model, region)[1] == 1
+        assert cells._map_and_agreement(model, region)[1] == 1
     elif name == "unet":
-        assert cells._found(model, region) == (None, None)
+        assert cells._map_and_agreement(model, region) == (None, None)
 
 
 def test_a_cells_place_and_key_name_its_world():

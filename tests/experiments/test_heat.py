@@ -175,7 +175,7 @@ def test_one_clear_error(tmp_path, capsys):
     with pytest.raises(FileError, match="no result"):
         read_results(tmp_path)
     with pytest.raises(ArgumentError, match="that of the data"):
-        TrueMapGate(3, (8, 8)).reveal(np.zeros((8, 9), int))
+        TrueMapGate(3, (8, 8)).set_map(np.zeros((8, 9), int))
     with pytest.raises(ArgumentError, match="none may be 0"):
         HeatData(runs=0)
     status = main(["--config", "heat_smoe", "--out", str(tmp_path / "a"), *SMALL])

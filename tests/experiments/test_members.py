@@ -9,6 +9,7 @@ from fakeruns import write_world
 
 from ens10.cli import main
 from ens10.errors import ArgumentError
+from ens10.experiments import sizes
 from ens10.experiments.demo import config_path
 from ens10.experiments.members import columns_of_members, expected_crps, in_words
 from ens10.experiments.report import write_report
@@ -94,3 +95,11 @@ def test_a_model_is_given_fewer_members(trained):
 def test_a_network_of_fields_is_refused(trained):
     with pytest.raises(ArgumentError, match="mlp does not take members"):
         score_sizes(trained / "mlp")
+
+
+def test_the_command_takes_the_usual_sizes_that_the_data_have(trained, monkeypatch):
+    monkeypatch.setattr(sizes, "members_of", lambda *_: 5)
+    run = trained / "transformer"
+    assert sizes.main([str(run)]) == 0
+    with (run / "sizes.csv").open() as file:
+        assert [line["members"] for line in csv.DictReader(file)] == ["2", "5"]

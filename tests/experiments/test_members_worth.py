@@ -16,12 +16,12 @@ from ens10.experiments.studies.members_worth import (
     Worth,
     all_worths,
     equal_members,
-    in_members,
     markdown,
-    of_sizes,
     raw_curve,
     worth_figure,
+    worth_in_words,
     worth_of,
+    worths_by_size,
 )
 from ens10.metrics import Interval, crps_ensemble, score_states
 
@@ -95,7 +95,7 @@ def test_no_number_of_members_reaches_the_limit():
 def test_scored_runs_are_worth_what_the_formulas_say(folders):
     raw = read_run(folders["raw"])
     curve = raw_curve(raw)
-    assert curve.held == HELD
+    assert curve.ensemble_size == HELD
     for members in (1, 2, HELD, 100, np.inf):
         assert curve.crps(members) == pytest.approx(gaussian(members), rel=0.01)
     worth = {name: worth_of(read_run(folders[name]), raw) for name in SIGMAS}
@@ -138,8 +138,8 @@ def test_the_number_given_comes_from_sizes(folders):
         f"members,crps,crps_fair\n2,{gaussian(3)},0\n4,{gaussian(9)},0\n{HELD},0.1,0\n"
     )
     curve = RawCurve("raw", "K", HELD, gaussian(HELD), gaussian(np.inf), {})
-    found = of_sizes(read_run(folders["middling"]), curve)
-    assert [worth.given for worth in found] == [2, 4]
+    found = worths_by_size(read_run(folders["middling"]), curve)
+    assert [worth.input_members for worth in found] == [2, 4]
     assert [worth.members.value for worth in found] == pytest.approx([3, 9])
     assert np.isnan(found[0].members.lower)
     text = markdown(curve, found)
@@ -150,7 +150,7 @@ def test_the_number_given_comes_from_sizes(folders):
 
 def test_words():
     def said(*bounds):
-        return in_members(Worth("x", None, 1.0, Interval(*bounds)))
+        return worth_in_words(Worth("x", None, 1.0, Interval(*bounds)))
 
     assert said(3.14159, 2.0, np.inf) == "3.1 [2.0, ∞]"
     assert said(44.4, 30.0, 61.0) == "44 [30, 61]"
@@ -168,8 +168,8 @@ def test_the_command(data, folders, tmp_path, capsys):
     x = forecasts["raw"]["members"].isel(number=slice(2)).to_numpy()
     points = crps_ensemble(x, truth.to_numpy(), estimator="plain", member_dim=1)
     curve, worths = all_worths(given, measure=[2])
-    assert curve.measured[2] == pytest.approx(points.mean(), rel=0.01)
-    assert f"| {curve.crps(2):.4f} | {curve.measured[2]:.4f} |" in said
+    assert curve.measured_crps[2] == pytest.approx(points.mean(), rel=0.01)
+    assert f"| {curve.crps(2):.4f} | {curve.measured_crps[2]:.4f} |" in said
     with (tmp_path / "out" / "table.csv").open() as file:
         rows = {row["run"]: row for row in csv.DictReader(file)}
     assert list(rows) == ["bad", "middling", "good"]

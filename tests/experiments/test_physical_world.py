@@ -562,7 +562,7 @@ def test_corrections_never_see_the_fold_that_they_correct():
     shifted = case.truth.copy()
     shifted[:12] -= 50.0  # only 1998: its own correction stays
     other, _ = evaluation.correct(evaluation.Case(
-        case.forecast, shifted, None, case.starts, case.scored))  # fmt: skip
+        case.forecast, shifted, None, case.starts, case.score_mask))  # fmt: skip
     np.testing.assert_allclose(other[:12], bias[:12], rtol=1e-12)
     assert (np.abs(other[12:] - bias[12:]) > 10).all()
 

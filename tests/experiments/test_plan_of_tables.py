@@ -16,19 +16,19 @@ from ens10.experiments.plan import (
     Rates,
     cell_of,
     count_channels,
+    data_of_store,
     ens10,
     inputs_of,
     measure,
-    measure_apart,
+    measure_in_process,
     measure_rates,
-    of_store,
     plan_table,
     print_table,
     read_rates,
     sizes_of,
     sizes_on_disk,
     training_of,
-    with_needs,
+    with_statistics,
 )
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.studies.reproduce.command import MODELS, Request
@@ -70,7 +70,7 @@ def chunks_of(store, part):
 
 
 def test_bytes_are_those_of_a_store_on_the_disk(large_store):
-    data = of_store(large_store)
+    data = data_of_store(large_store)
     assert (data.grid, data.members, data.steps) == ((7, 9), 10, (24, 48))
     assert (data.ensembles, data.climate) == ((5,), ("t2m",))
     assert data.truth == ("t2m", "z_500", "t_850")
@@ -94,7 +94,7 @@ def test_ens10_is_three_terabytes():
     assert 0 < found["sfc"] + found["pl"] - values < 1e-3 * values
     # mean and deviation in float32; six sums for each year, and for each New Year's Eve
     assert found["statistics"] == 88 * 361 * 720 * (2100 * 3 * 2 * 4 + 40 * 3 * 6 * 8)
-    both = with_needs(whole, [5, 10, 5], ["t2m"])
+    both = with_statistics(whole, [5, 10, 5], ["t2m"])
     assert both.ensembles == (5,)
     more = sizes_of(both, protocol_of("clean"))
     assert more["statistics"] == 2 * found["statistics"]
@@ -140,7 +140,7 @@ def test_hours_are_dates_times_epochs_times_seconds(rates):
     assert found["hours"]["predict and score"] == pytest.approx(210 * (1.25 + 0.5) / 3600)
     # 17 years of 9 dates and 10 members, a window cut short nowhere (it reaches over New Year)
     assert found["hours"]["climate"] == pytest.approx(210 * 1530 * 0.02 / 3600, rel=0.01)
-    kept = with_needs(data, [], ["t2m"])
+    kept = with_statistics(data, [], ["t2m"])
     assert cell("mlp", kept, rates)["hours"]["climate"] == 0
     raw = cell("raw", data, rates)
     assert raw["epochs"] == 1
@@ -161,7 +161,7 @@ def test_other_channels_and_points_are_scaled(rates, store):
     assert upper["rate"] == "scaled"
     assert 0.6 < upper["hours"]["train"] / whole["hours"]["train"] < 0.99
     assert upper["memory_gb"] < whole["memory_gb"]
-    small = cell("raw", of_store(store), rates)
+    small = cell("raw", data_of_store(store), rates)
     assert small["hours"]["train"] == pytest.approx((12 * 5 + 4 * 1.25) / 3600 * 128 / 259920)
     with pytest.raises(MissingDataError, match=r"unet.*--probe"):
         cell("unet", ens10(["t2m"]), Rates((361, 720), "", 0, 0, 0, {}))
@@ -231,7 +231,7 @@ def test_the_command(store, tmp_path, rates, capsys):
 
 def test_a_probe_takes_the_place_of_what_was_kept(rates, monkeypatch):
     other = {**RATE, "train_seconds": 0.1, "device": "an accelerator"}
-    monkeypatch.setattr(plan, "measure_apart", lambda model, grid: other)
+    monkeypatch.setattr(plan, "measure_in_process", lambda model, grid: other)
     found = measure_rates(rates, ["mlp"], progress=False)
     assert found.models["mlp"] == other
     assert found.models["unet"] == RATE
@@ -251,7 +251,7 @@ def test_a_model_is_timed_on_random_fields(model):
 @pytest.mark.slow
 def test_a_model_that_fails_apart_is_told_in_a_line():
     with pytest.raises(FileError, match=r"unet\.yaml: could not be run at 0x8 points"):
-        measure_apart("unet", (0, 8))
+        measure_in_process("unet", (0, 8))
 
 
 def test_the_rates_that_come_with_the_package():

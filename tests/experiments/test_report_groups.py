@@ -83,7 +83,7 @@ def test_who_does_not_tell_its_target_joins_the_only_one(scored, tmp_path):
 
 def test_another_reference_has_to_be_there(scored, tmp_path):
     runs = written(tmp_path, scored, ("raw", "unet"))
-    assert read_groups(runs, "unet")[0].against.name == "unet"
+    assert read_groups(runs, "unet")[0].reference_run.name == "unet"
     with pytest.raises(UnknownNameError, match="reference"):
         read_groups(runs, "emos")
 

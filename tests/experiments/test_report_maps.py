@@ -20,7 +20,7 @@ from ens10.experiments.reporting.charts import (
     curves,
     histogram,
     interval_chart,
-    losses,
+    loss_limits,
     map_picture,
     nice_ticks,
     scale_of,
@@ -182,7 +182,7 @@ def test_dots_and_spans_lie_where_their_values_are():
         Dot("c", Interval(9.0, 8.0, 10.0), "9"),
         Dot("d", Interval(1.5, np.nan, np.nan), "1.5"),
     ]
-    chart = interval_chart(dots, "CRPS (K)", rule=0.9, told="best")
+    chart = interval_chart(dots, "CRPS (K)", rule=0.9, rule_label="best")
     first, second, beyond, bare = chart["rows"]
     at = [float(row["place"]) for row in (first, second, bare)]
     assert at[2] - at[0] == pytest.approx((at[1] - at[0]) / 2, abs=0.02)  # 1.5 between 1 and 2
@@ -207,11 +207,11 @@ def test_curves_mark_the_best_epoch(folders):
 
 def test_a_steep_beginning_is_cut_off_and_nothing_else(folders):
     run = read_run(folders["unet"])
-    low, high = losses(run)
+    low, high = loss_limits(run)
     values = [v for e in run.log for v in (e.train_loss, e.val_loss)]
     assert low < min(values) < max(values) < high
     steep = replace(run, log=(Epoch(-1, 50.0, 40.0, 40.0), *run.log))
-    assert high <= losses(steep)[1] < 2.0
+    assert high <= loss_limits(steep)[1] < 2.0
 
 
 @pytest.mark.parametrize(

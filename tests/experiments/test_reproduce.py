@@ -123,7 +123,7 @@ def test_a_world_that_somebody_is_making_is_waited_for(tmp_path, monkeypatch):
     request = Request(tmp_path, tmp_path, models=("raw",), seeds=1)
     with claim(tmp_path / "seed0" / "store.claim"):
         cells, refused = find_all(request)  # the store holds nothing, which is told
-    assert waits == [worlds.BEAT]
+    assert waits == [worlds.HEARTBEAT]
     assert not cells
     assert list(refused) == ["raw (clean, t2m, 10 members)"]
 
@@ -143,7 +143,7 @@ def test_an_accident_stops_no_other_cell(capsys):
 
     work = running.Work([Broken(), Done()])
     work.do_all()
-    assert work.failed == {"broken": "OSError: no space left"}
+    assert work.errors == {"broken": "OSError: no space left"}
     told = capsys.readouterr().out
     assert "broken: FAILED: OSError: no space left (1 of 2)" in told
     assert "done: complete (2 of 2)" in told
@@ -163,7 +163,7 @@ def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch,
     monkeypatch.setattr(running, "start_cell", not_at_all)
     work = running.Work([Waiting()])
     work.do_all()
-    assert not work.failed
+    assert not work.errors
     assert "raw: complete (1 of 1)" in capsys.readouterr().out
 
 

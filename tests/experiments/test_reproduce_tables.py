@@ -11,7 +11,7 @@ import xarray as xr
 from ens10.errors import MissingDataError
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.studies.reproduce.command import Request
-from ens10.experiments.studies.reproduce.tables import Result, _ranked, read_results, write_tables
+from ens10.experiments.studies.reproduce.tables import Result, _rank, read_results, write_tables
 from ens10.metrics import score_states
 
 NAMES = {"raw": "raw", "emos": "emos_global", "unet": "unet", "optimum": "optimum"}
@@ -130,7 +130,7 @@ def test_the_csv_holds_all_digits(out, files):
 
 def test_cells_of_fewer_seeds_are_told(out):
     shown = {f"seed{seed}/{name}" for seed in (0, 1) for name in ("raw", "unet")}
-    text = write_tables(request(out), out, shown={*shown, "seed1/emos_global"})
+    text = write_tables(request(out), out, places={*shown, "seed1/emos_global"})
     rows = table(text, "CRPS")
     assert rows[r"emos\_global"]["T2m 10-ENS (K)"].endswith(" (1 of 2 seeds)")
     assert "seeds)" not in rows["unet"]["T2m 10-ENS (K)"]
@@ -144,14 +144,14 @@ def test_the_best_is_that_of_the_seeds_that_all_have():
         return Result(model, TASKS[0], "K", dict.fromkeys(held), {"crps": held})
 
     hard = result("unet", s0=1.0, s1=3.0), result("emos", s0=1.5)
-    assert [one.model for one in _ranked(hard)] == ["unet", "emos"]
+    assert [one.model for one in _rank(hard)] == ["unet", "emos"]
     apart = result("unet", s1=3.0), result("emos", s0=1.5)
-    assert [one.model for one in _ranked(apart)] == ["emos", "unet"]
+    assert [one.model for one in _rank(apart)] == ["emos", "unet"]
 
 
 def test_a_cell_of_other_code_or_data_is_not_shown(out):
     shown = {"seed0/raw", "seed1/unet"}
-    text = write_tables(request(out), out, shown=shown)
+    text = write_tables(request(out), out, places=shown)
     rows = table(text, "CRPS")
     assert rows["unet"]["T2m 10-ENS (K)"] == f"{crps(out, 'unet')[1]:.3f}"
     assert rows["raw"]["T2m 10-ENS (K)"] == f"{crps(out, 'raw')[0]:.3f}"

@@ -120,8 +120,8 @@ def test_the_position_of_the_target_follows_the_inputs(work, target, inputs):
 def test_the_channels_that_vary_between_members_follow_the_inputs(work, target, inputs):
     network, channels = built(work, "unet_members", "clean", target, 10, inputs)
     constant = ("sst:mask", "sin_lat", "cos_lat_sin_lon", "cos_lat_cos_lon")
-    assert not set(channels[: network.varying]) & set(constant)
-    assert set(channels[network.varying :]) <= set(constant)
+    assert not set(channels[: network.varying_channels]) & set(constant)
+    assert set(channels[network.varying_channels :]) <= set(constant)
     features = torch.randn(1, 4, len(channels), 16, 16)
     assert network(features).shape == (1, network.out_channels, 16, 16)
 

@@ -27,7 +27,7 @@ from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import compute_cell, run_cells
 from ens10.experiments.runner.tables import write_files, write_summary
 from ens10.experiments.runner.tasks import Task, load_budget
-from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_kept
+from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_cell
 from ens10.experiments.studies import matrix as command
 from ens10.models import statistical
 from ens10.synthetic import World
@@ -201,12 +201,12 @@ def test_a_kept_file_that_was_cut_off_is_refused(done, tmp_path, name):
     _, _, out = done
     Results(out).unpack(tmp_path, ["seed0/raw"])
     kept = tmp_path / "seed0" / "raw"
-    assert read_kept(kept).name == "raw"
+    assert read_cell(kept).name == "raw"
     whole = (kept / name).read_bytes()
     for length in (0, 100, len(whole) // 2, len(whole) - 9):
         (kept / name).write_bytes(whole[:length])
         with pytest.raises(FileError, match="a kept result that cannot be read"):
-            read_kept(kept)
+            read_cell(kept)
 
 
 def test_an_optimum_of_other_dates_is_scored_again(done, tmp_path):

@@ -44,7 +44,7 @@ def test_a_lost_one_is_taken_over_by_one(tmp_path):
 
     def attempt(_):
         barrier.wait()
-        with claim(path, lost=60) as ours:
+        with claim(path, timeout=60) as ours:
             barrier.wait()  # it is held until all have tried
             return ours
 
@@ -54,17 +54,17 @@ def test_a_lost_one_is_taken_over_by_one(tmp_path):
 
 def test_a_living_one_is_not_taken(tmp_path):
     path = tmp_path / "unet"
-    with claim(path, beat=0.05):
+    with claim(path, heartbeat=0.05):
         os.utime(path, (0, 0))
         time.sleep(0.3)
-        with claim(path, lost=60) as ours:
+        with claim(path, timeout=60) as ours:
             assert not ours
 
 
 def test_one_that_was_taken_over_stays_with_the_other(tmp_path):
     """A process that slept too long neither touches nor removes the claim of its successor."""
     path = tmp_path / "unet"
-    with claim(path, beat=0.02) as ours:
+    with claim(path, heartbeat=0.02) as ours:
         assert ours
         path.write_text("process 1 on another\nits token\n")
         os.utime(path, (0, 0))
@@ -82,7 +82,7 @@ def test_a_failure_to_touch_does_not_end_the_signs_of_life(tmp_path, monkeypatch
             raise OSError("the network is away")
         touch(*arguments)
 
-    with claim(path, beat=0.02):
+    with claim(path, heartbeat=0.02):
         monkeypatch.setattr(os, "utime", fail_once)
         deadline = time.monotonic() + 30
         while len(calls) < 3 and time.monotonic() < deadline:
@@ -110,8 +110,8 @@ def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
 def test_a_process_ends_with_the_one_that_started_it():
     child = (
         "import os, sys, time\n"
-        "from ens10.experiments.runner.claims import end_with\n"
-        "end_with(int(sys.argv[1]), 0.05)\n"
+        "from ens10.experiments.runner.claims import end_with_parent\n"
+        "end_with_parent(int(sys.argv[1]), 0.05)\n"
         "print('begun', flush=True)\n"
         "time.sleep(60)\n"
         "print('lived on')\n"

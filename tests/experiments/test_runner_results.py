@@ -109,7 +109,7 @@ def test_names_that_lead_out_are_refused(tmp_path, name):
 
 
 def test_too_much_is_refused_before_it_is_unpacked(results, monkeypatch):
-    monkeypatch.setattr(module, "_MOST", 10)
+    monkeypatch.setattr(module, "_MAX_BYTES", 10)
     with pytest.raises(FileError, match="unpacks to more than"):
         results.key("seed0/raw")
 

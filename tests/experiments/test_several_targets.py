@@ -15,7 +15,7 @@ import xarray as xr
 
 import ens10
 from ens10.errors import Ens10Error
-from ens10.experiments.apply import Together, apply
+from ens10.experiments.apply import CombinedCorrections, apply
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_predictions, parts_of
@@ -525,7 +525,7 @@ class Killed(BaseException):
 def test_an_interrupted_call_resumes_at_the_first_missing_date(
     targets, several, tmp_path, monkeypatch, name
 ):
-    written, write, last = [], Together.write, 5
+    written, write, last = [], CombinedCorrections.write, 5
 
     def killed(self, i, arrays):
         if i == last:
@@ -534,7 +534,7 @@ def test_an_interrupted_call_resumes_at_the_first_missing_date(
         write(self, i, arrays)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Together, "write", killed)
+        patch.setattr(CombinedCorrections, "write", killed)
         with pytest.raises(Killed):
             apply([targets], several, tmp_path / name)
         assert not (tmp_path / name).exists()

@@ -34,17 +34,17 @@ def written(path, rows):
 def test_without_an_optimum_skill_is_the_share_of_the_raw_crps(tmp_path):
     table = read_table(written(tmp_path / "t.csv", SHARED))
     emos, unet = table.models  # what is worse than raw is left out
-    assert not table.attained
+    assert not table.has_optimum
     assert (emos.name, emos.seconds, emos.skills) == ("emos_local", 4, (25.0,))
     assert unet.skills == pytest.approx((50.0, 40.0))
     assert (unet.skill, unet.seconds) == pytest.approx((45, 150))
-    assert (emos.improving, unet.improving) == (False, True)
+    assert (emos.still_improving, unet.still_improving) == (False, True)
 
 
 def test_with_an_optimum_it_is_the_attained_skill(tmp_path):
     table = read_table(written(tmp_path / "t.csv", WORLDS))
-    assert table.attained
-    assert table.models == (Model("mlp", 20.0, (50.0, 70.0), improving=False),)
+    assert table.has_optimum
+    assert table.models == (Model("mlp", 20.0, (50.0, 70.0), still_improving=False),)
 
 
 def test_dots_are_at_the_values_and_hollow_while_still_improving(tmp_path):
@@ -66,7 +66,7 @@ def test_labels_of_crowded_models_do_not_overlap():
         Model(f"a_model_{n}", float(rng.uniform(90, 200)), (float(rng.uniform(30, 40)),), False)
         for n in range(12)
     )
-    (axes,) = skill_and_cost({"crowded": Table(models, attained=True)}).axes
+    (axes,) = skill_and_cost({"crowded": Table(models, has_optimum=True)}).axes
     boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
     assert len(boxes) == len(models)
     assert all(Bbox.intersection(one, other) is None for one, other in combinations(boxes, 2))

@@ -17,8 +17,8 @@ from ens10.experiments.studies.traps import __main__ as traps
 from ens10.experiments.studies.traps import cells as training
 from ens10.experiments.studies.traps.tables import (
     TRAPS,
-    against,
-    fill,
+    change_from_clean,
+    fill_page,
     mean_of,
     read_results,
     tables,
@@ -41,7 +41,7 @@ def committed():
 
 def test_the_page_shows_the_committed_results(committed):
     page = PAGE.read_text()
-    assert fill(page, tables(committed)) == page
+    assert fill_page(page, tables(committed)) == page
 
 
 def test_the_committed_table_is_that_of_the_results(committed, tmp_path):
@@ -98,26 +98,26 @@ def test_means_are_paired_by_seed_with_students_interval():
     pairs = [(1.0, 1.1), (2.0, 2.1), (4.0, 4.5)]
     results = {n: {"clean": cell(a, a), "all": cell(b, b)} for n, (a, b) in enumerate(pairs)}
     results[3] = {"clean": cell(1.0, 1.0)}  # not there yet
-    mean = mean_of(results, against("all", "fresh"))
+    mean = mean_of(results, change_from_clean("all", "fresh"))
     percent = [100 * (b / a - 1) for a, b in pairs]
     bounds = ttest_1samp(percent, 0.0).confidence_interval(0.95)
     np.testing.assert_allclose([mean.value, mean.lower, mean.upper], [np.mean(percent), *bounds])
     assert mean.seeds == 3
-    assert mean.clear == (ttest_1samp(percent, 0.0).pvalue < 0.05)
-    one = mean_of({0: results[0]}, against("all", "fresh"))
-    assert (one.text("+.1f"), one.clear) == ("+10.0", False)
-    assert mean_of({}, against("all", "fresh")).text("+.1f") == "–"
+    assert mean.is_clear == (ttest_1samp(percent, 0.0).pvalue < 0.05)
+    one = mean_of({0: results[0]}, change_from_clean("all", "fresh"))
+    assert (one.text("+.1f"), one.is_clear) == ("+10.0", False)
+    assert mean_of({}, change_from_clean("all", "fresh")).text("+.1f") == "–"
 
 
 def test_what_is_within_noise_is_marked():
     noisy = {n: {"clean": cell(1, 1), "all": cell(1, 1 + x)} for n, x in enumerate((-0.1, 0.12))}
-    assert mean_of(noisy, against("all", "fresh")).text("+.1f").endswith("≈")
-    assert mean_of(noisy, against("all", "fresh")).text("+.1f").startswith("+1.0 [−")
+    assert mean_of(noisy, change_from_clean("all", "fresh")).text("+.1f").endswith("≈")
+    assert mean_of(noisy, change_from_clean("all", "fresh")).text("+.1f").startswith("+1.0 [−")
 
 
 def test_a_page_without_places_is_refused():
     with pytest.raises(MissingDataError, match="a place for the table trained"):
-        fill("# A page\n", {"trained": []})
+        fill_page("# A page\n", {"trained": []})
 
 
 def test_results_that_are_none(tmp_path):

@@ -146,7 +146,7 @@ def test_a_training_is_taken_over_whole_or_not_at_all(tuned, monkeypatch, tmp_pa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ModelCell, "note_begun", killed)
+        patch.setattr(ModelCell, "write_start_key", killed)
         with pytest.raises(KeyboardInterrupt):
             reuse(chosen, cell)
     assert not cell.run.exists()  # without its key it would count as an earlier training

@@ -4,7 +4,13 @@ import pytest
 import yaml
 
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.trust import checked_config, is_own, record_own, split_trust, write_config
+from ens10.experiments.trust import (
+    checked_config,
+    is_user_config,
+    record_user_config,
+    split_trust,
+    write_config,
+)
 
 NETWORK = {"class_path": "ens10.models.networks.UNet", "init_args": {"width": 8}}
 PLAIN = {
@@ -98,18 +104,18 @@ def test_ones_own_run(tmp_path, monkeypatch):
     content = changed("model.init_args.network.class_path", "mine.Net")
     content["trainer"]["callbacks"] = [{"class_path": "mine.Callback"}]
     path = written(tmp_path, content)
-    assert not is_own(path.read_bytes())
-    record_own(path.read_bytes())
-    assert is_own(path.read_bytes())
+    assert not is_user_config(path.read_bytes())
+    record_user_config(path.read_bytes())
+    assert is_user_config(path.read_bytes())
     assert yaml.safe_load(checked_config(path, [], fit=True)) == content
     predict = yaml.safe_load(checked_config(path, [], fit=False))
     assert "callbacks" not in predict["trainer"]
     assert predict["model"] == content["model"]
     write_config(path, content | {"seed_everything": 1}, derived_from=path)
-    assert is_own(path.read_bytes())
+    assert is_user_config(path.read_bytes())
     path.write_bytes(path.read_bytes() + b"\n")
     write_config(tmp_path / "derived.yaml", content | {"seed_everything": 2}, derived_from=path)
-    assert not is_own((tmp_path / "derived.yaml").read_bytes())
+    assert not is_user_config((tmp_path / "derived.yaml").read_bytes())
     with pytest.raises(FileError, match="not trained by you here"):
         checked_config(path, [], fit=True)
 
@@ -117,8 +123,8 @@ def test_ones_own_run(tmp_path, monkeypatch):
 def test_without_a_home_nothing_is_recorded(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    record_own(b"text")
-    assert not is_own(b"text")
+    record_user_config(b"text")
+    assert not is_user_config(b"text")
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from ens10.experiments.studies.ablation import __main__ as ablation
 
 
 def test_a_size_is_the_usual_one_but_for_what_is_given():
-    assert WorldSize.given() == WorldSize()
-    size = WorldSize.given(grid="6x8", years=3, dates=2, steps=[48], world="displaced")
+    assert WorldSize.from_options() == WorldSize()
+    size = WorldSize.from_options(grid="6x8", years=3, dates=2, steps=[48], world="displaced")
     assert (size.grid, size.dates, size.steps, size.world) == ("6x8", 2, (48,), "displaced")
     assert size.years == WorldSize().years[:3]
-    assert WorldSize.given(years=range(2001, 2003)).years == (2001, 2002)
+    assert WorldSize.from_options(years=range(2001, 2003)).years == (2001, 2002)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def grib_index(content: bytes) -> None:
     """All messages of a file, their headers read by ecCodes."""
     from ens10.grib import header, survey
 
-    header._known.clear()
+    header._headers.clear()
     survey(_written("a.grib", content))
 
 
@@ -85,8 +85,8 @@ def grib_decode(content: bytes) -> None:
     """The values of all messages, by this package and by ecCodes."""
     from ens10.grib import decode, header, pack, packing, survey
 
-    header._known.clear()
-    packing._verified.clear()
+    header._headers.clear()
+    packing._exact_packings.clear()
     path = _written("a.grib", content)
     messages, _ = survey(path)
     with path.open("rb") as file:
@@ -100,14 +100,14 @@ def grib_decode(content: bytes) -> None:
 
 def packed16(content: bytes) -> None:
     """A chunk of 4 fields of 4 x 6 points."""
-    from ens10.packed16.layout import checked_values, parse
+    from ens10.packed16.layout import parse, read_values
     from ens10.packed16.unpack import unpack
 
     chunk = np.frombuffer(_with_record_checksum(content), np.uint8)
     records = parse(chunk.data, 4, 4, 6, chunk.size)
     out = np.empty(24, np.float32)
     for n, record in enumerate(records):
-        unpack(record, checked_values(chunk, records, n, 24).copy(), out)
+        unpack(record, read_values(chunk, records, n, 24).copy(), out)
 
 
 def _with_record_checksum(content: bytes) -> bytes:
@@ -122,12 +122,12 @@ def _with_record_checksum(content: bytes) -> bytes:
 
 def manifest(content: bytes) -> None:
     """The record of a store, its checksum put right."""
-    from ens10.store.manifest import _manifest_at, _plan_at
+    from ens10.store.manifest import _read_manifest_file, _read_plan_file
 
     body, _, _ = content.rpartition(b'},"crc32c":')
     content = body + b'},"crc32c":%d}\n' % crc32c.crc32c(body)
     path = _written("manifest", content)
-    for read in (_plan_at, _manifest_at):
+    for read in (_read_plan_file, _read_manifest_file):
         try:
             read(path)
         except FileError as error:
@@ -191,10 +191,10 @@ def config(content: bytes) -> None:
 
 def checkpoint(content: bytes) -> None:
     """The shapes of a checkpoint's tensors, and whether it is whole."""
-    from ens10.experiments.checkpoints import checkpoint_shapes, is_whole
+    from ens10.experiments.checkpoints import checkpoint_shapes, is_intact
 
     path = _written("a.ckpt", content)
-    is_whole(path)
+    is_intact(path)
     checkpoint_shapes(path)
 
 

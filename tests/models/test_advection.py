@@ -117,7 +117,7 @@ def test_predictors_of_fit_and_forecast_are_the_same():
     spool.append(fields, batch["weights"], batch["dates"])
     advection.solve()
     points = np.array([0, 30, 100, 263])
-    fit = advection.expanded(spool.read(points), points, spool.dates, 1)
+    fit = advection.expand(spool.read(points), points, spool.dates, 1)
     assert fit.shape == (1 + len(CHANNELS) + 6, 4, 30)
     forecast = advection(batch).flatten(2)[:, :, points].permute(1, 2, 0)
     np.testing.assert_allclose(fit[-6:], forecast.numpy(), rtol=1e-4, atol=1e-4)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.embedding import PointEmbedding, _hats, require_grid
+from ens10.models.layers.embedding import PointEmbedding, _interpolation_matrix, require_grid
 
 
 def filled(grid, function, **options):
@@ -91,7 +91,7 @@ def test_coarse_levels_are_interpolated_and_periodic():
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("coarse", [1, 2, 3, 8])
 def test_weights_of_the_interpolation_sum_to_one(coarse, periodic):
-    weights = _hats(8, coarse, torch.zeros(()), periodic)
+    weights = _interpolation_matrix(8, coarse, torch.zeros(()), periodic)
     torch.testing.assert_close(weights.sum(1), torch.ones(8))
 
 

@@ -147,7 +147,9 @@ def test_a_patch_has_the_embedding_of_its_place(store):
     model.grid = GRID
     batches = data(store, Patches((4, 6), number=3)).batches("train")
     batch = {k: torch.from_numpy(v) for k, v in next(iter(batches)).items()}
-    fields = model({k: torch.from_numpy(v) for k, v in next(iter(batches.whole())).items()}).mu
+    fields = model(
+        {k: torch.from_numpy(v) for k, v in next(iter(batches.full_fields())).items()}
+    ).mu
     patches = model(batch).mu
     assert len(patches) == 3 * len(fields)
     for n, (row, column) in enumerate(zip(batch["rows"], batch["columns"], strict=True)):

@@ -5,7 +5,11 @@ import torch
 
 from ens10.models.layers.smoe.compiled import classification
 from ens10.models.layers.smoe.gates import largest_weights, planes
-from ens10.models.layers.smoe.routing import RoutingRule, classification_gradient, judge
+from ens10.models.layers.smoe.routing import (
+    RoutingRule,
+    classification_gradient,
+    compute_error_limits,
+)
 
 SPECIAL = (0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-45, -1e-45, 3e38)
 
@@ -41,9 +45,9 @@ def test_classification_gradient_is_the_formula(dtype, samples):
     gradient = torch.randn(2, 3, 61, 23, generator=random, dtype=dtype)
     rule, scale = RoutingRule(margin=0.5), torch.tensor(4.0)
     rule.state.loss_scale = torch.tensor(2e3, dtype=dtype)
-    judgement = judge(gradient[:, :, None], rule)
-    found = classification(R, chosen, gradient, judgement, scale)
-    wrong, _ = judgement.wrong(gradient[:, :, None])
+    limits = compute_error_limits(gradient[:, :, None], rule)
+    found = classification(R, chosen, gradient, limits, scale)
+    wrong, _ = limits.incorrect(gradient[:, :, None])
     wanted = classification_gradient(R, planes(chosen), wrong, scale)
     rtol = 1e-13 if dtype == torch.float64 else 1e-6
     atol = rtol * wanted.nan_to_num().abs().max().item()

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical import EMOS
-from ens10.models.statistical.member_by_member import MemberByMember, Points, fit
+from ens10.models.statistical.member_by_member import MemberByMember, MemberProblems, fit
 from ens10.models.statistical.member_emos import MemberEMOS
 
 BASES = [(280.0, 1.0), (5.3e4, 80.0)]
@@ -60,7 +60,7 @@ def test_member_by_member_derivatives_and_unsmoothed_score(fair):
     w = np.full((2, 30), 1 / 30)
     from ens10.models.statistical.member_by_member import _half_difference
 
-    problem = Points(y, u, e, _half_difference(e, fair), w, 0.1)
+    problem = MemberProblems(y, u, e, _half_difference(e, fair), w, 0.1)
     theta = np.array([[0.1, 0.8, 1.3], [-0.2, 1.1, 0.6]])
     _, gradient, hessian = problem.evaluate(theta)
     for j in range(3):

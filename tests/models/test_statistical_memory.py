@@ -16,7 +16,7 @@ from ens10.models.statistical import (
     RidgeEMOS,
     SeasonalEMOS,
 )
-from ens10.models.statistical.spool import of_blocks
+from ens10.models.statistical.spool import map_blocks
 
 GRID = (20, 40)
 MAKERS = {
@@ -93,10 +93,10 @@ def test_blocks_are_dask_tasks_in_threads_or_as_configured():
         return np.array([number, threading.get_ident()])
 
     with dask.config.set(num_workers=2):
-        found = np.array(of_blocks(name, [0, 1]))
+        found = np.array(map_blocks(name, [0, 1]))
     assert found[:, 0].tolist() == [0, 1]
     assert len(set(found[:, 1])) == 2
     for scheduler, here in (("synchronous", True), ("processes", False)):
         with dask.config.set(scheduler=scheduler):
-            threads = of_blocks(lambda _: threading.get_ident(), [0, 1])
+            threads = map_blocks(lambda _: threading.get_ident(), [0, 1])
         assert (threads == [threading.get_ident()] * 2) == here

@@ -108,7 +108,7 @@ def test_ridge_with_a_constant_scale_is_ridge_regression():
     assert variance == pytest.approx(np.mean((r - b @ x) ** 2), rel=1e-6)
 
 
-def slow_boosting(criterion, x, r, rate, steps, held_x, held_r):
+def slow_boosting(criterion, x, r, rate, steps, left_out_x, left_out_r):
     """Messner et al. (2017), section 2c, step by step, with differences for the gradients."""
     n, small = r.size, 1e-6
     b, g = np.zeros(len(x)), np.zeros(len(x))
@@ -116,7 +116,7 @@ def slow_boosting(criterion, x, r, rate, steps, held_x, held_r):
     def total(b, g, x, r):
         return score(criterion, r, b @ x, np.exp(g @ x))
 
-    path = [total(b, g, held_x, held_r).sum()]
+    path = [total(b, g, left_out_x, left_out_r).sum()]
     for _ in range(steps):
         mu, eta = b @ x, g @ x
         by_mu = score(criterion, r, mu + small, np.exp(eta))
@@ -132,17 +132,17 @@ def slow_boosting(criterion, x, r, rate, steps, held_x, held_r):
             trials.append(trial)
         scores = [total(*trial, x, r).mean() for trial in trials]
         b, g = trials[int(scores[1] < scores[0])]
-        path.append(total(b, g, held_x, held_r).sum())
+        path.append(total(b, g, left_out_x, left_out_r).sum())
     return np.stack([b, g]), np.array(path)
 
 
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_boosting_against_a_plain_reference(criterion):
     x, r, w = samples(k=6)
-    held_x, held_r, _ = samples(n=40, k=6, seed=5)
-    wanted, path = slow_boosting(criterion, x, r, 0.1, 60, held_x, held_r)
+    left_out_x, left_out_r, _ = samples(n=40, k=6, seed=5)
+    wanted, path = slow_boosting(criterion, x, r, 0.1, 60, left_out_x, left_out_r)
     likelihood = criterion == "likelihood"
-    found, scores = boost(likelihood, x, r, w, 0.1, 60, held_x, held_r, np.ones(40))
+    found, scores = boost(likelihood, x, r, w, 0.1, 60, left_out_x, left_out_r, np.ones(40))
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(scores, path, rtol=1e-6)
     assert (found == 0).any()  # predictors that were never selected

@@ -256,7 +256,7 @@ def test_an_endless_strength_gives_the_common_coefficients():
     spool = Spool()
     fields = [batch[key] for key in ("raw_mean", "raw_std", "target")]
     spool.append(fields, batch["weights"], batch["dates"])
-    common = SeasonalFit(spool, "normal", 1, (-math.inf, math.inf)).common()
+    common = SeasonalFit(spool, "normal", 1, (-math.inf, math.inf)).fit_common()
     fitted(method, batch)
     error = (batch["target"] - batch["raw_mean"]).double().std(0, correction=0)
     shared = method.coefficients[0].double() / error

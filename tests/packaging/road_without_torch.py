@@ -61,7 +61,7 @@ def world(folder):
     raw, store = folder / "world", folder / "made"
     truth = ("--truth", raw / "truth")
     command("prepare", raw, store, *truth, "--climate", "t2m@48", "--climate-levels", "21")
-    expect("whole" in command("verify", store, "--source", raw), "verify finds it whole")
+    expect("intact" in command("verify", store, "--source", raw), "verify finds it whole")
     expect(ens10.verify(store).ok, "verify in Python")
     expect(all(row.status == "ok" for row in inspect_path(store)), "inspect finds it whole")
     expect(open_source(raw).sizes["number"] == 3, "the files are opened as they are")

@@ -20,8 +20,8 @@ from stops import (
     stop_at,
 )
 
-from ens10.experiments.checkpoints import is_whole, resumable
-from ens10.experiments.saving import _keep
+from ens10.experiments.checkpoints import is_intact, resumable_checkpoint
+from ens10.experiments.saving import _link_previous
 
 KILL = {"number": 0}  # at the very place, without another word
 
@@ -107,12 +107,12 @@ def damage(path, how):
 @pytest.mark.parametrize("how", ["bit", pytest.param("empty", marks=pytest.mark.slow)])
 def test_a_damaged_checkpoint_is_replaced_by_the_one_before(copy, whole, capfd, how):
     damage(copy / "checkpoints" / "last.ckpt", how)
-    assert not is_whole(copy / "checkpoints" / "last.ckpt")
+    assert not is_intact(copy / "checkpoints" / "last.ckpt")
     if how == "empty":  # one resumes, the other looks only
         resume(copy)
         assert_same_run(copy, whole)
     else:
-        assert resumable(copy / "checkpoints", repair=True).name == "last.ckpt"
+        assert resumable_checkpoint(copy / "checkpoints", repair=True).name == "last.ckpt"
         assert saved(copy)["epoch"] == 0
     said = capfd.readouterr().err
     assert said.count("\n") == 1
@@ -123,7 +123,7 @@ def test_a_checkpoint_that_has_its_second_name_already_leaves_no_third(tmp_path)
     last, previous = tmp_path / "last.ckpt", tmp_path / "previous.ckpt"
     last.write_text("epoch 1")
     for _ in range(2):  # the second time as after a kill between this and the next checkpoint
-        _keep(last, previous)
+        _link_previous(last, previous)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "previous.ckpt"]
         assert previous.read_text() == "epoch 1"
 
@@ -145,7 +145,7 @@ def test_a_full_disk_ends_a_fit_with_one_line_and_the_checkpoint_of_before(copy,
     assert said.count("\n") == 1
     assert "no space is left on the disk" in said
     assert saved(copy)["epoch"] == before
-    assert is_whole(copy / "checkpoints" / "previous.ckpt")
+    assert is_intact(copy / "checkpoints" / "previous.ckpt")
     assert not list(copy.rglob(".*.tmp"))
     resume(copy)
     assert_same_run(copy, whole)

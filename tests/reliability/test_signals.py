@@ -107,7 +107,7 @@ def test_the_processes_of_cells_are_asked_to_end_and_no_other_starts(tmp_path):
     thread = threading.Thread(target=run)
 
     def work():
-        with children.ended_on_error():
+        with children.terminate_on_error():
             thread.start()
             while not (log.exists() and log.read_text()):
                 time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The command: the variants of an ablation as cells, each done once, then their table."""
+"""The command: compute the variants of an ablation as cells, then write their table."""
 
 import sys
 from collections.abc import Sequence
@@ -11,20 +11,20 @@ from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.commands import (
     add_work_options,
     add_world_options,
-    given_world_options,
     refuse_file,
+    world_options_of,
 )
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
 from ens10.experiments.runner.tasks import WorldSize, load_budget, store_of
 from ens10.experiments.studies.ablation.cells import (
-    Place,
+    StudySettings,
     find_cells_of,
-    fitted_overlay,
+    overlay_for_store,
     write_overlay,
 )
-from ens10.experiments.studies.ablation.member_sensitivity import write_given
-from ens10.experiments.studies.ablation.spec import Ablation, known_ablations, load_ablation
+from ens10.experiments.studies.ablation.member_sensitivity import write_sensitivity
+from ens10.experiments.studies.ablation.spec import Ablation, ablation_names, load_ablation
 from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
 from ens10.synthetic.world import WorldKind
 from ens10.usage import command_parser, count, reports_errors
@@ -32,16 +32,16 @@ from ens10.usage import command_parser, count, reports_errors
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; exit status 1 if a cell failed, or with one line on bad input."""
+    """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
     ablation = load_ablation(options.ablation)
     if options.overlays is not None:
         _write_overlays(ablation, options)
         return 0
-    return _ask(ablation, options)
+    return _compute_and_write(ablation, options)
 
 
-def _ask(ablation: Ablation, options: Namespace) -> int:
+def _compute_and_write(ablation: Ablation, options: Namespace) -> int:
     if options.work is None or options.out is None or options.seeds < 1:
         raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
     for folder in (options.work, options.out):
@@ -52,37 +52,41 @@ def _ask(ablation: Ablation, options: Namespace) -> int:
     out, seeds = options.out / ablation.name, range(options.seeds)
     with Results(options.out).temporary_folder() as cells_folder:
         same_data = options.store is not None
-        lines = read_lines(ablation, cells_folder, seeds, same_data=same_data, shown=outcome.shown)
+        lines = read_lines(
+            ablation, cells_folder, seeds, same_data=same_data, places=outcome.places
+        )
     if not lines:
         raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
     notes = [_describe(lines, options, size)]
     print(write_pages(ablation, lines, out, notes, outcome.missing))
     if ablation.worth:
-        print(write_given(ablation, lines, out))
+        print(write_sensitivity(ablation, lines, out))
     return int(outcome.failed)
 
 
 def _run(ablation: Ablation, options: Namespace, size: WorldSize) -> Outcome:
-    cells, refused = find_cells_of(ablation, range(options.seeds), _prepare_place(options, size))
+    cells, refusals = find_cells_of(
+        ablation, range(options.seeds), _prepare_settings(options, size)
+    )
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
     counts = {"workers": options.workers, "threads": options.threads}
-    return run_cells(cells, refused, **counts, older=options.keep_older)
+    return run_cells(cells, refusals, **counts, older=options.keep_older)
 
 
-def _prepare_place(options: Namespace, size: WorldSize) -> Place:
-    """Return where the cells are; make the synthetic worlds."""
+def _prepare_settings(options: Namespace, size: WorldSize) -> StudySettings:
+    """Return folders and data of the cells; make the synthetic worlds if they are missing."""
     if options.store is not None:
         if not options.store.is_dir():
             raise FileError(options.store, "no such store", "Make it with `ens10 prepare`")
-        return Place(options.work, options.out, options.budget, options.store)
-    place = Place(options.work / size.folder, options.out, options.budget)
+        return StudySettings(options.work, options.out, options.budget, options.store)
+    settings = StudySettings(options.work / size.folder, options.out, options.budget)
     for seed in range(options.seeds):
-        store_of(place.work / f"seed{seed}", seed, size, wait=True)
-    return place
+        store_of(settings.work / f"seed{seed}", seed, size, wait=True)
+    return settings
 
 
 def _describe(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
-    """Data, seeds and budget in a sentence."""
+    """Return data, seeds and budget of the lines in a sentence."""
     record = next(iter(lines[0].runs.values())).provenance
     dates = record.get("dates") or {}
     counts = ", ".join(f"{dates.get(s, '?')} {s}" for s in ("train", "val", "test"))
@@ -98,12 +102,12 @@ def _describe(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str
 
 
 def _write_overlays(ablation: Ablation, options: Namespace) -> None:
-    """Each variant as a YAML to lay over its configuration, and the commands that do it."""
+    """Write each variant as a YAML overlay, and print the commands that train with it."""
     for variant in ablation.variants:
         path = options.overlays / f"{variant.name}.yaml"
         overlay = variant.overlay
         if options.store is not None:
-            overlay = fitted_overlay(variant, options.store)
+            overlay = overlay_for_store(variant, options.store)
         write_overlay(path, overlay)
         store = options.store or "STORE"
         print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
@@ -111,7 +115,7 @@ def _write_overlays(ablation: Ablation, options: Namespace) -> None:
 
 
 def _size(ablation: Ablation, options: Namespace) -> WorldSize:
-    return ablation.size(**given_world_options(options))
+    return ablation.size(**world_options_of(options))
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
@@ -119,7 +123,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
         "python -m ens10.experiments.studies.ablation",
         "What one part of a model or of its data is worth: variants as cells, and the "
         "table of their paired differences. Resumable; several processes can share WORK.",
-        epilog=f"Ablations: {', '.join(known_ablations())}.",
+        epilog=f"Ablations: {', '.join(ablation_names())}.",
     )
     parser.add_argument("ablation", metavar="NAME", help="of the package, or a YAML of your own")
     parser.add_argument("work", type=Path, nargs="?", metavar="WORK", help="for data and runs")

@@ -27,11 +27,11 @@ from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.checkpoints import Shapes, checkpoint_shapes
 from ens10.experiments.run_results import LOG
-from ens10.experiments.runner.claims import BEAT, claim, make_once
+from ens10.experiments.runner.claims import HEARTBEAT, claim, make_once
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import load_budget, network_options, training_batches
 from ens10.experiments.runner.trainings import CONFIG, ModelCell
-from ens10.experiments.studies.ablation.spec import Ablation, Variant, laid_over
+from ens10.experiments.studies.ablation.spec import Ablation, Variant, apply_overlay
 from ens10.experiments.trust import write_config
 from ens10.source.pairing import SINCE_START
 from ens10.store import open_store, store_kinds
@@ -39,7 +39,7 @@ from ens10.untrusted import read_mapping
 
 _BEST = "checkpoints/best.ckpt"
 _STATISTICS = "EnsembleDataModule"  # key of the data module's state in a checkpoint
-_WHOLE = 360.0
+_CIRCLE = 360.0
 
 
 def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -
     Args:
         cell: whose run folder is made.
         training: a trained cell whose model is used.
-        data: keys of the configuration that are other than in the training, with dots.
+        data: values that differ from the training's configuration, by key with dots.
 
     Raises:
         ArgumentError: parameters that belong to the points of the training, on other points.
@@ -56,7 +56,7 @@ def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -
     shutil.rmtree(cell.run, ignore_errors=True)
     (cell.run / LOG).parent.mkdir(parents=True)
     training_config = read_mapping(training.run / CONFIG)
-    config = laid_over(training_config, {**data, "data.store": str(cell.store)})
+    config = apply_overlay(training_config, {**data, "data.store": str(cell.store)})
     write_config(cell.run / CONFIG, config, derived_from=training.run / CONFIG)
     shutil.copyfile(training.run / LOG, cell.run / LOG)
     (cell.run / _BEST).parent.mkdir()
@@ -72,7 +72,7 @@ def apply_training(cell: ModelCell, training: ModelCell, data: dict[str, Any]) -
 
 
 def carry_over(run: Path, data: dict[str, Any], checkpoint: Path, store: Path) -> None:
-    """Write the checkpoint of a run for other points: with their normalisation statistics.
+    """Write a run's checkpoint with the normalisation statistics of other grid points.
 
     Args:
         run: folder of the training.
@@ -87,7 +87,7 @@ def carry_over(run: Path, data: dict[str, Any], checkpoint: Path, store: Path) -
     grid = len(samples.latitude), len(samples.longitude)
     batches = training_batches(data, store)
     points = len(batches.samples.latitude), len(batches.samples.longitude)
-    names = bound_to(grid, checkpoint_shapes(run / _BEST))
+    names = point_parameters(grid, checkpoint_shapes(run / _BEST))
     if points != grid and names:
         phrase = f"{names[0]} and {len(names) - 1} others have" if names[1:] else f"{names[0]} has"
         raise ArgumentError(
@@ -105,7 +105,7 @@ def carry_over(run: Path, data: dict[str, Any], checkpoint: Path, store: Path) -
         torch.save(checkpoint_state, file)
 
 
-def bound_to(grid: tuple[int, int], shapes: Shapes) -> list[str]:
+def point_parameters(grid: tuple[int, int], shapes: Shapes) -> list[str]:
     """Return the parameters and buffers that have a value for each point, row or column of a grid.
 
     Args:
@@ -118,32 +118,31 @@ def bound_to(grid: tuple[int, int], shapes: Shapes) -> list[str]:
 
 
 def thinned_store(store: Path, thin: int, folder: Path) -> Path:
-    """Return a store of each `thin`-th row and column, with the truth there; make it if needed.
+    """Return a store of every `thin`-th row and column, with the truth; make it if needed.
 
-    While another process makes it, this one waits.
-
-    Points are taken as they are, not averaged, so that the truth of both stores is the same.
+    Points are selected, not averaged, so that both stores have the same truth there. If another
+    process makes the store, this one waits for it.
 
     Args:
         store: prepared data.
-        thin: 1 gives the store itself.
-        folder: to make it in; its name has the checksum of the data.
+        thin: distance of the selected rows and columns; 1 returns the store itself.
+        folder: in which the new store is made; its name contains the checksum of the data.
 
     Raises:
-        ArgumentError: a grid that does not divide: the last row, or the points around the globe,
-            would be as far from their neighbours as no others are.
+        ArgumentError: the grid is not divisible: the rows would miss the last one, or the columns
+            would not be equidistant around the globe.
     """
     if thin == 1:
         return store
     thin_store = folder / f"thin{thin}-{provenance.checksum(store)}.zarr"
-    make_once(thin_store, lambda: _make(store, thin, thin_store))
+    make_once(thin_store, lambda: _write_thinned_store(store, thin, thin_store))
     return thin_store
 
 
-def _make(store: Path, thin: int, thin_store: Path) -> None:
+def _write_thinned_store(store: Path, thin: int, thin_store: Path) -> None:
     kinds = [kind for kind in ("sfc", "pl") if kind in store_kinds(store)]
     parts = [open_store(store, kind) for kind in kinds]
-    _check(parts[0], thin, store)
+    _check_divisible(parts[0], thin, store)
     points = {"latitude": slice(None, None, thin), "longitude": slice(None, None, thin)}
     forecasts = xr.merge([part.isel(points) for part in parts], compat="no_conflicts", join="exact")
     truth = open_store(store, "truth").isel(points)
@@ -153,25 +152,25 @@ def _make(store: Path, thin: int, thin_store: Path) -> None:
     prepare(forecasts, thin_store, truth=truth)
 
 
-def _check(part: xr.Dataset, thin: int, store: Path) -> None:
+def _check_divisible(part: xr.Dataset, thin: int, store: Path) -> None:
     rows, columns = part.sizes["latitude"], part.sizes["longitude"]
     remedy = f"Give data of 1 + {thin} n rows and {thin} n columns, as 91x192 for 2"
     if (rows - 1) % thin:
         raise ArgumentError("thin", f"{thin} does not divide the {rows} rows of {store}", remedy)
-    if columns % thin and _goes_round(part["longitude"].to_numpy()):
+    if columns % thin and _is_global(part["longitude"].to_numpy()):
         message = f"{thin} does not divide the {columns} columns of {store}"
         raise ArgumentError("thin", message, remedy)
 
 
-def _goes_round(longitude: npt.NDArray[np.float64]) -> bool:
+def _is_global(longitude: npt.NDArray[np.float64]) -> bool:
     """Return True if the last column is a neighbour of the first."""
     step = longitude[1] - longitude[0]
-    return bool(np.isclose(longitude[-1] + step - longitude[0], _WHOLE))
+    return bool(np.isclose(longitude[-1] + step - longitude[0], _CIRCLE))
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the cells of a call are, and how long they train.
+class StudySettings:
+    """Folders, data and budget of the cells of one call.
 
     Attributes:
         work: folder of data and runs.
@@ -192,8 +191,8 @@ class VariantCell(ModelCell):
 
     Args:
         group: name of the ablation.
-        overlay: what is laid over the configuration, by keys with dots.
-        training: the cell whose training is used; None for its own.
+        overlay: changed values of the configuration, by key with dots.
+        training: the cell whose training is used; None to train the cell itself.
     """
 
     group: str = ""
@@ -212,11 +211,11 @@ class VariantCell(ModelCell):
 
     @property
     def overlay_file(self) -> Path:
-        """The overlay as a file that `ens10 fit` takes behind the configuration."""
+        """File of the overlay, which `ens10 fit` reads after the configuration."""
         return self.scratch / "overlays" / f"{self.model}.yaml"
 
     def current_key(self) -> Key:
-        """Return the key, to which the other's training belongs."""
+        """Return the key, which includes the training of another cell if that is used."""
         content = read_mapping(self.config)
         config = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
         config["overrides"] = list(self.options)
@@ -249,7 +248,7 @@ class VariantCell(ModelCell):
         train_once(self.training)
         data = {k: value for k, value in self.overlay.items() if k.startswith("data.")}
         apply_training(self, self.training, data)
-        self.note_begun()
+        self.write_start_key()
         return self.finish()
 
 
@@ -260,7 +259,7 @@ def train_once(training: VariantCell) -> None:
             if has_claim:
                 training.fit()
                 return
-        time.sleep(BEAT)
+        time.sleep(HEARTBEAT)
 
 
 def place_of(ablation: str, seed: int, variant: str) -> str:
@@ -274,11 +273,11 @@ def write_overlay(path: Path, overlay: Mapping[str, Any]) -> None:
     write_whole(path, yaml.safe_dump(dict(overlay), sort_keys=False))
 
 
-def fitted_overlay(variant: Variant, store: Path) -> dict[str, Any]:
-    """Return the variant's overlay, and the channels and grid that its network then has on a store.
+def overlay_for_store(variant: Variant, store: Path) -> dict[str, Any]:
+    """Return a variant's overlay with the options that adapt its network to a store.
 
     Raises:
-        ArgumentError: a network that cannot follow.
+        ArgumentError: a network that cannot be adapted.
         UnknownNameError: channels that the store has not.
     """
     model, data = variant.content["model"], variant.content["data"]
@@ -292,14 +291,14 @@ def fitted_overlay(variant: Variant, store: Path) -> dict[str, Any]:
     return overlay
 
 
-def find_cell(ablation: Ablation, name: str, seed: int, place: Place) -> VariantCell:
-    """Return the cell of a variant and seed; data of fewer points are made where they are needed.
+def find_cell(ablation: Ablation, name: str, seed: int, settings: StudySettings) -> VariantCell:
+    """Return the cell of a variant and seed; make its thinned data if needed.
 
     Args:
-        ablation: that asks for it.
+        ablation: of the variant.
         name: of the variant.
         seed: of the training, and of the synthetic world.
-        place: where everything is.
+        settings: folders, data and budget.
 
     Raises:
         UnknownNameError: no such variant, or channels that the data have not.
@@ -307,17 +306,19 @@ def find_cell(ablation: Ablation, name: str, seed: int, place: Place) -> Variant
     """
     variant = ablation.variant(name)
     cell = VariantCell(
-        variant.name, seed, variant.config, place.work, place.out, (), place.budget,
-        data=place.store, group=ablation.name,
+        variant.name, seed, variant.config, settings.work, settings.out, (), settings.budget,
+        data=settings.store, group=ablation.name,
     )  # fmt: skip
-    if variant.trained is not None:
-        training = find_cell(ablation, variant.trained, seed, place)
-        return _with_overlay(replace(cell, training=training), fitted_overlay(variant, cell.store))
+    if variant.training_variant is not None:
+        training = find_cell(ablation, variant.training_variant, seed, settings)
+        return _with_overlay(
+            replace(cell, training=training), overlay_for_store(variant, cell.store)
+        )
     if variant.thin == 1:
-        return _with_overlay(cell, fitted_overlay(variant, cell.store))
-    folder = place.work if place.store else cell.folder
+        return _with_overlay(cell, overlay_for_store(variant, cell.store))
+    folder = settings.work if settings.store else cell.folder
     thin_store = thinned_store(cell.store, variant.thin, folder)
-    overlay = fitted_overlay(variant, thin_store)
+    overlay = overlay_for_store(variant, thin_store)
     training = _with_overlay(replace(cell, model=f"{name}.training", data=thin_store), overlay)
     return _with_overlay(replace(cell, training=training), overlay)
 
@@ -328,19 +329,19 @@ def _with_overlay(cell: VariantCell, overlay: Mapping[str, Any]) -> VariantCell:
 
 
 def find_cells_of(
-    ablation: Ablation, seeds: Sequence[int], place: Place
+    ablation: Ablation, seeds: Sequence[int], settings: StudySettings
 ) -> tuple[list[VariantCell], dict[str, str]]:
-    """Return all cells, those of the first seed first, and why others cannot be.
+    """Return the cells of all variants by seed, and the reasons why others cannot be computed.
 
     Trainings come before the variants that use them.
     """
     cells: list[VariantCell] = []
-    refused: dict[str, str] = {}
-    variants = sorted(ablation.variants, key=lambda v: v.trained is not None)
+    refusals: dict[str, str] = {}
+    variants = sorted(ablation.variants, key=lambda v: v.training_variant is not None)
     for seed in seeds:
         for variant in variants:
             try:
-                cells.append(find_cell(ablation, variant.name, seed, place))
+                cells.append(find_cell(ablation, variant.name, seed, settings))
             except ArgumentError as error:
-                refused[f"{variant.name}, seed {seed}"] = str(error)
-    return cells, refused
+                refusals[f"{variant.name}, seed {seed}"] = str(error)
+    return cells, refusals

@@ -1,7 +1,7 @@
-"""How many members with post-processing equal the raw ensemble: CRPS by members given.
+"""CRPS by number of input members: how many post-processed members equal the raw ensemble.
 
-For an ablation whose base is the raw ensemble and whose variants are models given fewer and more
-members. The raw CRPS of any number of members is known from those held, see
+The base of such an ablation is the raw ensemble, and its variants are models with fewer and more
+input members. The raw CRPS of any number of members follows from that of the available ones, see
 `ens10.experiments.studies.members_worth`.
 """
 
@@ -24,12 +24,12 @@ from ens10.experiments.writers import ABSENT, Column, markdown_of
 from ens10.metrics.figures.style import COLOURS, GREY, INK, STYLE, in_units, new_figure
 
 TABLE, FIGURE = "worth.md", "worth.png"
-_MOST = 50  # members that the raw curve is drawn to
+_MAX_MEMBERS = 50  # members that the raw curve is drawn to
 _TICKS = (1, 2, 3, 5, 7, 10, 20, 50)
 Curves = Mapping[int, RawCurve]
 
 
-def write_given(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
+def write_sensitivity(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
     """Write `worth.md` and `worth.png`, and return the first.
 
     Args:
@@ -38,36 +38,38 @@ def write_given(ablation: Ablation, lines: Sequence[Line], out: Path) -> str:
         out: folder of its results.
 
     Raises:
-        ArgumentError: the base is no ensemble, or is not there.
+        ArgumentError: the base is no ensemble, or is not among the lines.
     """
-    base = next((line for line in lines if line.against is None), None)
+    base = next((line for line in lines if line.reference is None), None)
     if base is None:
         raise ArgumentError("worth", f"{ablation.base.name} is not there to count in")
     curves = {seed: raw_curve(run) for seed, run in base.runs.items()}
-    models = by_model(ablation, lines, next(iter(curves.values())).held)
-    text = given_table(base.name, models, curves)
-    write_files(out, {TABLE: text, FIGURE: png(given_figure(base.name, models, curves))})
+    models = lines_by_model(ablation, lines, next(iter(curves.values())).ensemble_size)
+    text = sensitivity_table(base.name, models, curves)
+    write_files(out, {TABLE: text, FIGURE: png(sensitivity_figure(base.name, models, curves))})
     return text
 
 
-def by_model(ablation: Ablation, lines: Sequence[Line], held: int) -> dict[str, dict[int, Line]]:
-    """Lines by configuration and number of members given.
+def lines_by_model(
+    ablation: Ablation, lines: Sequence[Line], ensemble_size: int
+) -> dict[str, dict[int, Line]]:
+    """Return lines by configuration and number of input members.
 
     Args:
         ablation: of the variants.
-        lines: of them.
-        held: members of the whole ensemble.
+        lines: of the variants.
+        ensemble_size: number of members of the full ensemble.
     """
     models: dict[str, dict[int, Line]] = {}
     for line in lines:
         variant = ablation.variant(line.name)
-        size = int(variant.content["data"].get("ensemble") or held)
+        size = int(variant.content["data"].get("ensemble") or ensemble_size)
         models.setdefault(variant.config.stem, {})[size] = line
     return {name: dict(sorted(by_size.items())) for name, by_size in models.items()}
 
 
-def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> str:
-    """CRPS and worth by members given, as Markdown, and the answer in words."""
+def sensitivity_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> str:
+    """Return CRPS and worth by number of input members as Markdown, and the result in words."""
     units = in_units(next(iter(curves.values())).units)
     sizes = sorted({size for by_size in models.values() for size in by_size})
     expected = [float(np.mean([c.crps(size) for c in curves.values()])) for size in sizes]
@@ -79,7 +81,9 @@ def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cur
         if name != base:
             worth = tuple(_worth(by_size[s], curves) if s in by_size else ABSENT for s in sizes)
             columns.append(Column(f"{name}, worth in {base} members", worth))
-    notes = [answer(name, by_size, curves) for name, by_size in models.items() if name != base]
+    notes = [
+        answer_in_words(name, by_size, curves) for name, by_size in models.items() if name != base
+    ]
     notes.append(
         f"Expected: the CRPS of so many members, all choices of the {_member_count(curves)} being "
         "as likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it "
@@ -88,18 +92,18 @@ def given_table(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cur
     return markdown_of(columns) + "\n" + "\n".join(f"- {note}" for note in notes) + "\n"
 
 
-def answer(name: str, held: Mapping[int, Line], curves: Curves) -> str:
-    """From how many members on a model is better than the whole raw ensemble, and clearly so."""
+def answer_in_words(name: str, by_size: Mapping[int, Line], curves: Curves) -> str:
+    """Return from how many input members a model is better than the full raw ensemble."""
     raw = f"the raw {_member_count(curves)}"
-    deltas = {s: line.differences[CRPS] for s, line in held.items() if CRPS in line.differences}
+    deltas = {s: line.differences[CRPS] for s, line in by_size.items() if CRPS in line.differences}
     better = {size: delta for size, delta in deltas.items() if delta.over_dates.value < 0}
     if not better:
         return f"{name}: none of these numbers of members is better with it than {raw}."
     fewest = min(better)
-    note = " (the fewest that were tried)" if fewest == min(held) else ""
+    note = " (the fewest that were tried)" if fewest == min(by_size) else ""
     share = -100 * better[fewest].over_dates.value / better[fewest].other
     text = f"{name}: {fewest} members{note} have a CRPS {share:.1f} % below that of {raw} with it"
-    clear_sizes = [size for size, delta in better.items() if delta.clear]
+    clear_sizes = [size for size, delta in better.items() if delta.is_clear]
     if not clear_sizes:
         return f"{text}; with none of these numbers is it clear."
     return (
@@ -109,20 +113,22 @@ def answer(name: str, held: Mapping[int, Line], curves: Curves) -> str:
     )
 
 
-def given_figure(base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves) -> Figure:
-    """CRPS by members given: the raw curve, its value for all members, a line for each model."""
+def sensitivity_figure(
+    base: str, models: Mapping[str, Mapping[int, Line]], curves: Curves
+) -> Figure:
+    """Draw CRPS by number of input members: the raw ensemble, and a line for each model."""
     first = next(iter(curves.values()))
     with mpl.rc_context(STYLE):
         figure = new_figure(3.2)
         axes = figure.subplots()
-        members = np.geomspace(1, _MOST, 100)
+        members = np.geomspace(1, _MAX_MEMBERS, 100)
         raw = [float(np.mean([c.crps(m) for c in curves.values()])) for m in members]
         axes.plot(members, raw, color=GREY, label=f"{base}, expected")
         raw_crps = float(np.mean([c.plain for c in curves.values()]))
         axes.axhline(raw_crps, color=INK, linestyle=":", linewidth=1)
         axes.annotate(
-            f"{base}, {first.held} members", (_MOST, raw_crps), (0, 3), textcoords="offset points",
-            ha="right", fontsize=8,
+            f"{base}, {first.ensemble_size} members", (_MAX_MEMBERS, raw_crps), (0, 3),
+            textcoords="offset points", ha="right", fontsize=8,
         )  # fmt: skip
         for n, (name, by_size) in enumerate(models.items()):
             if name == base:
@@ -142,7 +148,7 @@ def given_figure(base: str, models: Mapping[str, Mapping[int, Line]], curves: Cu
 
 
 def _draw(axes: Axes, name: str, by_size: Mapping[int, Line], colour: str) -> None:
-    """A model's line, with the range of its seeds shaded."""
+    """Draw a model's line, with the range of its seeds shaded."""
     sizes, lines = list(by_size), list(by_size.values())
     axes.plot(sizes, [line.crps for line in lines], "o-", color=colour, markersize=5, label=name)
     seed_scores = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
@@ -163,4 +169,4 @@ def _worth(line: Line, curves: Curves) -> str:
 
 
 def _member_count(curves: Curves) -> int:
-    return next(iter(curves.values())).held
+    return next(iter(curves.values())).ensemble_size

@@ -1,4 +1,4 @@
-"""What an ablation asks: one YAML with a base configuration and variants of it.
+"""Specification of an ablation: a YAML with a base configuration and variants of it.
 
     question: What does the embedding of each grid point bring?
     base: location_unet
@@ -40,28 +40,28 @@ _WORLD = ("grid", "years", "dates", "levels", "steps", "kinds", "world")
 
 @dataclass(frozen=True)
 class Variant:
-    """One line of the table.
+    """A variant of the base configuration, which is one line of the table.
 
     Attributes:
         name: of the variant and its run.
         config: the configuration that it changes.
         overlay: changed values by key with dots.
-        against: name of the variant that it is compared with; None for the base itself.
-        trained: name of the variant whose training it uses; None for its own.
-        thin: each how many-th row and column it is trained on.
+        reference: name of the variant that it is compared with; None for the base itself.
+        training_variant: name of the variant whose training it uses; None to train it itself.
+        thin: distance of the rows and columns that it is trained on; 1 for all.
     """
 
     name: str
     config: Path
     overlay: Mapping[str, Any] = field(default_factory=dict)
-    against: str | None = None
-    trained: str | None = None
+    reference: str | None = None
+    training_variant: str | None = None
     thin: int = 1
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The whole configuration: the overlay laid over it."""
-        return laid_over(_read(self.config), self.overlay)
+        """The full configuration, with the values of the overlay."""
+        return apply_overlay(_read(self.config), self.overlay)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Ablation:
         name: of its folders.
         question: in words.
         variants: the base first.
-        world: changed sizes of synthetic worlds.
-        worth: whether CRPS are counted in raw members as well.
+        world: attributes of `WorldSize` that differ from its defaults.
+        worth: whether CRPS are also expressed in raw members.
     """
 
     source: str
@@ -86,11 +86,11 @@ class Ablation:
 
     @property
     def base(self) -> Variant:
-        """What the variants are compared with."""
+        """The variant with which the others are compared by default."""
         return self.variants[0]
 
     def variant(self, name: str) -> Variant:
-        """The variant of a name.
+        """Return the variant with a name.
 
         Raises:
             UnknownNameError: there is none.
@@ -100,27 +100,27 @@ class Ablation:
                 return variant
         raise UnknownNameError("variant", name, [variant.name for variant in self.variants])
 
-    def size(self, **given: Any) -> WorldSize:
+    def size(self, **options: Any) -> WorldSize:
         """Return the size of the synthetic worlds: options, else the YAML, else the defaults.
 
         Args:
-            given: "grid", "years" (how many) and "dates"; None is not given.
+            **options: attributes of `WorldSize`, with `years` as a number; None for the YAML's.
         """
-        options = {name: value for name, value in given.items() if value is not None}
-        return WorldSize.given(**{**self.world, **options})
+        settings = {name: value for name, value in options.items() if value is not None}
+        return WorldSize.from_options(**{**self.world, **settings})
 
 
-def known_ablations() -> list[str]:
-    """Names of those in `experiments/ablations`."""
+def ablation_names() -> list[str]:
+    """Return the names of the ablations in `experiments/ablations`."""
     return sorted(path.stem for path in _folder().glob("*.yaml"))
 
 
 def load_ablation(source: str) -> Ablation:
-    """An ablation by its name, or from a YAML of one's own.
+    """Load an ablation by its name, or from a YAML file of your own.
 
     Args:
-        source: name of one in `experiments/ablations`, or the path of a YAML. Configurations that
-            this names are paths beside it, or names of those in `experiments/configs`.
+        source: name of an ablation in `experiments/ablations`, or path of a YAML file. Its
+            configurations are paths relative to it, or names in `experiments/configs`.
 
     Raises:
         UnknownNameError: no such ablation, or a key or variant that is not known.
@@ -128,8 +128,8 @@ def load_ablation(source: str) -> Ablation:
         ArgumentError: a value that cannot be used; it names the variant.
     """
     is_path = source.endswith((".yaml", ".yml"))
-    if not is_path and source not in known_ablations():
-        raise UnknownNameError("ablation", source, known_ablations())
+    if not is_path and source not in ablation_names():
+        raise UnknownNameError("ablation", source, ablation_names())
     path = Path(source) if is_path else _folder() / f"{source}.yaml"
     content = _read(path)
     for key in content:
@@ -147,11 +147,11 @@ def load_ablation(source: str) -> Ablation:
     return Ablation(source, path.stem, question, variants, world, bool(content.get("worth")))
 
 
-def laid_over(content: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration with values changed by keys with dots; nothing of it is shared.
+def apply_overlay(content: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of a configuration with values changed by keys with dots.
 
     Raises:
-        ArgumentError: a key within something that is no mapping.
+        ArgumentError: a key inside a value that is no mapping.
     """
     config: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(content)))
     for key, value in overlay.items():
@@ -190,32 +190,32 @@ def _variant(path: Path, name: str, entry: Any, content: Mapping[str, Any]) -> V
             raise UnknownNameError(f"variant {name}", key, [*_WORDS, *(f"{p}.…" for p in _PARTS)])
     config = _config(str(words.get("config", content["base"])), path.parent)
     base = Path(content["base"]).stem
-    against = None if name == base else str(words.get("against", base))
-    return Variant(name, config, overlay, against, words.get("trained"), words.get("thin", 1))
+    reference = None if name == base else str(words.get("against", base))
+    return Variant(name, config, overlay, reference, words.get("trained"), words.get("thin", 1))
 
 
 def _with_training(variant: Variant, variants: Mapping[str, Variant]) -> Variant:
-    """A variant of another's training has all that was changed in it."""
-    if variant.trained is None:
+    """Return a variant with the configuration and overlay of the variant that it is trained as."""
+    if variant.training_variant is None:
         return variant
-    owner = variants[variant.trained]
+    owner = variants[variant.training_variant]
     overlay = {**owner.overlay, **variant.overlay}
     return replace(variant, config=owner.config, overlay=overlay)
 
 
 def _check(name: str, variant: Variant, variants: Mapping[str, Variant], common: Any) -> None:
-    for other in (variant.against, variant.trained):
+    for other in (variant.reference, variant.training_variant):
         if other is not None and other not in variants:
             raise UnknownNameError(f"variant {name}", other, list(variants))
     subject = f"variant {name}"
     if not isinstance(variant.thin, int) or variant.thin < 1:
         raise ArgumentError(subject, f"thin is {variant.thin!r}", "Give a number of rows, as 2")
-    if variant.against is not None and variants[variant.against].against == name:
-        raise ArgumentError(subject, f"it and {variant.against} are compared with each other")
-    if variant.trained is None:
+    if variant.reference is not None and variants[variant.reference].reference == name:
+        raise ArgumentError(subject, f"it and {variant.reference} are compared with each other")
+    if variant.training_variant is None:
         return
-    owner = variants[variant.trained]
-    if owner.trained or owner.thin > 1 or variant.thin > 1:
+    owner = variants[variant.training_variant]
+    if owner.training_variant or owner.thin > 1 or variant.thin > 1:
         raise ArgumentError(subject, "a training that is used belongs to a variant on its own data")
     changes = {k: v for k, v in variant.overlay.items() if k not in common or common[k] != v}
     wrong = [key for key in changes if not key.startswith("data.")]
@@ -234,7 +234,7 @@ def _config(name: str, folder: Path) -> Path:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return read_mapping(path, f"Known: {', '.join(known_ablations())}")
+    return read_mapping(path, f"Known: {', '.join(ablation_names())}")
 
 
 def _folder() -> Path:

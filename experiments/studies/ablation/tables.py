@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ens10.experiments.report import png
 from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.runner.trainings import read_kept
+from ens10.experiments.runner.trainings import read_cell
 from ens10.experiments.studies.ablation.cells import place_of
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.tables import FEW_DATES
@@ -33,40 +33,39 @@ _ROW = 0.32  # inches
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of a variant less that of another, on the same dates and seeds.
+    """Difference of the scores of two variants on the same dates and seeds.
 
     Attributes:
-        over_dates: of the mean over seeds; its bounds are over dates, with the trainings as they
-            are.
-        each: of each seed.
-        other: mean of the other's score.
+        over_dates: mean over seeds, with an interval over dates for these trainings.
+        by_seed: difference of each seed.
+        other: mean score of the other variant.
     """
 
     over_dates: Interval
-    each: Mapping[int, float]
+    by_seed: Mapping[int, float]
     other: float
 
     @property
-    def clear(self) -> bool:
-        """Whether the bounds do not hold 0 and all seeds agree."""
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0 and the difference has the same sign for all seeds."""
         bounds = self.over_dates
-        signs = {np.sign(value) for value in self.each.values()}
+        signs = {np.sign(value) for value in self.by_seed.values()}
         return bounds.lower * bounds.upper > 0 and len(signs) == 1
 
 
 @dataclass(frozen=True)
 class Line:
-    """One variant.
+    """Runs of a variant, and its differences from the variant that it is compared with.
 
     Attributes:
         name: of the variant.
-        against: that it is compared with; None for the base.
+        reference: name of the variant that it is compared with; None for the base.
         runs: by seed.
         differences: by score, "crps" and perhaps "eecrps"; empty for the base.
     """
 
     name: str
-    against: str | None
+    reference: str | None
     runs: Mapping[int, FinishedRun]
     differences: Mapping[str, Difference]
 
@@ -77,12 +76,12 @@ class Line:
 
     @property
     def dates(self) -> int:
-        """Test dates of a seed."""
+        """Number of test dates of a seed."""
         return int(next(iter(self.runs.values())).states.sizes["time"])
 
-    def mean(self, of: Callable[[FinishedRun], float]) -> float:
-        """Return the mean over the seeds of a number of each run."""
-        return float(np.mean([of(run) for run in self.runs.values()]))
+    def mean(self, value_of: Callable[[FinishedRun], float]) -> float:
+        """Return the mean over the seeds of a function of each run."""
+        return float(np.mean([value_of(run) for run in self.runs.values()]))
 
     @property
     def crps(self) -> float:
@@ -93,33 +92,33 @@ class Line:
     def spread_error(self) -> float:
         """Ratio of spread to error; NaN if unknown."""
 
-        def of(run: FinishedRun) -> float:
+        def ratio(run: FinishedRun) -> float:
             scores = summarise(run.states, maps=False, method="student")
             return float(scores.get("spread_error", np.nan))
 
-        return self.mean(of)
+        return self.mean(ratio)
 
     def cost(self, key: str) -> float:
-        """A number of the provenance, such as "cpu_seconds"; NaN if unknown."""
+        """Return the mean of a number of the provenance, such as "cpu_seconds"; NaN if unknown."""
         return self.mean(lambda run: float(run.provenance.get(key) or np.nan))
 
 
 def read_lines(
     ablation: Ablation,
-    kept: Path,
+    cells_folder: Path,
     seeds: Sequence[int],
     *,
     same_data: bool,
-    shown: Collection[str] | None = None,
+    places: Collection[str] | None = None,
 ) -> list[Line]:
     """Return a line for each variant that has a result, in the ablation's order.
 
     Args:
         ablation: whose variants are read.
-        kept: folder of the unpacked cells of all ablations.
+        cells_folder: folder of the unpacked cells of all ablations.
         seeds: to read.
         same_data: whether seeds are trainings on the same data, so that their dates are the same.
-        shown: places of the cells that count; None for all.
+        places: places of the cells to read; None for all.
 
     Raises:
         FileError: a kept cell that cannot be read.
@@ -127,47 +126,47 @@ def read_lines(
     """
     runs: dict[str, dict[int, FinishedRun]] = {}
     for variant in ablation.variants:
-        places = {seed: place_of(ablation.name, seed, variant.name) for seed in seeds}
+        variant_places = {seed: place_of(ablation.name, seed, variant.name) for seed in seeds}
         variant_runs = {
-            seed: read_kept(kept / place)
-            for seed, place in places.items()
-            if (kept / place / SCORES).exists() and (shown is None or place in shown)
+            seed: read_cell(cells_folder / place)
+            for seed, place in variant_places.items()
+            if (cells_folder / place / SCORES).exists() and (places is None or place in places)
         }
         if variant_runs:
             runs[variant.name] = variant_runs
     lines = []
     for variant in (v for v in ablation.variants if v.name in runs):
-        others = runs.get(variant.against or "", {})
+        others = runs.get(variant.reference or "", {})
         differences: dict[str, Difference] = {}
         for score in (CRPS, EECRPS):
             delta = difference(runs[variant.name], others, score, same_data=same_data)
             differences |= {score: delta} if delta else {}
-        lines.append(Line(variant.name, variant.against, runs[variant.name], differences))
+        lines.append(Line(variant.name, variant.reference, runs[variant.name], differences))
     return lines
 
 
 def difference(
-    mine: Mapping[int, FinishedRun],
-    others: Mapping[int, FinishedRun],
+    runs: Mapping[int, FinishedRun],
+    reference_runs: Mapping[int, FinishedRun],
     score: str,
     *,
     same_data: bool,
 ) -> Difference | None:
-    """The paired difference over the seeds that both have; None if there are none.
+    """Return the paired difference over the seeds that both have; None if there are none.
 
-    Dates of different worlds are put one after the other; dates of the same data are summed over
-    the seeds first, so that a date is drawn with all its trainings.
+    Dates of different worlds are concatenated. Dates of the same data are summed over the seeds
+    first, so that the bootstrap resamples a date with all its trainings.
 
     Args:
-        mine: of the variant, by seed.
-        others: of what it is compared with.
+        runs: of the variant, by seed.
+        reference_runs: of the variant that it is compared with, by seed.
         score: "crps" or "eecrps".
         same_data: whether the seeds are trainings on the same data.
     """
     sums: dict[int, Sums] = {}
-    for seed in sorted(set(mine) & set(others)):
-        check_comparable([mine[seed], others[seed]])
-        states, reference = mine[seed].states_of(score), others[seed].states_of(score)
+    for seed in sorted(set(runs) & set(reference_runs)):
+        check_comparable([runs[seed], reference_runs[seed]])
+        states, reference = runs[seed].states_of(score), reference_runs[seed].states_of(score)
         if states is not None and reference is not None:
             order = np.argsort(states["time"].to_numpy(), kind="stable")
             seed_sums = paired_sums(states, reference, score)
@@ -207,11 +206,11 @@ def write_pages(
     """Write `table.md`, `table.csv` and `differences.png`, and return the first.
 
     Args:
-        ablation: that was asked.
+        ablation: of the lines.
         lines: of `read_lines`.
         out: folder of its tables.
-        notes: what a reader has to know of data and trainings.
-        missing: why a cell is not there, by its name.
+        notes: sentences on data and trainings.
+        missing: reason why a cell has no result, by its name.
     """
     parts = [f"# {ablation.name}", ablation.question, markdown_of(table(lines)).rstrip()]
     missing_notes = [f"Missing: {name}: {why}" for name, why in missing.items()]
@@ -227,7 +226,7 @@ def write_pages(
 
 
 def table(lines: Sequence[Line]) -> list[Column]:
-    """The columns that hold anything."""
+    """Return the columns of the table, without empty ones."""
     units = in_units(lines[0].units)
     crps = lines[0].crps
     digits = max(3 - math.floor(math.log10(crps)), 4 if crps < 10 else 2)
@@ -237,14 +236,14 @@ def table(lines: Sequence[Line]) -> list[Column]:
     def column_of(heading: str, cells: Sequence[str]) -> Column:
         return Column(heading, tuple(cells))
 
-    others = {line.against for line in lines if line.against}
+    others = {line.reference for line in lines if line.reference}
     columns = [Column("Variant", tuple(line.name for line in lines), numeric=False)]
     if len(others) > 1:
-        against = tuple(line.against or ABSENT for line in lines)
+        against = tuple(line.reference or ABSENT for line in lines)
         columns.append(Column("Against", against, numeric=False))
     columns.append(column_of(f"CRPS{units}", [f"{line.crps:.{digits}f}" for line in lines]))
     columns.append(column_of(f"Δ CRPS{units}", [_bounds(line, CRPS, change) for line in lines]))
-    columns.append(column_of("Δ (%)", [_share(line) for line in lines]))
+    columns.append(column_of("Δ (%)", [_percent(line) for line in lines]))
     if several:
         columns.append(column_of(f"By seed{units}", [_seeds(line, change) for line in lines]))
     columns.append(column_of(f"Δ EECRPS{units}", [_bounds(line, EECRPS, change) for line in lines]))
@@ -255,7 +254,7 @@ def table(lines: Sequence[Line]) -> list[Column]:
 
 
 def to_csv(lines: Sequence[Line]) -> str:
-    """A line for each variant and seed, and one for all seeds with the bounds."""
+    """Return CSV with a line for each variant and seed, and one for all seeds with bounds."""
     head = ["variant", "against", "seed", "crps", "difference", "difference_lower"]
     head += ["difference_upper", "eecrps_difference", "eecrps_difference_lower"]
     head += ["eecrps_difference_upper", *(key for _, key, _ in _COSTS)]
@@ -263,16 +262,16 @@ def to_csv(lines: Sequence[Line]) -> str:
     for line in lines:
         for seed in [*line.runs, None]:
             one = line if seed is None else Line(
-                line.name, line.against, {seed: line.runs[seed]}, line.differences
+                line.name, line.reference, {seed: line.runs[seed]}, line.differences
             )  # fmt: skip
-            values = [one.crps, *_three(line, CRPS, seed), *_three(line, EECRPS, seed)]
+            values = [one.crps, *_with_bounds(line, CRPS, seed), *_with_bounds(line, EECRPS, seed)]
             values += [one.cost(key) for _, key, _ in _COSTS]
-            rows.append([line.name, line.against, seed, *values])
+            rows.append([line.name, line.reference, seed, *values])
     return csv_of(head, rows, ".9g")
 
 
 def difference_figure(lines: Sequence[Line]) -> Figure:
-    """The differences with their bounds, and small marks for each seed."""
+    """Draw the differences of the CRPS with their bounds, and a small mark for each seed."""
     rows = [line for line in lines if CRPS in line.differences]
     with mpl.rc_context(STYLE):
         figure = new_figure(0.9 + _ROW * len(rows))
@@ -280,27 +279,27 @@ def difference_figure(lines: Sequence[Line]) -> Figure:
         axes.axvline(0, color=INK, linewidth=1)
         for place, line in enumerate(rows):
             delta = line.differences[CRPS]
-            colour = BLUE if delta.clear else GREY
+            colour = BLUE if delta.is_clear else GREY
             bounds = [delta.over_dates.lower, delta.over_dates.upper]
             axes.plot(bounds, [place] * 2, color=colour, linewidth=2.5, solid_capstyle="butt")
             axes.plot(delta.over_dates.value, place, "o", color=colour, markeredgecolor="white")
-            values = list(delta.each.values())
+            values = list(delta.by_seed.values())
             if len(values) > 1:
                 axes.plot(values, [place + 0.27] * len(values), "|", color=colour, markersize=6)
-        several = len({line.against for line in rows}) > 1
-        names = [f"{x.name}, against {x.against}" if several else x.name for x in rows]
+        several = len({line.reference for line in rows}) > 1
+        names = [f"{x.name}, against {x.reference}" if several else x.name for x in rows]
         axes.set_yticks(range(len(rows)), names)
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(axis="x")
         axes.margins(x=0.06)
-        base = f" less that of {'the other' if several else rows[0].against}"
+        base = f" less that of {'the other' if several else rows[0].reference}"
         axes.set_xlabel(f"CRPS{base}{in_units(rows[0].units)}; left of the line it is better")
     return figure
 
 
 def _notes(lines: Sequence[Line]) -> list[str]:
-    others = list(dict.fromkeys(line.against for line in lines if line.against))
+    others = list(dict.fromkeys(line.reference for line in lines if line.reference))
     other = others[0] if len(others) == 1 else "the variant under Against"
     notes = [
         f"Δ: less that of {other}, on the same dates; below 0 it is better. In brackets: 95 % over "
@@ -329,10 +328,10 @@ def _bounds(line: Line, score: str, form: str) -> str:
     text = number(bounds.value, form)
     if not math.isnan(bounds.lower):
         text += f" [{number(bounds.lower, form)}, {number(bounds.upper, form)}]"
-    return text if delta.clear else f"{text} {NOT_CLEAR}"
+    return text if delta.is_clear else f"{text} {NOT_CLEAR}"
 
 
-def _share(line: Line) -> str:
+def _percent(line: Line) -> str:
     delta = line.differences.get(CRPS)
     return ABSENT if delta is None else number(100 * delta.over_dates.value / delta.other, "+.1f")
 
@@ -341,13 +340,13 @@ def _seeds(line: Line, form: str) -> str:
     delta = line.differences.get(CRPS)
     if delta is None:
         return ABSENT
-    return ", ".join(number(value, form) for value in delta.each.values())
+    return ", ".join(number(value, form) for value in delta.by_seed.values())
 
 
-def _three(line: Line, score: str, seed: int | None) -> list[float]:
+def _with_bounds(line: Line, score: str, seed: int | None) -> list[float]:
     delta: Difference | None = line.differences.get(score)
     if delta is None:
         return [math.nan] * 3
     if seed is not None:
-        return [delta.each.get(seed, math.nan), math.nan, math.nan]
+        return [delta.by_seed.get(seed, math.nan), math.nan, math.nan]
     return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]

@@ -1,4 +1,4 @@
-"""What gates of a mixture of experts find, in worlds whose map of regions is known.
+"""Maps that the gates of a mixture of experts learn, in worlds whose regions are known.
 
     python -m ens10.experiments.studies.gates WORK --out experiments/results/gates
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for folder in (options.work, options.out):
         refuse_file(folder)
     world_options = {name: getattr(options, name) for name in ("grid", "years", "dates", "world")}
-    size = WorldSize.given(**world_options, steps=(48,), kinds=("sfc",))
+    size = WorldSize.from_options(**world_options, steps=(48,), kinds=("sfc",))
     outcome = Outcome()
     if not options.tables:
         cells = [

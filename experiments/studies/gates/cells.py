@@ -28,19 +28,19 @@ from ens10.synthetic import World
 RESULT = "result.json"
 EXPERTS, WIDTH, EPOCHS, BATCH = 4, 16, 8, 4
 _STATIONS = ("ens10.loader", "ens10.models", "ens10.experiments.studies.gates")
-_SHIPPED = Experts(
+_LOSS_ONLY = Experts(
     filters=8, weighted=True, routing_loss=False, gate_range=0.2, gate_shift=1.0, gate_noise=0.05
 )
-_ROUTED = Experts(gate_range=0.35, relative_margins=True, margin=2e-4, damping_margin=0.02)
-_COMPARED = Experts(compare=True)
-_SMALL = Experts(compare=True, gate_range=0.35)
-_MEMORY = Experts(compare=True, gate_range=0.35, memory=0.98)
+_ROUTING = Experts(gate_range=0.35, relative_margins=True, margin=2e-4, damping_margin=0.02)
+_COMPARISON = Experts(compare=True)
+_SMALL_START = Experts(compare=True, gate_range=0.35)
+_RUNNING_MEANS = Experts(compare=True, gate_range=0.35, memory=0.98)
 Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What a variant of the U-Net has.
+    """Experts, gate and head of a variant of the U-Net.
 
     Attributes:
         label: in tables.
@@ -64,8 +64,12 @@ VARIANTS: Mapping[str, Variant] = {
     "unet": Variant("U-Net, no experts", ()),
     "oracle": Variant("true map", gate="true"),
     "regions": Variant("regions found in the training data", gate="regions"),
-    "compared_fast": Variant("comparison, small start, gate rate x 30", experts=_SMALL, rate=30.0),
-    "remembered": Variant("running means compared, gate rate x 30", experts=_MEMORY, rate=30.0),
+    "compared_fast": Variant(
+        "comparison, small start, gate rate x 30", experts=_SMALL_START, rate=30.0
+    ),
+    "remembered": Variant(
+        "running means compared, gate rate x 30", experts=_RUNNING_MEANS, rate=30.0
+    ),
     "advection": Variant("regions found with advection among the predictors", gate="advection"),
     "wrong": Variant("wrong map", gate="wrong"),
     "regression": Variant("clusterwise regression alone, no network"),
@@ -73,14 +77,16 @@ VARIANTS: Mapping[str, Variant] = {
     "regions_regression": Variant(
         "regions, on the clusterwise regression", gate="regions", on_regression=True
     ),
-    "up_0": Variant("learned by the loss, in up_0", ("up_0",), experts=_SHIPPED),
-    "compared": Variant("comparison, start and rate as published", experts=_COMPARED),
-    "routed_fast": Variant("routing loss, small start, gate rate x 30", experts=_ROUTED, rate=30.0),
+    "up_0": Variant("learned by the loss, in up_0", ("up_0",), experts=_LOSS_ONLY),
+    "compared": Variant("comparison, start and rate as published", experts=_COMPARISON),
+    "routed_fast": Variant(
+        "routing loss, small start, gate rate x 30", experts=_ROUTING, rate=30.0
+    ),
     "corrected": Variant(
-        "regions + comparison, gate rate x 30", gate="corrected", experts=_COMPARED, rate=30.0
+        "regions + comparison, gate rate x 30", gate="corrected", experts=_COMPARISON, rate=30.0
     ),
     "up_0_regions": Variant(
-        "regions at the end, loss in up_0", ("up_0", "last"), "regions", _SHIPPED
+        "regions at the end, loss in up_0", ("up_0", "last"), "regions", _LOSS_ONLY
     ),
 }
 
@@ -121,9 +127,9 @@ class GateCell(Cell):
         return self.work / f"{self.size.world}-{self.size.grid}" / f"seed{self.seed}"
 
     def current_key(self) -> Key:
-        """Return the key; the world is made from its numbers."""
+        """Return the key, which includes the settings of the world instead of a checksum."""
         training = [EXPERTS, self.width, EPOCHS, BATCH]
-        about = {"world": repr(self.size), "variant": _described(VARIANTS[self.variant])}
+        about = {"world": repr(self.size), "variant": _changed_options(VARIANTS[self.variant])}
         return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
@@ -135,12 +141,12 @@ class GateCell(Cell):
         return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
 
 
-def _described(options: Any) -> dict[str, Any]:
-    """Return the options that are not at their defaults: a new option changes no kept key."""
+def _changed_options(options: Any) -> dict[str, Any]:
+    """Return the options that differ from their defaults: a new option changes no kept key."""
     values = {part.name: getattr(options, part.name) for part in fields(options)}
     plain = type(options)(**({"label": ""} if "label" in values else {}))
     return {
-        name: _described(value) if is_dataclass(value) else value
+        name: _changed_options(value) if is_dataclass(value) else value
         for name, value in values.items()
         if name != "label" and value != getattr(plain, name)
     }
@@ -154,7 +160,7 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
         `region` (lists of rows), `agreement` in share of area.
     """
     data = EnsembleDataModule(str(store), "t2m", extras=["location"], batch_size=BATCH, seed=seed)
-    best = _Best()
+    best = _BestWeights()
     alone = name == "regression"
     model = _model(name, len(data.batches("train").channels), region, seed, width)
     trainer = pl.Trainer(
@@ -179,7 +185,7 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
             for batch in data.test_dataloader():
                 losses, weights = model(batch).crps(batch["target"]), batch["weights"]
                 scores += ((losses * weights).sum((1, 2)) / weights.sum((1, 2))).tolist()
-    expert_map, agreement = _found(model, region)
+    expert_map, agreement = _map_and_agreement(model, region)
     return {
         "crps": [round(score, 6) for score in scores],
         "epoch": best.epoch,
@@ -190,8 +196,8 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
     }
 
 
-class _Best(pl.Callback):
-    """Holds a copy of the weights of the epoch with the smallest validation loss."""
+class _BestWeights(pl.Callback):
+    """Keep a copy of the weights of the epoch with the smallest validation loss."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -199,7 +205,7 @@ class _Best(pl.Callback):
         self.epoch = 0
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compare with the best epoch."""
+        """Copy the weights if this epoch has the smallest validation loss so far."""
         loss = float(trainer.callback_metrics["val_loss"])
         if loss < min(self.losses, default=float("inf")):
             self.weights = {k: v.clone() for k, v in pl_module.state_dict().items()}
@@ -247,8 +253,8 @@ def _gate(kind: str, region: Any) -> Gate | None:
     return RegionGate(EXPERTS, grid=region.shape) if kind == "corrected" else None
 
 
-def _found(model: Any, region: Any) -> tuple[Any, float | None]:
-    """Return the map of the experts at the end, and the share of area where it is the true one."""
+def _map_and_agreement(model: Any, region: Any) -> tuple[Any, float | None]:
+    """Return the map of experts after training, and the share of area where it is the true one."""
     if isinstance(model, StatisticalPostProcessor):
         regions: Any = model.method
         expert_map = regions.region.numpy()

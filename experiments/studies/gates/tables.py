@@ -24,8 +24,8 @@ def read_results(folder: Path) -> list[Result]:
     return sorted(results, key=lambda r: (r["kind"], r["seed"], order.index(r["variant"])))
 
 
-def compared(result: Result, reference: Result) -> Interval:
-    """Return how much smaller the CRPS is than the reference's, with its interval over dates."""
+def crps_gain(result: Result, reference: Result) -> Interval:
+    """Return the CRPS of the reference less that of a result, with its interval over dates."""
     sums = {"sum": np.array(result["crps"]), "reference_sum": np.array(reference["crps"])}
     count = np.ones(len(result["crps"]))
     return interval(
@@ -59,9 +59,9 @@ def _row(result: Result, group: Mapping[str, Result]) -> list[str]:
     improving = result["epochs"] and result["epoch"] == result["epochs"]
     cells = [VARIANTS[result["variant"]].label, f"{crps:.4f}"]
     if "unet" in group and result["variant"] != "unet":
-        gain = compared(result, group["unet"])
+        gain = crps_gain(result, group["unet"])
         cells += [f"{gain.value:+.4f}", f"{gain.lower:+.4f} to {gain.upper:+.4f}"]
-        oracle = compared(group["oracle"], group["unet"]).value if "oracle" in group else np.nan
+        oracle = crps_gain(group["oracle"], group["unet"]).value if "oracle" in group else np.nan
         cells.append(f"{100 * gain.value / oracle:.0f} %" if oracle > 0 else "–")
     else:
         cells += ["–", "–", "–"]

@@ -23,10 +23,10 @@ RELATIVE, ABSOLUTE = 0.01, 1e-8
 
 
 def close(forecast: Tensor, truth: Tensor) -> Tensor:
-    """Which points are within 1 %: |y - t| <= 1e-8 + 0.01 |t|, as in the authors' public code.
+    """Return the points within 1 %: |y - t| <= 1e-8 + 0.01 |t|, as in the authors' public code.
 
-    The first term is for a truth of 0. No point of a run reaches it: all initial temperatures are
-    positive, and a step makes positive mixtures of positive temperatures.
+    The first term is for a truth of 0, which no run has: all initial temperatures are positive, and
+    a step makes positive mixtures of positive temperatures.
     """
     return (forecast - truth).abs() <= ABSOLUTE + RELATIVE * truth.abs()
 
@@ -46,13 +46,13 @@ class Sums:
     samples: int = 0
 
     def add(self, forecast: Tensor, truth: Tensor) -> None:
-        """Adds a batch, (N, 1, H, W) each."""
+        """Add the sums of a batch of forecasts and truth, (N, 1, H, W) each."""
         self.within = self.within + close(forecast, truth).sum((0, 1))
         self.squares = self.squares + (forecast - truth).double().square().sum((0, 1))
         self.samples += len(truth)
 
     def finish(self, regions: Ints) -> dict[str, float | list[float]]:
-        """`within`, `within_by_region` (shares) and `mse`.
+        """Return `within` and `within_by_region` (shares), and `mse`.
 
         Args:
             regions: (H, W) from 0.
@@ -66,14 +66,14 @@ class Sums:
         }
 
 
-def match_regions(found: Ints, regions: Ints) -> tuple[Ints, float]:
-    """The found map in the true one's numbers, and the share of points where they agree.
+def match_regions(expert_map: Ints, regions: Ints) -> tuple[Ints, float]:
+    """Return a map of experts as regions, and the share of points where it is the true map.
 
-    Experts have no names: each gets the region that makes the agreement largest over all
+    Experts have no names: each is assigned the region for which the agreement is largest over all
     one-to-one assignments (Kuhn-Munkres).
 
     Args:
-        found: (H, W) experts from 0.
+        expert_map: (H, W) experts from 0.
         regions: (H, W) true regions from 0.
 
     Returns:
@@ -82,18 +82,20 @@ def match_regions(found: Ints, regions: Ints) -> tuple[Ints, float]:
     Raises:
         ArgumentError: different shapes.
     """
-    if found.shape != regions.shape:
-        raise ArgumentError("found", f"shape {found.shape}, the true map has {regions.shape}")
-    size = int(max(found.max(), regions.max())) + 1
+    if expert_map.shape != regions.shape:
+        raise ArgumentError(
+            "expert_map", f"shape {expert_map.shape}, the true map has {regions.shape}"
+        )
+    size = int(max(expert_map.max(), regions.max())) + 1
     counts = np.zeros((size, size), int)
-    np.add.at(counts, (found.ravel(), regions.ravel()), 1)
+    np.add.at(counts, (expert_map.ravel(), regions.ravel()), 1)
     experts, labels = linear_sum_assignment(counts, maximize=True)
-    matched_map: Ints = labels[np.argsort(experts)][found].astype(np.int64)
+    matched_map: Ints = labels[np.argsort(experts)][expert_map].astype(np.int64)
     return matched_map, float((matched_map == regions).mean())
 
 
 class TrueMapGate(FixedGate):
-    """The hidden map itself, which the module gets from its data before training.
+    """Gate with the true map of regions, which the module sets before training.
 
     Args:
         num_experts: number of regions.
@@ -103,8 +105,8 @@ class TrueMapGate(FixedGate):
     def __init__(self, num_experts: int, grid: tuple[int, int]) -> None:
         super().__init__(torch.zeros(num_experts, *grid))
 
-    def reveal(self, regions: Ints) -> None:
-        """Sets the map.
+    def set_map(self, regions: Ints) -> None:
+        """Set the map of regions (H, W).
 
         Raises:
             ArgumentError: another grid, or more regions than experts.
@@ -148,18 +150,18 @@ class HeatModule(pl.LightningModule):
         self.sums = Sums()
 
     def setup(self, stage: str) -> None:  # noqa: ARG002
-        """Tells the true map to a gate that wants it."""
+        """Set the true map in gates that use it."""
         for layer in self.network.modules():
             if isinstance(layer, TrueMapGate):
-                layer.reveal(self._data.world.regions)
+                layer.set_map(self._data.world.regions)
 
     def forward(self, fields: Tensor) -> Tensor:
-        """The fields one step later."""
+        """Return the forecast of the fields (N, 1, H, W) one step later."""
         forecast: Tensor = self.network(fields)
         return forecast
 
     def training_step(self, batch: Pair) -> Tensor:
-        """The mean squared error.
+        """Return the mean squared error of a batch; `track_loss` gives its scale to the gates.
 
         Raises:
             ArgumentError: it is not finite.
@@ -172,16 +174,16 @@ class HeatModule(pl.LightningModule):
         return track_loss(loss, self.network)
 
     def on_test_start(self) -> None:
-        """Begins new sums."""
+        """Reset the sums of the scores."""
         self.sums = Sums()
 
     def test_step(self, batch: Pair) -> None:
-        """Adds the scores of a batch."""
+        """Add the scores of a batch."""
         fields, truth = batch
         self.sums.add(self(fields), truth)
 
     def routing(self) -> Ints | None:
-        """The map that the layer has learned or was told, (H, W); None without one."""
+        """Return the map of experts (H, W), learned or set; None if the layer has none."""
         if not isinstance(self.network, SMoE2d):
             return None
         H, W = self._data.world.grid
@@ -192,13 +194,13 @@ class HeatModule(pl.LightningModule):
         return expert_map
 
     def scores(self) -> dict[str, Any]:
-        """Of the test runs: those of `Sums`, and `agreement` (None without a map)."""
+        """Return the scores of the test runs: those of `Sums`, and `agreement` of the map."""
         regions, expert_map = self._data.world.regions, self.routing()
         agreement = None if expert_map is None else match_regions(expert_map, regions)[1]
         return {**self.sums.finish(regions), "agreement": agreement}
 
     def configure_optimizers(self) -> Any:
-        """Two groups of parameters, the gates' and the others', each with its rate."""
+        """Return the optimiser, with separate learning rates for gates and other parameters."""
         gates = [p for m in self.network.modules() if isinstance(m, Gate) for p in m.parameters()]
         gate_ids = {id(p) for p in gates}
         groups: list[dict[str, Any]] = [

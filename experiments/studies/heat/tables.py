@@ -40,7 +40,7 @@ CONFIGS = {
     "heat_smoe_undamped": "the same as `heat_smoe`, without damping",
 }
 _COLUMNS = ("config", "seed", "within", "mse", "agreement", "steps", "parameters", "cpu_seconds")
-SHOWN = {
+FIGURE_CONFIGS = {
     "heat_smoe_recipe": "published recipe",
     "heat_smoe_rates": "recipe + rates",
     "heat_smoe_compared": "comparison",
@@ -55,7 +55,7 @@ def read_results(folder: Path) -> list[Result]:
     """Return the results of unpacked cells, in the order of `CONFIGS`, then by name.
 
     Raises:
-        FileError: there are none, or a file is none.
+        FileError: there are no results, or a file holds none.
     """
     results = []
     for file in sorted(folder.glob(f"seed*/*/{RESULT}")):
@@ -79,7 +79,7 @@ def write_tables(results: Sequence[Result], folder: Path) -> None:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """A row for each configuration: each seed's scores, then means."""
+    """Return Markdown with a row for each configuration: each seed's scores, then means."""
     heads = ["configuration", "layer", "within 1 % (%)", "mean", "MSE", "map found (%)", "steps"]
     lines = []
     for config in dict.fromkeys(r["config"] for r in results):
@@ -89,10 +89,10 @@ def markdown(results: Sequence[Result]) -> str:
         cells = (
             f"`{config}`",
             CONFIGS.get(config, "–"),
-            _each(within),
+            _join_values(within),
             f"{mean(within):.2f}",
             f"{mean(r['mse'] for r in rows):.1e}",
-            _each(agreements) or "–",
+            _join_values(agreements) or "–",
             f"{rows[0]['steps']:,}",
             f"{rows[0]['parameters']:,}",
             f"{mean(r['cpu_seconds'] for r in rows):.0f}",
@@ -103,26 +103,26 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def to_csv(results: Sequence[Result]) -> str:
-    """A line for each cell."""
+    """Return CSV with a line for each cell."""
     return csv_of(_COLUMNS, results)
 
 
-def _each(values: Sequence[float]) -> str:
+def _join_values(values: Sequence[float]) -> str:
     return " / ".join(f"{value:.2f}" for value in values)
 
 
 def map_figure(results: Sequence[dict[str, Any]], seed: int = 0) -> Figure:
-    """The true map, and below it the maps found, with wrong points marked.
+    """Draw the true map and, beside it, the maps that were learned, with wrong points marked.
 
     Args:
         results: of cells.
-        seed: whose are shown.
+        seed: whose maps are drawn.
 
     Raises:
-        MissingDataError: no cell of that seed found a map.
+        MissingDataError: no cell of that seed has a map.
     """
     by_config = {r["config"]: r for r in results if r["seed"] == seed and r.get("routing")}
-    names = [name for name in SHOWN if name in by_config]
+    names = [name for name in FIGURE_CONFIGS if name in by_config]
     if not names:
         raise MissingDataError("results", [f"a map found with seed {seed}"], "Run a cell of a SMoE")
     grids = {
@@ -137,7 +137,7 @@ def map_figure(results: Sequence[dict[str, Any]], seed: int = 0) -> Figure:
         for ax, name in zip(axes[1:], names, strict=True):
             matched_map, agreement = match_regions(grids[name], regions)
             wrong = np.where(matched_map == regions, regions, len(COEFFICIENTS))
-            _map(ax, wrong, f"{SHOWN[name]}\n{100 * agreement:.1f} % found")
+            _map(ax, wrong, f"{FIGURE_CONFIGS[name]}\n{100 * agreement:.1f} % found")
         _legend(figure)
     return figure
 

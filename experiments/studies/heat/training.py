@@ -59,7 +59,7 @@ class HeatCLI(LightningCLI):
         )
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """One seed for the world, the order of the pairs and the weights."""
+        """Link one seed to the world, the order of the pairs and the weights."""
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
 
@@ -75,10 +75,10 @@ def run_cell(
         split: "test", or "val" to choose options by.
 
     Returns:
-        Results: scores, steps, parameters, CPU seconds of the training, the map found.
+        Results: scores, steps, parameters, CPU seconds of the training, the map of experts.
 
     Raises:
-        SystemExit: an option or key that is not known.
+        SystemExit: an unknown option or key.
     """
     with suppress_lightning_warnings():
         cli = HeatCLI(
@@ -105,7 +105,7 @@ def run_cell(
 
 
 def _describe(model: HeatModule) -> dict[str, Any]:
-    """Scores with six digits, and the map as lines of one digit a point."""
+    """Return the scores with six digits, and the map as rows of one digit a point."""
     expert_map = model.routing()
     lines = None if expert_map is None else ["".join(map(str, row)) for row in expert_map.tolist()]
     return {**_round(model.scores()), "routing": lines}
@@ -158,12 +158,12 @@ class HeatCell(Cell):
         return self.out / "work" / f"seed{self.seed}"
 
     def current_key(self) -> Key:
-        """Return the key; the world is made from the configuration."""
+        """Return the key, which includes the configuration of the world instead of a checksum."""
         content = read_mapping(config_file(self.config))
         config = {"config": content, "options": list(self.options), "seed": self.seed}
         return key_of(config, "", _STATIONS)
 
     def compute(self) -> dict[str, bytes]:
-        """Train and score it."""
+        """Train and score the configuration; return the results as JSON."""
         result = run_cell(self.config, self.seed, self.options)
         return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}

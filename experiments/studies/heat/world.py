@@ -37,9 +37,9 @@ _STREAMS: dict[Split, int] = {"train": 0, "test": 1, "val": 2}
 class HeatWorld:
     """A hidden map of regions, and runs of heat on it.
 
-    The map is drawn as that of the authors' public code: row by row, a point takes the region of
-    its neighbours the more probably, the more of them are drawn already and agree. Initial fields
-    are theirs too: noise U(0, 0.1) at every point, and one to three points of 1 in each region.
+    The map is drawn as in the authors' public code, row by row: the more of its drawn neighbours
+    have a region, the more probable it is for a point. Initial fields are theirs too: noise
+    U(0, 0.1) at every point, and one to three points of 1 in each region.
 
     Args:
         grid: rows and columns (H, W).
@@ -66,18 +66,18 @@ class HeatWorld:
 
     @cached_property
     def regions(self) -> Ints:
-        """The region of each point, (H, W), from 0."""
+        """Region of each point, (H, W), from 0."""
         rng = np.random.default_rng([self.seed, _MAP_STREAM])
         return region_map(self.grid, len(self.coefficients), rng)
 
     @property
     def rates(self) -> Floats:
-        """The coefficient a of each point, (H, W)."""
+        """Coefficient a of each point, (H, W)."""
         rates: Floats = np.asarray(self.coefficients)[self.regions]
         return rates
 
     def runs(self, count: int, steps: int, stream: int = 0) -> Floats:
-        """Runs from random initial fields.
+        """Compute runs from random initial fields.
 
         Args:
             count: number of runs.
@@ -100,7 +100,7 @@ class HeatWorld:
 
 
 def diffuse(fields: Floats, rates: Floats | float) -> Floats:
-    """One step of all fields.
+    """Advance fields by one step.
 
     Args:
         fields: (..., H, W).
@@ -120,7 +120,7 @@ def diffuse(fields: Floats, rates: Floats | float) -> Floats:
 
 
 def initial_field(regions: Ints, rng: np.random.Generator) -> Floats:
-    """Noise U(0, 0.1), and in each region the same number of hot points, one to three.
+    """Draw noise U(0, 0.1) with the same number of hot points in each region, one to three.
 
     A point may be drawn twice; then it is one hot point.
     """
@@ -135,11 +135,11 @@ def initial_field(regions: Ints, rng: np.random.Generator) -> Floats:
 
 
 def region_map(grid: tuple[int, int], count: int, rng: np.random.Generator) -> Ints:
-    """A map of regions that hang together loosely.
+    """Draw a map of loosely connected regions.
 
-    Point by point, row by row: each of the (at most four) neighbours that are drawn already adds
-    a fifth of (1 - 1/count) to the probability of its own region, 1/count at first, and takes
-    the same in equal parts from the others.
+    Points are drawn row by row. The probability of each region is 1/count at first. Each of the (at
+    most four) neighbours that are drawn already adds a fifth of (1 - 1/count) to that of its own
+    region, and takes the same in equal parts from the others.
 
     Args:
         grid: rows and columns (H, W).
@@ -188,7 +188,7 @@ class Pairs(IterableDataset[Pair]):
         self._order = None if seed is None else np.random.default_rng(seed)
 
     def __iter__(self) -> Iterator[Pair]:
-        """Fields (N, 1, H, W) and those one step later; the last batch may be smaller."""
+        """Yield fields (N, 1, H, W) and those one step later; the last batch may be smaller."""
         order = np.arange(self.count)
         if self._order is not None:
             self._order.shuffle(order)
@@ -200,7 +200,7 @@ class Pairs(IterableDataset[Pair]):
 
 
 class HeatData(pl.LightningDataModule):
-    """Runs of a `HeatWorld`, made anew from the seed; nothing is written.
+    """Batches from runs of a `HeatWorld`, computed from the seed; nothing is written.
 
     Args:
         grid: rows and columns (H, W).
@@ -231,25 +231,25 @@ class HeatData(pl.LightningDataModule):
         self.world = HeatWorld(tuple(grid), tuple(coefficients), seed)  # type: ignore[arg-type]
         self.counts: dict[Split, int] = {"train": runs, "val": held_out, "test": held_out}
         self.steps, self.batch_size = steps, batch_size
-        self._made: dict[Split, Floats] = {}
+        self._runs_by_split: dict[Split, Floats] = {}
 
     def pairs(self, split: Split) -> Pairs:
-        """The pairs of a split, shuffled for training."""
-        if split not in self._made:
-            self._made[split] = _runs(self.world, self.counts[split], self.steps, split)
+        """Return the pairs of a split, shuffled for training."""
+        if split not in self._runs_by_split:
+            self._runs_by_split[split] = _runs(self.world, self.counts[split], self.steps, split)
         order = self.world.seed if split == "train" else None
-        return Pairs(self._made[split], self.batch_size, order)
+        return Pairs(self._runs_by_split[split], self.batch_size, order)
 
     def train_dataloader(self) -> DataLoader[Pair]:
-        """The training pairs."""
+        """Return the training pairs."""
         return DataLoader(self.pairs("train"), batch_size=None)
 
     def held_out(self, split: Split = "test") -> DataLoader[Pair]:
-        """The validation or test pairs, in the order of the runs."""
+        """Return the validation or test pairs, in the order of the runs."""
         return DataLoader(self.pairs(split), batch_size=None)
 
 
 @lru_cache(maxsize=2)
 def _runs(world: HeatWorld, count: int, steps: int, split: Split) -> Floats:
-    """The runs of a split, kept for the next configuration with the same seed."""
+    """Return the runs of a split, cached for the next configuration with the same seed."""
     return world.runs(count, steps, _STREAMS[split])

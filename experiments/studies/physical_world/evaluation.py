@@ -1,4 +1,4 @@
-"""Scores of the world: how reliable perfect ensembles are, and what a correction can remove."""
+"""Scores of the world: reliability of perfect ensembles, and the skill of corrections."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -42,17 +42,17 @@ class Case:
     Attributes:
         forecast: (date, member, lat, lon).
         truth: (date, lat, lon).
-        perfect: ensembles of the nature model, (date, member, lat, lon), of the dates in `scored`;
-            None if there are none.
+        perfect: ensembles of the nature model, (date, member, lat, lon), of the dates in
+            `score_mask`; None if there are none.
         starts: start dates.
-        scored: mask of the dates that are scored, (date,).
+        score_mask: True for the dates that are scored, (date,).
     """
 
     forecast: Array
     truth: Array
     perfect: Array | None
     starts: Sequence[dt.date]
-    scored: Array
+    score_mask: Array
 
     @property
     def error(self) -> Array:
@@ -169,7 +169,7 @@ def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date])
     Returns:
         (date, lat, lon).
     """
-    design = _annual(starts)
+    design = _annual_design(starts)
     flat = error.reshape(len(error), -1)
     coefficients = np.linalg.lstsq(design, flat, rcond=None)[0]
     residual = flat - design @ coefficients
@@ -181,11 +181,11 @@ def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date])
     shrink = (signal / np.maximum(signal + sampling, np.finfo(float).tiny)).reshape(
         coefficients.shape
     )
-    cycle: Array = _annual(at) @ (shrink * coefficients)
+    cycle: Array = _annual_design(at) @ (shrink * coefficients)
     return cycle.reshape(len(at), *error.shape[1:])
 
 
-def _annual(starts: Sequence[dt.date]) -> Array:
+def _annual_design(starts: Sequence[dt.date]) -> Array:
     angle = 2 * np.pi * np.array([start.timetuple().tm_yday for start in starts]) / 365.25
     return np.stack([np.ones_like(angle), np.cos(angle), np.sin(angle)], axis=1)
 
@@ -235,7 +235,7 @@ def evaluate(name: str, step: int, case: Case) -> Line:
     """Return the scores of one case."""
     weights = np.broadcast_to(area_weights(GRID.latitude())[:, None], case.truth.shape[1:])
     bias, sigma = correct(case)
-    use = case.scored
+    use = case.score_mask
     x, y, b = case.forecast[use], case.truth[use], bias[use]
     error, members = case.error[use], x.shape[1]
     raw = area_mean(crps_ensemble(x, y, estimator="plain", member_dim=1))
@@ -258,7 +258,7 @@ def evaluate(name: str, step: int, case: Case) -> Line:
         emos=float(emos.mean()),
         removed=float(100 * gain.mean() / raw.mean()),
         removed_error=float(100 * gain.std(ddof=1) / np.sqrt(len(gain)) / raw.mean()),
-        **_perfect(case.perfect, y, weights),
+        **_perfect_scores(case.perfect, y, weights),
     )
 
 
@@ -272,7 +272,7 @@ def bias_share(error: Array) -> float:
     return float(area_mean(error.mean(0) ** 2 - sampling) / area_mean((error**2).mean(0)))
 
 
-def _perfect(perfect: Array | None, y: Array, weights: Array) -> dict[str, float]:
+def _perfect_scores(perfect: Array | None, y: Array, weights: Array) -> dict[str, float]:
     names = ("perfect_spread_error", "perfect_ranks", "bound")
     if perfect is None:
         return dict.fromkeys(names, np.nan)
@@ -297,7 +297,7 @@ def table(lines: Sequence[Line]) -> pd.DataFrame:
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """Return the table for people, rounded."""
+    """Return the table as Markdown, with rounded numbers."""
     names = {
         "target": "target", "step": "lead (h)", "dates": "dates", "rmse": "RMSE",
         "spread_error": "spread/error", "bias_share": "bias in MSE", "raw": "CRPS raw",

@@ -15,7 +15,7 @@ from ens10.experiments.studies.physical_world.evaluation import (
     rank_excess,
 )
 from ens10.experiments.studies.physical_world.fields import GRID
-from ens10.metrics.figures.style import GREY, STYLE, in_units, look, new_figure
+from ens10.metrics.figures.style import GREY, STYLE, in_units, line_style, new_figure
 
 _MAPS = ("t2m", "z500", "t850", "si10")
 _STEP = 48
@@ -47,7 +47,7 @@ def _map(figure: Figure, axis: Any, name: str, case: Case) -> None:
 
 def _ratios(axis: Any, frame: pd.DataFrame) -> None:
     for n, (name, rows) in enumerate(frame.groupby("target", sort=False)):
-        color = look(n)["color"]
+        color = line_style(n)["color"]
         axis.plot(rows["step"], rows["spread_error"], "o-", color=color, label=str(name))
         axis.plot(rows["step"], rows["perfect_spread_error"], "o--", color=color, mfc="white")
     axis.axhline(1.0, color=GREY, lw=0.8)
@@ -59,8 +59,8 @@ def _ratios(axis: Any, frame: pd.DataFrame) -> None:
 def _ranks(axis: Any, cases: Mapping[tuple[str, int], Case]) -> None:
     for n, name in enumerate(("t2m", "z500")):
         case = cases[name, _STEP]
-        truth, color = case.truth[case.scored], look(n)["color"]
-        runs = [("raw", "-", case.forecast[case.scored])]
+        truth, color = case.truth[case.score_mask], line_style(n)["color"]
+        runs = [("raw", "-", case.forecast[case.score_mask])]
         if case.perfect is not None:
             runs.append(("perfect model", "--", case.perfect))
         for label, style, members in runs:

@@ -40,7 +40,7 @@ _SETTINGS = "world.json"
 
 @dataclass(frozen=True)
 class PhysicalWorld:
-    """What a world consists of, and how far the forecast model is from nature.
+    """Settings of a world: dates, ensembles, and the errors of the forecast model.
 
     Attributes:
         years: of nature, each from initial noise of its own; the calendar's only.
@@ -67,7 +67,7 @@ class PhysicalWorld:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Check what would lead to late errors."""
+        """Refuse settings that would fail only during the simulation."""
         self._check_dates()
         requirements = {
             "members": (2 <= self.members <= MOST_MEMBERS, f"2 to {MOST_MEMBERS}"),
@@ -152,7 +152,7 @@ class PhysicalWorld:
 
 
 class Model(Protocol):
-    """Something that answers the requests of `simulation.Worker.answer`."""
+    """Interface of the simulation, as `simulation.Worker` implements it."""
 
     def answer(self, request: dict[str, Any]) -> None:
         """Write the files that the request names."""
@@ -213,9 +213,9 @@ class JcmProcess:
 
 
 def make_environment(folder: Path) -> None:
-    """Make a virtual environment with jcm, unless it is there; 134 packages, 1.6 GB.
+    """Make a virtual environment with jcm unless it exists; 134 packages, 1.6 GB.
 
-    All versions are those of `constraints.txt`: with others the same seed gives another weather.
+    All versions are those of `constraints.txt`: with others the same seed gives other results.
 
     Raises:
         FileError: the installation failed.
@@ -278,7 +278,7 @@ def simulate(
         if _is_year_complete(work, world, year):
             continue
         with claim(work / "claims" / str(year)) as has_claim:
-            # looked at again: another process may have ended the year before the claim
+            # checked again: another process may have completed the year before the claim
             if has_claim and not _is_year_complete(work, world, year):
                 models = models or [model()]
                 _simulate_year(_Chain(work, world, year, models[0]), report, stop)
@@ -319,7 +319,7 @@ class _Chain:
             self.model.answer(request)
         _write_checksum(new_checkpoint)
         if not complete:
-            _keep(unit, raw)
+            _write_unit(unit, raw)
         raw.unlink()
         if before is not None:
             for path in (self.checkpoint(before), _checksum_path(self.checkpoint(before))):
@@ -337,7 +337,7 @@ def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float |
     first, last = complete.index(False), len(complete) - complete[::-1].index(False)
     # Without a checkpoint the chain is simulated again: nature alone for the units that are kept.
     begin = max((n + 1 for n in range(first) if is_complete(paths[n])), default=0)
-    if begin and not _is_undamaged(paths[begin - 1]):
+    if begin and not _is_intact(paths[begin - 1]):
         place = f"{chain.year}-{dates[begin - 1]}"
         report(f"{place}: the checksum of its checkpoint is wrong; the year is simulated again")
         begin = 0
@@ -372,7 +372,7 @@ def read_unit(work: Path, year: int, date: str) -> dict[str, Array]:
     path = unit_path(work, year, date)
     if not is_complete(path):
         raise MissingDataError(work, [f"unit {year}-{date}"], "Run `simulate` again")
-    if not _is_undamaged(path):
+    if not _is_intact(path):
         raise FileError(path, "its checksum is wrong", "Remove it, and run `simulate` again")
     with np.load(path) as file:
         kinds = {name.partition("_")[0] for name in file.files}
@@ -382,8 +382,8 @@ def read_unit(work: Path, year: int, date: str) -> dict[str, Array]:
         }
 
 
-def _keep(unit: Path, raw: Path) -> None:
-    """Derive ENS-10's fields of a unit, pack and keep them."""
+def _write_unit(unit: Path, raw: Path) -> None:
+    """Derive ENS-10's fields of a unit from the raw file, pack and write them."""
     arrays: dict[str, Array] = {}
     with np.load(raw) as file:
         grid = ModelGrid.of(file)
@@ -398,12 +398,12 @@ def _keep(unit: Path, raw: Path) -> None:
     _write_checksum(unit)
 
 
-def _is_undamaged(path: Path) -> bool:
+def _is_intact(path: Path) -> bool:
     return _checksum(path) == _checksum_path(path).read_text().split()[0]
 
 
 def checksums(work: Path, units: Sequence[tuple[int, str]]) -> list[str]:
-    """Return lines as `sha256sum` prints them, of the units that are kept."""
+    """Return the checksums of the complete units, as lines in the format of `sha256sum`."""
     paths = [unit_path(work, *unit) for unit in units]
     return [_checksum_path(path).read_text().strip() for path in paths if is_complete(path)]
 

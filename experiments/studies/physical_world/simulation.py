@@ -115,7 +115,7 @@ class Simulator:
     def advance(self, state, carry, day):
         """Return state, carry and fields a day later; `day` counts from 1970."""
         # Python numbers and weak types would each compile the model again.
-        return self._compiled(_strong(state), _strong(carry), jnp.int32(day))
+        return self._compiled(_strongly_typed(state), _strongly_typed(carry), jnp.int32(day))
 
     def _day(self, state, carry, day):
         step = self.model._get_op_split_step_fn(self._forcing)
@@ -174,7 +174,7 @@ class Worker:
         start, seed = request["start_day"], request["seed"]
         lead = self._settings["lead_days"]
         if request["checkpoint"] is None:
-            state, carry = self._rest(seed)
+            state, carry = self._initial_state(seed)
             day, window = start - 1 - self._settings["spin_up"], []
         else:
             state, carry, day, window = self._load(request["checkpoint"])
@@ -184,7 +184,7 @@ class Worker:
                 base = (state, carry, list(window))
             state, carry, fields = nature.advance(state, carry, day)
             day += 1
-            window = [*window, _numbers(state)][-(WINDOW + GAP + lead + 1) :]
+            window = [*window, _to_arrays(state)][-(WINDOW + GAP + lead + 1) :]
             if day >= start:
                 truth.append(tuple(np.asarray(field) for field in fields))
         runs = {"nature": [truth]}
@@ -193,7 +193,7 @@ class Worker:
         self._save_fields(request["fields"], runs)
         self._save(request["next"], carry, day, window)
 
-    def _rest(self, seed):
+    def _initial_state(self, seed):
         nature = self.model("perfect")
         state, carry = nature.model.initial_state(), nature.model.initial_physics_carry()
         noise = np.random.default_rng([*seed, 0]).normal(size=state.vorticity.shape)
@@ -265,7 +265,7 @@ class Worker:
         return rebuilt, jax.tree_util.tree_unflatten(tree, parts), day, window
 
 
-def _strong(tree):
+def _strongly_typed(tree):
     def array(leaf):
         leaf = jnp.asarray(leaf)
         return jax.lax.convert_element_type(leaf, leaf.dtype)
@@ -273,7 +273,7 @@ def _strong(tree):
     return jax.tree_util.tree_map(array, tree)
 
 
-def _numbers(state):
+def _to_arrays(state):
     return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(state)]
 
 
@@ -295,7 +295,7 @@ def _end_with_parent():
 
 
 def main():
-    """Answer requests until standard input closes; what else prints goes to standard error."""
+    """Answer requests until standard input closes; other output goes to standard error."""
     _end_with_parent()
     replies = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The options of `ens10 reproduce`; nothing heavy is imported to show them."""
+"""The options of `ens10 reproduce`, without imports that would slow down its help."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ens10.experiments.commands import (
     add_work_options,
     add_world_options,
-    given_world_options,
+    world_options_of,
 )
 from ens10.usage import Parser
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    """Adds the options."""
+    """Add the options of `ens10 reproduce` to a parser."""
     parser.add_argument("--store", type=Path, help="prepared data (default: synthetic worlds)")
     parser.add_argument(
         "--protocol", default="clean", metavar="NAME", help="clean, paper, or a YAML file"
@@ -60,7 +60,8 @@ def run(**values: Any) -> int:
         **values: the options by name.
 
     Raises:
-        ArgumentError: options of synthetic worlds beside a store or a plan, or of a plan without.
+        ArgumentError: options of synthetic worlds with a store or a plan; options of a plan without
+            `--plan`.
         Ens10Error: as `reproduce`.
     """
     from ens10.errors import ArgumentError
@@ -68,7 +69,7 @@ def run(**values: Any) -> int:
     from ens10.experiments.studies.reproduce.command import Request, reproduce, usual_name
 
     options = SimpleNamespace(**values)
-    world_options = given_world_options(options, instead=("store", "plan"))
+    world_options = world_options_of(options, instead=("store", "plan"))
     for name in ("probe", "rates"):
         if getattr(options, name) and not options.plan:
             raise ArgumentError(f"--{name}", "is of a plan", "Add --plan")
@@ -82,7 +83,7 @@ def run(**values: Any) -> int:
         tuple(options.models),
         options.seeds,
         options.budget,
-        WorldSize.given(**world_options),
+        WorldSize.from_options(**world_options),
     )
     if options.plan:
         return _plan(options, request)

@@ -35,12 +35,12 @@ MODELS = {
     ),
     "paper": ("raw", "emos_paper", "paper_mlp", "lenet", "paper_unet", "transformer"),
 }
-_USUAL = WorldSize()
+_DEFAULT_SIZE = WorldSize()
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for.
+    """The contents of a table, and the data and folders of its cells.
 
     Attributes:
         out: folder of the tables and of the kept cells; cells that it holds are not done again.
@@ -50,7 +50,7 @@ class Request:
         targets: channels.
         members: sizes of the ensemble; those of the protocol if empty.
         models: names of configurations; those of `MODELS` if empty.
-        seeds: how many.
+        seeds: number of seeds.
         budget: name of a budget of training, None for the configurations' own lengths.
         size: of the synthetic worlds.
 
@@ -69,7 +69,7 @@ class Request:
     models: tuple[str, ...] = ()
     seeds: int = 3
     budget: str | None = None
-    size: WorldSize = _USUAL
+    size: WorldSize = _DEFAULT_SIZE
 
     def __post_init__(self) -> None:
         protocol_of(self.protocol)  # refuses what is none
@@ -93,7 +93,7 @@ class Request:
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The models, in the order of the table."""
+        """Names of the models, in the order of the table."""
         usual = MODELS.get(self.rules.name, MODELS["clean"])
         return tuple(dict.fromkeys(self.models or usual))
 
@@ -104,25 +104,25 @@ class Request:
 
     @property
     def tasks(self) -> list[Task]:
-        """Of each target all sizes of the ensemble, as the paper has its columns."""
+        """Tasks by target and ensemble size, in the order of the paper's columns."""
         targets = dict.fromkeys(self.targets)
         sizes = sorted({*(self.members or self.rules.members)})
         return [Task(self.protocol, target, size) for target in targets for size in sizes]
 
 
 def find_all(request: Request) -> tuple["list[ModelCell]", dict[str, str]]:
-    """Return the cells, after their data are made if needed, and why others cannot be.
+    """Return the cells of a request; make their data if needed.
 
-    Cells of the first seed come first, so that a table of all models is there early.
+    Cells of the first seed come first, so that a table of all models is complete early.
 
     Args:
-        request: what is asked for.
+        request: contents and data of the table.
 
     Returns:
-        The cells; and by name what is wrong with a model that cannot be carried over to a task.
+        The cells; and, by name, the reason why a model cannot be carried over to a task.
 
     Raises:
-        FileError: no store there.
+        FileError: the store does not exist.
     """
     from ens10.experiments.runner.trainings import find_cells
 
@@ -130,7 +130,7 @@ def find_all(request: Request) -> tuple["list[ModelCell]", dict[str, str]]:
         if not request.store.is_dir():
             raise FileError(request.store, "no such store", "Make it with `ens10 prepare`")
         store_kinds(request.store)
-    cells, refused = [], {}
+    cells, refusals = [], {}
     for seed in range(request.seeds):
         if request.store is None:
             store_of(request.work / f"seed{seed}", seed, request.size, wait=True)
@@ -140,12 +140,12 @@ def find_all(request: Request) -> tuple["list[ModelCell]", dict[str, str]]:
                 try:
                     cells += find_cells([model], [seed], *where, task, request.store)
                 except Ens10Error as error:
-                    refused[f"{model} ({task.name})"] = str(error)
-    return cells, refused
+                    refusals[f"{model} ({task.name})"] = str(error)
+    return cells, refusals
 
 
 def usual_name(channel: str) -> str:
-    """Return a channel as the tables and folders call it: t2m for `2t`, t850 for `t_850`."""
+    """Return the name of a channel in tables and folders: t2m for `2t`, t850 for `t_850`."""
     try:
         return variable(channel).name
     except Ens10Error:
@@ -164,14 +164,14 @@ def reproduce(
     """Compute what is missing and write the tables of all cells that are kept.
 
     Args:
-        request: what is asked for.
-        workers: cells at a time.
+        request: contents and data of the table.
+        workers: number of cells computed at a time.
         threads: of each cell's process.
         older: whether cells of older code, data or configurations count as complete.
-        tables: whether only to write the tables, of all cells that are kept.
+        tables: whether to compute no cell and only write the tables of the kept ones.
 
     Returns:
-        The exit status: 1 if a cell failed or cannot be.
+        The exit status: 1 if a cell failed or cannot be computed.
 
     Raises:
         Ens10Error: as `find_all`; MissingDataError if no cell at all is kept.
@@ -184,7 +184,7 @@ def reproduce(
 
     outcome = Outcome() if tables else _compute(request, workers, threads, older)
     with Results(request.out).temporary_folder() as cells_folder:
-        print(write_tables(request, cells_folder, outcome.missing, outcome.shown))
+        print(write_tables(request, cells_folder, outcome.missing, outcome.places))
     return int(outcome.failed)
 
 
@@ -192,18 +192,18 @@ def _compute(request: Request, workers: int, threads: int, older: bool) -> "Outc
     from ens10.experiments.runner.running import run_cells
     from ens10.experiments.runner.trainings import OPTIMUM, place_of
 
-    cells, refused = find_all(request)
+    cells, refusals = find_all(request)
     print(f"{len(cells)} cells: {len(request.tasks)} tasks, {len(request.rows)} models, ", end="")
     print(f"{request.seeds} seeds", flush=True)
-    outcome = run_cells(cells, refused, workers=workers, threads=threads, older=older)
+    outcome = run_cells(cells, refusals, workers=workers, threads=threads, older=older)
     if request.store is None:
         _keep_optima(cells)
     optima = {place_of(cell.task, cell.seed, OPTIMUM) for cell in cells}
-    return replace(outcome, shown=(outcome.shown or frozenset()) | optima)
+    return replace(outcome, places=(outcome.places or frozenset()) | optima)
 
 
 def _keep_optima(cells: "Sequence[ModelCell]") -> None:
-    """Keep the best possible forecast, which is known for ensembles of all members."""
+    """Score and keep the best possible forecast, which is known for ensembles of all members."""
     from ens10.experiments.runner.trainings import keep_optimum
 
     full_cells = [cell for cell in cells if cell.task and cell.task.members == MEMBERS]

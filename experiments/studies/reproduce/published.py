@@ -1,4 +1,4 @@
-"""What papers published for ENS-10: data to show beside results, never to test against."""
+"""Values that papers published for ENS-10: shown beside results, never used in tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Value:
 
     Attributes:
         score: "crps" or "eecrps".
-        line: what the paper calls the model.
+        line: name of the model in the paper.
         target: such as "t2m" or "z500".
         members: of the ensemble; None if the paper does not say.
         value: as it was printed, in the units of `Published.units`.
@@ -42,18 +42,18 @@ class Value:
 
     @property
     def text(self) -> str:
-        """The value as it was printed, marked if it is unverified."""
+        """The value as it was printed, with a mark if it is unverified."""
         return f"{self.value}{'' if self.confirmed else UNVERIFIED}"
 
 
 @dataclass(frozen=True)
 class Published:
-    """All that is known.
+    """The published values, and their relation to configurations.
 
     Attributes:
         lines: configurations that are shown beside each of the papers' models.
         units: of the scores, by target.
-        sources: of each key `cite`, `link`, and `note` where one is needed.
+        sources: by key, `cite`, `link` and perhaps `note` of a source.
         values: the numbers.
         notes: what is needed to compare a line with the configurations beside it.
     """
@@ -65,18 +65,21 @@ class Published:
     notes: Mapping[str, str] = field(default_factory=dict)
 
     def line_of(self, model: str) -> str | None:
-        """The papers' model beside which a configuration is shown; None if there is none."""
+        """Return the papers' model beside which a configuration is shown; None if there is none."""
         return next((line for line, models in self.lines.items() if model in models), None)
 
     def find(self, score: str, model: str, target: str, members: int) -> Value | None:
-        """The published value for a configuration; one without a number of members fits any."""
+        """Return the published value for a configuration; None if there is none.
+
+        A value without a number of members matches any number.
+        """
         key = (score, self.line_of(model), target)
         matches = (v for v in self.values if (v.score, v.line, v.target) == key)
         return next((v for v in matches if v.members in (None, members)), None)
 
 
 def load_published(path: Path | None = None) -> Published:
-    """The published values.
+    """Load the published values.
 
     Args:
         path: of the file; None for the package's own.

@@ -15,7 +15,7 @@ from ens10.experiments.reporting.pages import page
 from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.runner.tables import pit_deviation, write_files
 from ens10.experiments.runner.tasks import Task
-from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_kept
+from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_cell
 from ens10.experiments.studies.reproduce.command import Request
 from ens10.experiments.studies.reproduce.published import UNVERIFIED, Published, load_published
 from ens10.experiments.tables import FEW_DATES, interval_of
@@ -31,7 +31,7 @@ _COSTS = (
     ("Memory (MB)", "memory_mb", ".0f"),
     ("Parameters", "parameters", ",.0f"),
 )
-Of = Callable[[FinishedRun], float]
+ValueOf = Callable[[FinishedRun], float]
 _NOTE = (
     "Skill: 1 - CRPS / CRPS of the other, mean over seeds; in brackets the number of seeds in "
     "which the 95 % interval of the difference, paired over the test dates ({}), does not hold 0. "
@@ -62,31 +62,31 @@ class Result:
     values: dict[str, dict[int, float]]
 
     def mean(self, score: str) -> float:
-        """Over the seeds; NaN if none has it."""
+        """Return the mean of a score over the seeds; NaN if none has it."""
         values = list(self.values.get(score, {}).values())
         return float(np.mean(values)) if values else float("nan")
 
     def spread(self, score: str) -> float:
-        """Standard deviation over the seeds (n - 1); NaN for fewer than two."""
+        """Return the standard deviation over the seeds (n - 1); NaN for fewer than two."""
         values = list(self.values.get(score, {}).values())
         return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
 
 
 def read_results(
-    kept: Path,
+    cells_folder: Path,
     tasks: Sequence[Task],
     models: Sequence[str],
     seeds: Sequence[int],
-    shown: Collection[str] | None = None,
+    places: Collection[str] | None = None,
 ) -> list[Result]:
     """Return the results of the kept cells; missing ones are left out.
 
     Args:
-        kept: folder of the unpacked cells.
+        cells_folder: folder of the unpacked cells.
         tasks: to read.
         models: names of configurations, in the order of the table.
         seeds: to read.
-        shown: places of the cells that count; None for all.
+        places: places of the cells to read; None for all.
 
     Raises:
         FileError: a kept cell that cannot be read.
@@ -94,11 +94,11 @@ def read_results(
     results = []
     for task in tasks:
         for model in models:
-            places = {seed: place_of(task, seed, model) for seed in seeds}
+            seed_places = {seed: place_of(task, seed, model) for seed in seeds}
             folders = {
-                seed: kept / place
-                for seed, place in places.items()
-                if (kept / place / SCORES).exists() and (shown is None or place in shown)
+                seed: cells_folder / place
+                for seed, place in seed_places.items()
+                if (cells_folder / place / SCORES).exists() and (places is None or place in places)
             }
             if folders:
                 results.append(_result(model, task, folders))
@@ -106,7 +106,7 @@ def read_results(
 
 
 def _result(model: str, task: Task, folders: dict[int, Path]) -> Result:
-    runs = {seed: read_kept(folder) for seed, folder in folders.items()}
+    runs = {seed: read_cell(folder) for seed, folder in folders.items()}
     values = {"crps": {seed: mean_score(run.states, "crps") for seed, run in runs.items()}}
     extremes = {seed: run.states_of("eecrps") for seed, run in runs.items()}
     if any(states is not None for states in extremes.values()):
@@ -120,26 +120,26 @@ def _result(model: str, task: Task, folders: dict[int, Path]) -> Result:
 
 def write_tables(
     request: Request,
-    kept: Path,
+    cells_folder: Path,
     missing: Mapping[str, str] | None = None,
-    shown: Collection[str] | None = None,
+    places: Collection[str] | None = None,
 ) -> str:
     """Write `reproduce-PROTOCOL.md`, `.csv`, `.tex` and `.html` into the folder of the results.
 
     Args:
-        request: what is asked for.
-        kept: folder of the unpacked cells.
-        missing: why a cell is not there, by its name.
-        shown: places of the kept cells that count; None for all.
+        request: contents of the table.
+        cells_folder: folder of the unpacked cells.
+        missing: reason why a cell has no result, by its name.
+        places: places of the cells to read; None for all.
 
     Returns:
         The Markdown.
 
     Raises:
-        MissingDataError: not a single cell is there.
+        MissingDataError: no cell of the request is kept.
     """
     rows = (*request.rows, *((OPTIMUM,) if request.store is None else ()))
-    results = read_results(kept, request.tasks, rows, range(request.seeds), shown)
+    results = read_results(cells_folder, request.tasks, rows, range(request.seeds), places)
     if not results:
         raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
     published = load_published()
@@ -190,12 +190,12 @@ def _latex(sections: Sections, note_lines: Sequence[str]) -> str:
 
 
 def paper_columns(score: str, results: Sequence[Result], published: Published) -> list[Column]:
-    """The columns of one score; empty if no cell has it.
+    """Return the columns of one score; empty if no cell has it.
 
     Args:
         score: "crps" or "eecrps".
         results: of one protocol.
-        published: values to show beside them.
+        published: published values, shown beside the results.
     """
     available = [result for result in results if score in result.values]
     if not available:
@@ -219,12 +219,12 @@ def paper_columns(score: str, results: Sequence[Result], published: Published) -
 
 
 def title(task: Task) -> str:
-    """Target and size as the paper writes them."""
+    """Return target and ensemble size as the paper writes them."""
     return f"{_TITLES.get(task.target, task.target)} {task.members}-ENS"
 
 
 def _score_in_words(result: Result | None, score: str, most: int) -> str:
-    """Mean and spread; of how many seeds where others have more."""
+    """Return mean and spread as text, with the number of seeds if other models have more."""
     if result is None or score not in result.values:
         return ABSENT
     mean, spread, seeds = result.mean(score), result.spread(score), len(result.values[score])
@@ -235,16 +235,16 @@ def _score_in_words(result: Result | None, score: str, most: int) -> str:
 
 
 def _decimals(value: float) -> int:
-    """As the paper: three for kelvins, two for geopotentials."""
+    """Return the number of decimals as in the paper: three for kelvins, two for geopotentials."""
     return 2 if abs(value) >= 10 else 3
 
 
 def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -> list[str]:
-    """What a reader has to know: data, seeds, estimators, and where published values come from.
+    """Return notes on data, seeds, estimators, and the sources of published values.
 
     Args:
         results: of one protocol.
-        published: whose sources are named.
+        published: published values with their sources.
         synthetic: whether the data are synthetic worlds, one for each seed.
     """
     seeds = sorted({len(result.runs) for result in results})
@@ -288,7 +288,7 @@ def _dates(results: Sequence[Result]) -> str:
 
 
 def paper_csv(results: Sequence[Result], published: Published) -> str:
-    """A line for each model, task and score, in full precision."""
+    """Return CSV with a line for each model, task and score, in full precision."""
     head = ["protocol", "target", "members", "model", "score", "units", "seeds", "mean", "spread"]
     rows = []
     for result in results:
@@ -302,31 +302,33 @@ def paper_csv(results: Sequence[Result], published: Published) -> str:
     return csv_of([*head, "published", "confirmed", "source"], rows)
 
 
-def skill_note(shown: Sequence[Interval]) -> str:
-    """What the columns of skill mean, with the block lengths of their intervals."""
-    return _NOTE.format(blocks_in_words(shown))
+def skill_note(intervals: Sequence[Interval]) -> str:
+    """Return an explanation of the skill columns, with the block lengths of their intervals."""
+    return _NOTE.format(blocks_in_words(intervals))
 
 
 def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interval]]:
-    """Skill, calibration and cost; and the intervals of the differences behind the skill.
+    """Return columns of skill, calibration and cost, and the intervals of the CRPS differences.
 
     Args:
         results: of one task.
     """
     intervals: list[Interval] = []
 
-    def against(result: Result, other: Result | None) -> str:
+    def skill_cell(result: Result, other: Result | None) -> str:
         skills, differences = _compare_runs(result, other)
         intervals.extend(differences)
         return _skill_in_words(skills, differences)
 
-    ranked = _ranked([r for r in results if r.model != OPTIMUM])
+    ranked = _rank([r for r in results if r.model != OPTIMUM])
     columns = [Column("Model", tuple(r.model for r in results), numeric=False)]
     raw, optimum = (_find_result(results, name) for name in (REFERENCE, OPTIMUM))
-    columns.append(Column("Skill against raw (%)", tuple(against(r, raw) for r in results)))
+    columns.append(Column("Skill against raw (%)", tuple(skill_cell(r, raw) for r in results)))
     best = [next((o for o in ranked if o is not r), None) for r in results]
     pairs = zip(results, best, strict=True)
-    columns.append(Column("Skill against best other (%)", tuple(against(r, o) for r, o in pairs)))
+    columns.append(
+        Column("Skill against best other (%)", tuple(skill_cell(r, o) for r, o in pairs))
+    )
     columns.append(Column("Best other", tuple(o.model if o else ABSENT for o in best), False))
     if raw and optimum:
         attained = tuple(_attained(r, raw, optimum) for r in results)
@@ -339,8 +341,8 @@ def skill_columns(results: Sequence[Result]) -> tuple[list[Column], list[Interva
     return columns, intervals
 
 
-def _ranked(rivals: Sequence[Result]) -> list[Result]:
-    """From best to worst, over the seeds that all have; each over its own if there are none."""
+def _rank(rivals: Sequence[Result]) -> list[Result]:
+    """Sort results by mean CRPS over their common seeds, or each over its own if there are none."""
     shared = set.intersection(*(set(rival.runs) for rival in rivals)) if rivals else set()
 
     def place(rival: Result) -> float:
@@ -355,7 +357,7 @@ def _find_result(results: Sequence[Result], name: str) -> Result | None:
 
 
 def _attained(result: Result, raw: Result, optimum: Result) -> str:
-    """Share of the possible improvement that was made, mean over seeds."""
+    """Return the share of the possible improvement that was made, mean over seeds, as text."""
     crps, worst, best = (r.values["crps"] for r in (result, raw, optimum))
     seeds = sorted(set(crps) & set(worst) & set(best))
     shares = [(worst[s] - crps[s]) / (worst[s] - best[s]) for s in seeds]
@@ -367,7 +369,7 @@ def _percent(number: float) -> str:
 
 
 def _compare_runs(result: Result, other: Result | None) -> tuple[list[float], list[Interval]]:
-    """Skill in percent and difference of the CRPS, for each seed that both have."""
+    """Return skill in percent and difference of the CRPS, for each seed that both have."""
     if other is None or other is result:
         return [], []
     skills, differences = [], []
@@ -383,15 +385,15 @@ def _compare_runs(result: Result, other: Result | None) -> tuple[list[float], li
 
 
 def _skill_in_words(skills: Sequence[float], differences: Sequence[Interval]) -> str:
-    """Mean skill over the seeds, and in how many of them it is clear."""
+    """Return the mean skill over the seeds, and in how many of them it is clear, as text."""
     if not skills:
         return ABSENT
     clear = sum(one.lower > 0 or one.upper < 0 for one in differences)
     return f"{_percent(float(np.mean(skills)))} [{clear} of {len(skills)}]"
 
 
-def _mean(result: Result, of: Of, form: str) -> str:
-    values = [of(run) for run in result.runs.values()]
+def _mean(result: Result, value_of: ValueOf, form: str) -> str:
+    values = [value_of(run) for run in result.runs.values()]
     number = float(np.mean(values))
     return ABSENT if math.isnan(number) else format(number, form)
 
@@ -401,7 +403,7 @@ def _spread_error(run: FinishedRun) -> float:
     return float(scores["spread_error"]) if "spread_error" in scores else math.nan
 
 
-def _cost_of(key: str) -> Of:
+def _cost_of(key: str) -> ValueOf:
     def read(run: FinishedRun) -> float:
         value = run.provenance.get(key)
         return math.nan if value is None else float(value)

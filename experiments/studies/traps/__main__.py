@@ -29,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         cells = find_cells(options.work, options.out, options.seeds)
         counts = {"workers": options.workers, "threads": options.threads}
         outcome = run_cells(cells, **counts, older=options.keep_older)
-    with Results(options.out).temporary_folder(outcome.shown) as cells_folder:
+    with Results(options.out).temporary_folder(outcome.places) as cells_folder:
         results = tables.read_results(cells_folder)
     print(tables.write_tables(results, options.out))
     place = options.out
     if options.page:
         text = options.page.read_text(encoding="utf-8")
-        write_whole(options.page, tables.fill(text, tables.tables(results)))
+        write_whole(options.page, tables.fill_page(text, tables.tables(results)))
         place = options.page.parent / "figures"
     tables.draw(results, place / "traps.png")
     return int(outcome.failed)

@@ -56,19 +56,19 @@ PROTOCOLS: Mapping[str, Protocol] = {
     for name, rules in _TRAPS.items()
 }
 RAW, SELECTION = "raw", "selection"
-LATE = ("epsilon", "masks")  # done when all others are
+LAST_PROTOCOLS = ("epsilon", "masks")  # computed after all others
 EPOCHS, BATCH, WIDTH = 10, 4, 8
 _RATE, _DECAY, _GAMMA = 0.005, 0.001, 0.85
 
 
 def on_years(protocol: Protocol, years: list[int]) -> Protocol:
-    """The protocol with other test years, to predict them."""
+    """Return a protocol with other test years, to predict these."""
     changed: dict[str, Any] = {"test": years, "val": []}
     return replace(protocol, **changed)
 
 
 def store_of(work: Path, seed: int) -> Path:
-    """Return the prepared world of a seed, which is made if it is not there."""
+    """Return the prepared store of a seed's world; make it if it does not exist."""
     store = work / f"seed{seed}" / "store.zarr"
     source = store.with_name("world")
 
@@ -95,16 +95,16 @@ class Forecasts:
     latitude: Any
 
     def mean(self, weighting: Any) -> float:
-        """Mean CRPS with area weights, or without."""
+        """Return the mean CRPS, with area weights or without."""
         weights = area_weights(self.latitude, weighting)[:, None]
         return float((self.crps * weights).mean())
 
 
-class _Best(pl.Callback):
-    """Keeps the weights of the best epoch in memory: by the validation loss, and by a score.
+class _BestWeights(pl.Callback):
+    """Keep the weights of the best epoch by the validation loss ("val"), and by a score ("score").
 
     Args:
-        score: of the model, or None; after each epoch.
+        score: function of the model that is called after each epoch; None for no score.
     """
 
     def __init__(self, score: Callable[[PostProcessor], float] | None = None) -> None:
@@ -113,27 +113,27 @@ class _Best(pl.Callback):
         self.weights: dict[str, dict[str, Any]] = {}
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Compares."""
-        self._note("val", float(trainer.callback_metrics["val_loss"]), pl_module)
+        """Record the validation loss and the score of an epoch."""
+        self._record("val", float(trainer.callback_metrics["val_loss"]), pl_module)
         if self.score is not None and isinstance(pl_module, PostProcessor):
-            self._note("score", self.score(pl_module), pl_module)
+            self._record("score", self.score(pl_module), pl_module)
 
-    def _note(self, by: str, loss: float, model: pl.LightningModule) -> None:
-        losses = self.losses.setdefault(by, [])
+    def _record(self, criterion: str, loss: float, model: pl.LightningModule) -> None:
+        losses = self.losses.setdefault(criterion, [])
         if loss < min(losses, default=float("inf")):
-            self.weights[by] = {k: v.clone() for k, v in model.state_dict().items()}
+            self.weights[criterion] = {k: v.clone() for k, v in model.state_dict().items()}
         losses.append(loss)
 
-    def epoch(self, by: str) -> int:
-        """The best epoch, counted from 1."""
-        return 1 + int(np.argmin(self.losses[by]))
+    def epoch(self, criterion: str) -> int:
+        """Return the best epoch by a criterion, counted from 1."""
+        return 1 + int(np.argmin(self.losses[criterion]))
 
 
 def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, Any]]:
-    """The results of a training.
+    """Train under a protocol and return the scores.
 
-    Selecting on the test years changes no weight of any epoch, so that `clean` and `selection`
-    are one training.
+    Selecting on the test years changes no weight of any epoch, so that one training gives the
+    results of both `clean` and `selection`.
 
     Args:
         store: of the seed's world.
@@ -154,22 +154,22 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
         return _forecasts(model, store, protocol, data, years)
 
     clean = name == "clean"
-    best = _Best((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
+    best = _BestWeights((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
     model = _train(data, seed, best)
-    for by, weights in best.weights.items():
+    for criterion, weights in best.weights.items():
         model.load_state_dict(weights)
         test = forecasts(model, TEST)
-        scores[name if by == "val" else "selection"] = {
+        scores[name if criterion == "val" else "selection"] = {
             "reported": test.mean(protocol.weighting),
             "test": test.mean("cell"),
             "fresh": forecasts(model, FRESH).mean("cell"),
-            "epoch": best.epoch(by),
-            "losses": [round(loss, 6) for loss in best.losses[by]],
+            "epoch": best.epoch(criterion),
+            "losses": [round(loss, 6) for loss in best.losses[criterion]],
         }
     return scores
 
 
-def _train(data: EnsembleDataModule, seed: int, best: _Best) -> PostProcessor:
+def _train(data: EnsembleDataModule, seed: int, best: _BestWeights) -> PostProcessor:
     model = PostProcessor(
         _network(len(data.batches("train").channels), seed),
         ResidualNormalHead(),
@@ -192,7 +192,7 @@ def _train(data: EnsembleDataModule, seed: int, best: _Best) -> PostProcessor:
 
 
 def _network(channels: int, seed: int) -> UNetBody:
-    """The paper's U-Net at a quarter of its widths, which starts at the raw ensemble."""
+    """Return the paper's U-Net at a quarter of its widths; its first forecast is the raw one."""
 
     def layer(_: str, before: int, after: int) -> SameConv2d:
         return SameConv2d(before, after, periodic_longitude=True)
@@ -211,7 +211,7 @@ def _forecasts(
     data: EnsembleDataModule,
     years: list[int],
 ) -> Forecasts:
-    """Of years that the model may not have seen, normalised as in its training."""
+    """Return the forecasts of other years, with features normalised as in the training."""
     batches = Batches(
         store,
         TARGET,
@@ -247,7 +247,7 @@ EFI_RULES: Mapping[str, EfiRules] = {
 }
 
 
-class _Raw:
+class _RawEnsemble:
     """The raw ensemble of the test years and its truth."""
 
     def __init__(self, store: Path) -> None:
@@ -268,7 +268,7 @@ class _Raw:
 
 
 def score_raw(store: Path) -> dict[str, Any]:
-    """Scores of the raw ensemble of the test years.
+    """Return scores of the raw ensemble of the test years.
 
     Returns:
         `crps`: its plain CRPS by area weights. `normal` and `spread_error`: CRPS of the normal
@@ -276,7 +276,7 @@ def score_raw(store: Path) -> dict[str, Any]:
         error of the mean, by what the squares are divided by. `estimators`: its CRPS by
         estimator and number of members. `extremes`: see `score_extremes`.
     """
-    raw = _Raw(store)
+    raw = _RawEnsemble(store)
     mean = raw.members.mean(axis=1)
     error = np.sqrt(raw.mean((mean - raw.truth) ** 2))
     normal, ratio = {}, {}
@@ -297,8 +297,8 @@ def score_raw(store: Path) -> dict[str, Any]:
     }
 
 
-def score_extremes(store: Path, raw: _Raw) -> dict[str, dict[str, float]]:
-    """The extreme forecast index of the test years, and the EECRPS, by each of `EFI_RULES`.
+def score_extremes(store: Path, raw: _RawEnsemble) -> dict[str, dict[str, float]]:
+    """Return the extreme forecast index of the test years and the EECRPS by each of `EFI_RULES`.
 
     Returns:
         By rule the index's `mean`, `mean_abs` and `max_abs`, and the EECRPS of the `raw` ensemble
@@ -322,7 +322,7 @@ def score_extremes(store: Path, raw: _Raw) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _index(store: Path, raw: _Raw, protocol: Protocol) -> Any:
+def _index(store: Path, raw: _RawEnsemble, protocol: Protocol) -> Any:
     climate = model_climate(store, TARGET, step=STEP, dates=raw.dates, protocol=protocol)
     quantiles = climate.to_numpy()
     method, levels = protocol.efi.method, climate["quantile"].to_numpy()
@@ -365,7 +365,7 @@ class TrapCell(Cell):
         return self.work / f"seed{self.seed}"
 
     def current_key(self) -> Key:
-        """Return the key; the world is made from its numbers."""
+        """Return the key, which includes the settings of the world instead of a checksum."""
         world = [GRID, VARIABLES, DATES, STEP]
         years = [TRAIN, VAL, TEST, FRESH]
         config = {"world": world, "years": years, "seed": self.seed, "name": self.protocol}
@@ -386,12 +386,12 @@ class TrapCell(Cell):
 
 
 def find_cells(work: Path, out: Path, seeds: Sequence[int]) -> list[TrapCell]:
-    """Return all cells; those that the paper's table does not name come last."""
+    """Return all cells; those of `LAST_PROTOCOLS` come last."""
     names = [RAW, *(n for n in PROTOCOLS if n != SELECTION)]
     return [
         TrapCell(name, seed, work, out)
-        for late in (False, True)
+        for is_last in (False, True)
         for seed in seeds
         for name in names
-        if (name in LATE) == late
+        if (name in LAST_PROTOCOLS) == is_last
     ]

@@ -1,4 +1,4 @@
-"""The tables of the traps: what is trained, the raw ensemble, the weights of extremes; a figure."""
+"""The tables of the traps (trainings, raw ensemble, extreme forecast index) and their figure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ from ens10.untrusted import parse_json
 
 Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
-Of = Callable[[Mapping[str, Result]], float]
+ValueOf = Callable[[Mapping[str, Result]], float]
 CONFIDENCE = 0.95
-_LEAST = 3
+_MIN_SEEDS = 3
 TRAPS = {
     "selection": "best epoch on the test years",
     "normalisation": "normalised with all years",
@@ -47,7 +47,7 @@ INDICES = {
     "years": "climate with the year judged",
     "all": "all of paper",
 }
-_SHOWN = {
+_SERIES = {
     "reported": ("what the protocol reports", ORANGE, 0.16),
     "fresh": ("what the forecast is worth, on years that nothing has looked at", BLUE, -0.16),
 }
@@ -65,26 +65,26 @@ class Mean:
 
     @property
     def seeds(self) -> int:
-        """How many there are."""
+        """Number of seeds."""
         return len(self.values)
 
     @property
-    def clear(self) -> bool:
-        """Whether the interval does not hold 0."""
+    def is_clear(self) -> bool:
+        """Whether the interval excludes 0."""
         return self.lower > 0 or self.upper < 0
 
     def text(self, form: str, unit: str = "") -> str:
-        """The mean with its interval, marked where that holds 0."""
+        """Return the mean with its interval as text, with a mark if that contains 0."""
         if not self.seeds:
             return ABSENT
         text = f"{number(self.value, form)}{unit}"
         if self.seeds > 1:
             text += f" [{number(self.lower, form)}, {number(self.upper, form)}]"
-            text += "" if self.clear else f" {NOT_CLEAR}"
+            text += "" if self.is_clear else f" {NOT_CLEAR}"
         return text
 
     def range(self, form: str) -> str:
-        """The least and the largest value."""
+        """Return the smallest and the largest value as text."""
         return f"{number(min(self.values), form)} to {number(max(self.values), form)}"
 
 
@@ -109,12 +109,12 @@ def read_results(folder: Path) -> Results:
     return {seed: dict(sorted(by_name.items())) for seed, by_name in sorted(results.items())}
 
 
-def mean_of(results: Results, of: Of) -> Mean:
-    """The mean over the seeds that have all that is asked for."""
+def mean_of(results: Results, value_of: ValueOf) -> Mean:
+    """Return the mean of a function of the results over the seeds that have these results."""
     values = []
     for by_name in results.values():
         try:
-            values.append(of(by_name))
+            values.append(value_of(by_name))
         except KeyError:
             continue
     if len(values) < 2:
@@ -126,13 +126,13 @@ def mean_of(results: Results, of: Of) -> Mean:
     return Mean(centre, centre - half, centre + half, tuple(values))
 
 
-def against(name: str, score: str) -> Of:
-    """How much larger a score is than under `clean`, %; paired by seed."""
+def change_from_clean(name: str, score: str) -> ValueOf:
+    """Return a function: the change (%) of a score from that of `clean` with the same seed."""
     return lambda by_name: 100 * (by_name[name][score] / by_name["clean"][score] - 1)
 
 
 def tables(results: Results) -> dict[str, list[Column]]:
-    """The columns of each table by its name: "trained", "raw" and "extremes"."""
+    """Return the columns of each table by its name: "trained", "raw" and "extremes"."""
     return {
         "trained": _training_columns(results),
         "raw": _raw_columns(results),
@@ -140,40 +140,42 @@ def tables(results: Results) -> dict[str, list[Column]]:
     }
 
 
-def shown_traps(results: Results) -> list[str]:
-    """The traps that are trained with enough seeds to say anything: three, if there are as many."""
-    least = min(_LEAST, len(results))
-    return [n for n in TRAPS if mean_of(results, against(n, "fresh")).seeds >= least]
+def trap_rows(results: Results) -> list[str]:
+    """Return the traps that are trained with at least three seeds, or all seeds if fewer."""
+    least = min(_MIN_SEEDS, len(results))
+    return [n for n in TRAPS if mean_of(results, change_from_clean(n, "fresh")).seeds >= least]
 
 
 def _training_columns(results: Results) -> list[Column]:
-    rows = shown_traps(results)
+    rows = trap_rows(results)
     scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
     columns = [
-        Column(heading, tuple(mean_of(results, against(n, score)).text("+.2f") for n in rows))
+        Column(
+            heading, tuple(mean_of(results, change_from_clean(n, score)).text("+.2f") for n in rows)
+        )
         for heading, score in scores.items()
     ]
-    seeds = tuple(str(mean_of(results, against(n, "fresh")).seeds) for n in rows)
+    seeds = tuple(str(mean_of(results, change_from_clean(n, "fresh")).seeds) for n in rows)
     return [Column("Trap", tuple(TRAPS[n] for n in rows), False), *columns, Column("Seeds", seeds)]
 
 
 def _raw_columns(results: Results) -> list[Column]:
-    def change(part: str, trap: str, clean: str) -> Of:
+    def change(part: str, trap: str, clean: str) -> ValueOf:
         return lambda by_name: 100 * (by_name[RAW][part][trap] / by_name[RAW][part][clean] - 1)
 
-    def fewer(estimator: str) -> Of:
-        def of(by_name: Mapping[str, Result]) -> float:
+    def fewer(estimator: str) -> ValueOf:
+        def percent(by_name: Mapping[str, Result]) -> float:
             crps = by_name[RAW]["estimators"][estimator]
             return 100 * float(crps["5"] / crps["10"] - 1)
 
-        return of
+        return percent
 
-    def unfair(size: str) -> Of:
-        def of(by_name: Mapping[str, Result]) -> float:
+    def unfair(size: str) -> ValueOf:
+        def percent(by_name: Mapping[str, Result]) -> float:
             crps = by_name[RAW]["estimators"]
             return 100 * float(crps["plain"][size] / crps["fair"][size] - 1)
 
-        return of
+        return percent
 
     rows = {
         "CRPS without area weights, to that with": change("crps", "none", "cell"),
@@ -184,7 +186,7 @@ def _raw_columns(results: Results) -> list[Column]:
         "5 members, to 10: plain CRPS": fewer("plain"),
         "5 members, to 10: fair CRPS": fewer("fair"),
     }
-    means = [mean_of(results, of) for of in rows.values()]
+    means = [mean_of(results, value_of) for value_of in rows.values()]
     return [
         Column("Raw ensemble", tuple(rows), False),
         Column("Change (%)", tuple(mean.text("+.1f") for mean in means)),
@@ -193,27 +195,29 @@ def _raw_columns(results: Results) -> list[Column]:
 
 
 def _extreme_columns(results: Results) -> list[Column]:
-    """Values of the clean index, and what the others change, paired by seed."""
+    """Return the values of the clean index, and the changes by the others, paired by seed."""
 
-    def value(name: str, part: str) -> Of:
+    def value(name: str, part: str) -> ValueOf:
         return lambda by_name: float(by_name[RAW]["extremes"][name][part])
 
-    def skill(name: str, _: str) -> Of:
-        def of(by_name: Mapping[str, Result]) -> float:
+    def skill(name: str, _: str) -> ValueOf:
+        def percent(by_name: Mapping[str, Result]) -> float:
             eecrps = by_name[RAW]["extremes"][name]
             return 100 * float(1 - eecrps["optimum"] / eecrps["raw"])
 
-        return of
+        return percent
 
-    def cells(of: Callable[[str, str], Of], part: str, form: str, percent: bool) -> tuple[str, ...]:
-        def change(name: str) -> Of:
+    def cells(
+        score_of: Callable[[str, str], ValueOf], part: str, form: str, percent: bool
+    ) -> tuple[str, ...]:
+        def change(name: str) -> ValueOf:
             def difference(by_name: Mapping[str, Result]) -> float:
-                trap, clean = of(name, part)(by_name), of("clean", part)(by_name)
+                trap, clean = score_of(name, part)(by_name), score_of("clean", part)(by_name)
                 return 100 * (trap / clean - 1) if percent else trap - clean
 
             return difference
 
-        first = number(mean_of(results, of("clean", part)).value, form.lstrip("+"))
+        first = number(mean_of(results, score_of("clean", part)).value, form.lstrip("+"))
         signed = "+.1f" if percent else form
         others = [n for n in EFI_RULES if n != "clean"]
         unit = " %" if percent else ""
@@ -232,7 +236,7 @@ def _extreme_columns(results: Results) -> list[Column]:
 
 
 def write_tables(results: Results, folder: Path) -> str:
-    """Writes table.md and table.csv; returns the Markdown."""
+    """Write table.md and table.csv; return the Markdown."""
     all_tables = tables(results)
     text = "\n".join(markdown_of(columns) for columns in all_tables.values())
     rows = [
@@ -256,25 +260,25 @@ def _leaves(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]
     return leaves
 
 
-def fill(page: str, made: Mapping[str, Sequence[Column]]) -> str:
-    """A page with its tables written anew, each between `<!-- table NAME -->` and `<!-- end -->`.
+def fill_page(page: str, columns_by_table: Mapping[str, Sequence[Column]]) -> str:
+    """Return a page with new tables, each between `<!-- table NAME -->` and `<!-- end -->`.
 
     Raises:
         MissingDataError: the page has no place for a table.
     """
-    for name, columns in made.items():
+    for name, columns in columns_by_table.items():
         page = fill_section(page, f"table {name}", markdown_of(columns).strip())
     return page
 
 
 def traps_figure(results: Results) -> Figure:
-    """A row for each trap: CRPS against that of the clean protocol, mean, interval and seeds."""
-    names = shown_traps(results)
+    """Draw the change of the CRPS from the clean protocol, a row for each trap."""
+    names = trap_rows(results)
     with mpl.rc_context(STYLE):
         figure = new_figure(_HEIGHT + _ROW * len(names))
         axes = figure.subplots()
         for place, name in enumerate(reversed(names)):
-            for score, (_, colour, shift) in _SHOWN.items():
+            for score, (_, colour, shift) in _SERIES.items():
                 _row(axes, results, name, score, place + shift, colour)
         axes.axvline(0.0, color=INK, linewidth=0.8, zorder=0)
         axes.set_yticks(range(len(names)), [TRAPS[n] for n in reversed(names)])
@@ -284,23 +288,23 @@ def traps_figure(results: Results) -> Figure:
         axes.set_xlabel("CRPS against the clean protocol (%); less is better")
         handles = [
             axes.plot([], [], "o", color=colour, label=label)[0]
-            for label, colour, _ in _SHOWN.values()
+            for label, colour, _ in _SERIES.values()
         ]
         figure.legend(handles=handles, loc="outside upper left", ncols=2, fontsize=8)
     return figure
 
 
 def _row(axes: Axes, results: Results, name: str, score: str, y: float, colour: str) -> None:
-    of = against(name, score)
-    values = [of(by_name) for by_name in results.values() if {name, "clean"} <= set(by_name)]
+    value_of = change_from_clean(name, score)
+    values = [value_of(by_name) for by_name in results.values() if {name, "clean"} <= set(by_name)]
     axes.plot(values, [y] * len(values), "|", color=colour, markersize=6, alpha=0.6)
-    mean: Mean = mean_of(results, of)
+    mean: Mean = mean_of(results, value_of)
     if mean.seeds > 1:
         axes.plot([mean.lower, mean.upper], [y, y], color=colour, linewidth=1.4)
     axes.plot([mean.value], [y], "o", color=colour, markersize=5)
 
 
 def draw(results: Results, path: Path) -> None:
-    """Writes the figure."""
+    """Write the figure as PNG."""
     with whole_file(path) as file:
         traps_figure(results).savefig(file, format="png", dpi=160, metadata={"Software": None})

@@ -15,12 +15,12 @@ from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe.gates import Gate, RegionGate, TensorGate, largest_weights, planes
 from ens10.models.layers.smoe.layer import SMoE2d
 from ens10.models.layers.smoe.loops import exclude_from_compile
-from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite
+from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite_error
 
 Rivals = Literal["all", "one"]
-_EMPTY = 0.03  # the load, relative to an equal share, that an expert counts with at least
-_LASTING = 0.98  # share of the offsets that lasts from step to step
-_TINY = 1e-30
+_MIN_LOAD = 0.03  # added to the loads, relative to an equal share: the log of a load of 0 is finite
+_DECAY = 0.98  # factor of the offsets in each step
+_MIN_ERROR = 1e-30  # of squared errors, whose logarithm is taken
 
 
 class ComparingSMoE2d(SMoE2d):
@@ -149,7 +149,7 @@ class ComparingSMoE2d(SMoE2d):
             return super().forward(features, routing)
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         outputs: Tensor = ComparedOutput.apply(  # type: ignore[no-untyped-call]
-            values, routing, largest_weights(routing, self.selected), self._own_area(), self
+            values, routing, largest_weights(routing, self.selected), self._local_area(), self
         )
         return outputs.flatten(1, 2)
 
@@ -174,23 +174,23 @@ class ComparingSMoE2d(SMoE2d):
             choices: (N or 1, k, H, W) the chosen experts.
 
         Returns:
-            (N or 1, k, H, W), the experts assigned to the ranks; and (N or 1, E, H, W) bool, which
-            experts were compared, or None for all.
+            (N or 1, k, H, W), the experts assigned to the ranks; and a mask (N or 1, E, H, W) of
+            the experts that were compared, None if all were.
         """
         offsets = self.offsets.to(errors.dtype)[:, None, None]
-        scores, compared = errors.clamp(min=_TINY).log() + offsets, None
+        scores, compared = errors.clamp(min=_MIN_ERROR).log() + offsets, None
         if self.rivals == "one":
-            experts = torch.cat([choices, _another_than(choices, self.num_experts)], 1)
+            experts = torch.cat([choices, _draw_rivals(choices, self.num_experts)], 1)
             compared = torch.zeros_like(scores[:, 0], dtype=torch.bool).scatter_(1, experts, True)
             scores = torch.where(compared[:, None], scores, torch.inf)
-        best = _assigned(scores)
+        best = _assign_experts(scores)
         if self.balance:
             load = torch.bincount(best.flatten(), minlength=self.num_experts).to(errors.dtype)
             load = current().total(load)
             load /= load.sum()
-            growth = self.balance * (load * self.num_experts + _EMPTY).log()
+            growth = self.balance * (load * self.num_experts + _MIN_LOAD).log()
             new_offsets = self.offsets + growth.to(self.offsets.dtype)
-            self.offsets.copy_(_LASTING * (new_offsets - new_offsets.mean()))
+            self.offsets.copy_(_DECAY * (new_offsets - new_offsets.mean()))
         return best, compared
 
 
@@ -198,7 +198,8 @@ class ComparedOutput(torch.autograd.Function):
     """Values of the chosen experts; the backward pass compares them with those of other experts.
 
     Called with values (N, E, F, H, W) of all experts; gate (N or 1, E, H, W); indices
-    (N or 1, H, W, k) chosen; area (H, W) or None; and the layer. Gives (N, k, F, H, W).
+    (N or 1, H, W, k) of the chosen experts; area (H, W) or None; and the layer. Returns
+    (N, k, F, H, W).
     """
 
     @staticmethod
@@ -224,9 +225,9 @@ class ComparedOutput(torch.autograd.Function):
         choices, scale = planes(indices), layer.rule.loss_scale(gradient)
         errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
         if not all_finite(errors):
-            if values.dtype == torch.float16:  # the loss scaler passes over this step
+            if values.dtype == torch.float16:  # the loss scaler skips this step
                 return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
-            raise not_finite()
+            raise not_finite_error()
         if gate.shape[0] == 1:
             errors = layer.remember(errors.mean(0, keepdim=True))
         best, compared = layer.compare(errors, choices)
@@ -251,7 +252,7 @@ def rival_errors(
     Args:
         gradient: (N, k, F, H, W) of the loss, for the chosen experts' values.
         values: (N, E, F, H, W) of all experts.
-        choices: (N or 1, k, H, W) the chosen ones.
+        choices: (N or 1, k, H, W) indices of the chosen experts.
         unit: gradient of an error of 1, from `RoutingRule.unit`.
         area: (H, W) weights of the points in the loss, of mean 1; where it is 0 the chosen experts
             make no error.
@@ -272,9 +273,9 @@ def rival_errors(
 
 
 def comparison_target(best: Tensor, gate: Tensor) -> Tensor:
-    """Return what the gate is to learn at each point: the larger, the earlier an expert's rank.
+    """Return the gate's target at each point, which decreases with the rank of an expert.
 
-    It is (k - r) / k for the expert of rank r = 0, 1, ... and 0 for those without a rank.
+    It is (k - r) / k for the expert of rank r = 0, 1, ... and 0 for experts without a rank.
 
     Args:
         best: (N or 1, k, H, W) the experts that should have been chosen, in rank order.
@@ -288,38 +289,45 @@ def comparison_target(best: Tensor, gate: Tensor) -> Tensor:
     return torch.zeros_like(gate).scatter_(1, best, ranks[:, None, None].expand(best.shape))
 
 
-def comparison_gradient(gate: Tensor, target: Tensor, compared: Tensor | None = None) -> Tensor:
+def comparison_gradient(gate: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the gradient of the mean binary cross-entropy with logits `gate`.
 
     Args:
         gate: R, (N or 1, E, H, W).
         target: (N or 1, E, H, W), from 0 to 1.
-        compared: (N or 1, E, H, W) bool, the entries that enter the loss; None for all.
+        mask: (N or 1, E, H, W), True for the entries that enter the loss; None for all.
 
     Returns:
         The gradient, in the shape of `gate`.
     """
     gradient = (gate.sigmoid() - target) / gate.numel()
-    return gradient if compared is None else torch.where(compared, gradient, 0)
+    return gradient if mask is None else torch.where(mask, gradient, 0)
 
 
-def comparison_loss(gate: Tensor, target: Tensor, compared: Tensor | None = None) -> Tensor:
+def comparison_loss(gate: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return the mean binary cross-entropy with logits `gate` over the whole grid, a scalar.
 
-    Arguments are those of `comparison_gradient`.
+    Arguments as in `comparison_gradient`.
     """
     logits = gate.detach().to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
     losses = functional.binary_cross_entropy_with_logits(
         logits, target.to(logits.dtype), reduction="none"
     )
-    losses = losses if compared is None else torch.where(compared, losses, 0)
+    losses = losses if mask is None else torch.where(mask, losses, 0)
     domain = current()
     total: Tensor = domain.total(losses.sum())
     return total / (gate[..., 0, 0].numel() * math.prod(domain.shape(gate)))
 
 
-def _assigned(scores: Tensor) -> Tensor:
-    """Give each rank in turn the free expert of the smallest score; to (M, k, H, W)."""
+def _assign_experts(scores: Tensor) -> Tensor:
+    """Assign to each rank in turn the expert of the smallest score among those not assigned yet.
+
+    Args:
+        scores: (M, k, E, H, W).
+
+    Returns:
+        (M, k, H, W) indices of experts.
+    """
     k, best = scores.shape[1], []
     for rank in range(k):
         best.append(scores[:, rank].argmin(1, keepdim=True))
@@ -329,13 +337,13 @@ def _assigned(scores: Tensor) -> Tensor:
     return torch.cat(best, 1)
 
 
-def _another_than(choices: Tensor, num_experts: int) -> Tensor:
+def _draw_rivals(choices: Tensor, num_experts: int) -> Tensor:
     """Draw at each point an expert that is not chosen; (M, k, H, W) -> (M, 1, H, W)."""
     domain, k = current(), choices.shape[1]
-    # drawn for the whole grid, so that parts do not change what is drawn
+    # for the whole grid, so that the numbers do not depend on the parts
     shape = (len(choices), 1, *domain.shape(choices))
     draw = domain.part(torch.randint(1, num_experts - k + 1, shape, device=choices.device))
-    # the `draw`-th of those that are free, counted cyclically from the first chosen one
+    # the `draw`-th of the free experts, counted cyclically from the first chosen one
     steps = torch.arange(num_experts, device=choices.device)[:, None, None]
     experts = (choices[:, :1] + steps) % num_experts
     free = torch.ones_like(experts).scatter_(1, choices, 0).gather(1, experts)

@@ -10,7 +10,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import Domain
 from ens10.models.layers.smoe.loops import select
 
-_DIGIT = 11  # bits looked at in one pass: 2048 counters
+_DIGIT = 11  # bits of a digit, counted in one pass: 2048 counters
 _ROUNDING = 1 + 1e-10  # so that 0.7 of 10 is 7 however it is computed
 
 
@@ -79,7 +79,7 @@ def _smallest(values: Tensor, rank: int, overwrite: bool) -> Tensor:
 
 
 def _select_compiled(values: Tensor, weights: Tensor, level: float) -> Tensor:
-    """Select on the CPU by compiled loops, from (n, P) values with weights (P,) for each row."""
+    """As `_select`, by compiled loops on the CPU: values (n, P), weights (P,) of each row."""
     keys, bits = _keys(values.detach())
     key = select(keys.numpy(), weights.detach().contiguous().numpy(), level, bits, _DIGIT)
     return torch.from_numpy(np.array(key, keys.numpy().dtype)[None]).view(values.dtype)[0]
@@ -115,7 +115,7 @@ def _keys(values: Tensor) -> tuple[Tensor, int]:
 def lower_quantile_of_parts(
     values: Tensor, q: float, weights: Tensor | None, domain: Domain
 ) -> Tensor:
-    """Return the q-quantile of each sample of a split grid, as `lower_quantile` of the whole.
+    """Return the lower q-quantile of each sample of a split grid, over all of its parts.
 
     Radix selection with counters summed over the processes: 3 sums for float32 and 6 for float64,
     of 2048 numbers a sample, for any number of entries.
@@ -138,44 +138,55 @@ def lower_quantile_of_parts(
     if not count > 0:
         return values.new_zeros(len(values))
     level = q * (1 - 1 / count) * total_weight * _ROUNDING
-    return _Selection(values, weights, level, domain).found()
+    return _Selection(values, weights, level, domain).quantiles()
 
 
 class _Selection:
-    """Radix selection: the remaining entries of each sample, from the leading digit on."""
+    """Radix selection in the samples of a split grid, from the leading digit of the entries on.
+
+    Args:
+        values: (N, P) of this part, not negative.
+        weights: (P,) float64, positive.
+        level: cumulative weight that the quantile exceeds first.
+        domain: sums over the other parts of the grid.
+    """
 
     def __init__(self, values: Tensor, weights: Tensor, level: Tensor, domain: Domain) -> None:
-        self._type = torch.int64 if values.dtype == torch.float64 else torch.int32
+        self._key_dtype = torch.int64 if values.dtype == torch.float64 else torch.int32
         self._bits = 63 if values.dtype == torch.float64 else 31
         self._dtype, self._level, self._domain = values.dtype, level, domain
         # numbers that are not negative have the order of their bit patterns
-        self._keys = list(values.contiguous().view(self._type).long())
+        self._keys = list(values.contiguous().view(self._key_dtype).long())
         self._weights = [weights] * len(values)
-        self._below = weights.new_zeros(len(values))
-        self._found = torch.zeros(len(values), dtype=torch.int64, device=values.device)
+        self._weight_below = weights.new_zeros(len(values))
+        self._quantile_bits = torch.zeros(len(values), dtype=torch.int64, device=values.device)
 
-    def found(self) -> Tensor:
-        """Return the entry of each sample at which cumulative weight exceeds the level."""
+    def quantiles(self) -> Tensor:
+        """Return each sample's smallest entry at which the cumulative weight exceeds the level.
+
+        Returns:
+            (N,) in the dtype of the values.
+        """
         for shift in range(self._bits - self._bits % _DIGIT, -1, -_DIGIT):
             self._narrow(shift)
-        return self._found.to(self._type).view(self._dtype)
+        return self._quantile_bits.to(self._key_dtype).view(self._dtype)
 
     def _narrow(self, shift: int) -> None:
-        """Determine one more digit, and keep only the entries that share it."""
+        """Determine each quantile's digit at bit `shift`, and keep the entries that share it."""
         digits = [(keys >> shift) & (2**_DIGIT - 1) for keys in self._keys]
         counters = [
-            # of no entries torch counts in integers
+            # torch counts in integers if there are no entries
             torch.bincount(digit, weights, minlength=2**_DIGIT).double()
             for digit, weights in zip(digits, self._weights, strict=True)
         ]
         sums = self._domain.total(torch.stack(counters))
         last = (sums > 0).long().mul(torch.arange(2**_DIGIT, device=sums.device)).amax(1)
-        cumulative = sums.cumsum(1) + self._below[:, None]
+        cumulative = sums.cumsum(1) + self._weight_below[:, None]
         # the last digit that occurs, should rounding leave the level out of reach
         next_digits = torch.minimum((cumulative <= self._level).sum(1), last)
         before = cumulative.gather(1, (next_digits - 1).clamp(min=0)[:, None])[:, 0]
-        self._below = torch.where(next_digits > 0, before, self._below)
-        self._found += next_digits << shift
+        self._weight_below = torch.where(next_digits > 0, before, self._weight_below)
+        self._quantile_bits += next_digits << shift
         for n, digit in enumerate(digits):
             matches = (digit == next_digits[n]).nonzero()[:, 0]
             self._keys[n], self._weights[n] = self._keys[n][matches], self._weights[n][matches]

@@ -50,11 +50,11 @@ def read_map(path: str | Path) -> Tensor:
     return torch.from_numpy(next(iter(arrays.values())))
 
 
-def mean_one(area: Tensor | Sequence[float]) -> Tensor:
-    """Return weights as (H, 1) or (H, W), normalised to mean 1.
+def normalise_area(area: Tensor | Sequence[float]) -> Tensor:
+    """Normalise area weights (H,) or (H, W) to mean 1, and return them as (H, 1) or (H, W).
 
     Raises:
-        ArgumentError: another shape, or negative, NaN or no weights.
+        ArgumentError: another shape, negative or NaN weights, or only zeros.
     """
     area = torch.as_tensor(area, dtype=torch.get_default_dtype())
     if area.ndim not in (1, 2) or not bool((area >= 0).all()) or not bool(area.sum() > 0):
@@ -65,7 +65,7 @@ def mean_one(area: Tensor | Sequence[float]) -> Tensor:
     return area / area.mean()
 
 
-def named_area(name: str, rows: int | None) -> Tensor | None:
+def area_by_name(name: str, rows: int | None) -> Tensor | None:
     """Return row weights of a global grid whose first and last row are the poles.
 
     Args:
@@ -77,7 +77,7 @@ def named_area(name: str, rows: int | None) -> Tensor | None:
 
     Raises:
         UnknownNameError: another name.
-        ArgumentError: a gate without a map of its own.
+        ArgumentError: a gate without a map (`rows` is None), and a name other than "none".
     """
     if name not in get_args(Weighting):
         raise UnknownNameError("area", name, get_args(Weighting))
@@ -89,7 +89,7 @@ def named_area(name: str, rows: int | None) -> Tensor | None:
             f"{name!r} needs the rows of the grid, which this gate does not have",
             "Pass the weights of the rows, from ens10.grid.area_weights",
         )
-    return mean_one(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[call-overload]
+    return normalise_area(area_weights(np.linspace(90, -90, rows), name).tolist())  # type: ignore[call-overload]
 
 
 class Gate(nn.Module):
@@ -137,7 +137,7 @@ class TensorGate(Gate):
         bound = math.sqrt(3 * num_experts / selected)
         nn.init.uniform_(self.weight, -bound, bound)
 
-    def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002  (other gates look at it)
+    def forward(self, features: Tensor) -> Tensor:  # noqa: ARG002  (other gates use it)
         """Return the map of weights, (1, E, H, W)."""
         return current().part(self.weight)[None]
 
@@ -209,7 +209,7 @@ class RegionGate(Gate):
     Args:
         num_experts: number E of experts, one for each region.
         grid: rows and columns (H, W) of a learned correction, which starts at 0 and is added; None
-            to keep the regions as they are found.
+            to use the regions of the regression unchanged.
         harmonics: number of annual harmonics among the predictors of the regression.
         advection: True for advection among them; see `RegionalRegression`.
 
@@ -379,7 +379,7 @@ class LocallyConnectedGate(Gate):
         return weights
 
 
-_MOST = 2**16  # experts whose index fits into a key
+_MAX_EXPERTS = 2**16  # whose index fits into a sort key
 _BAND = 2**13  # points
 
 
@@ -398,7 +398,7 @@ def largest_weights(routing: Tensor, k: int) -> Tensor:
     """
     routing = routing.detach()
     N, E, H, W = routing.shape
-    if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MOST:
+    if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MAX_EXPERTS:
         indices = routing.movedim(1, -1).topk(k, dim=-1).indices
         return indices.to(_smallest_dtype(E)).contiguous()
     choices = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
@@ -408,12 +408,13 @@ def largest_weights(routing: Tensor, k: int) -> Tensor:
     return choices
 
 
-def planes(chosen: Tensor) -> Tensor:
-    """Convert choices (N, H, W, k) to indices (N, k, H, W), int64, as torch.gather takes them."""
-    return chosen.movedim(-1, 1).long()
+def planes(choices: Tensor) -> Tensor:
+    """Return choices (N, H, W, k) as int64 indices (N, k, H, W), as torch.gather requires them."""
+    return choices.movedim(-1, 1).long()
 
 
 def _smallest_dtype(num_experts: int) -> torch.dtype:
+    """Return the smallest type that holds indices of so many experts."""
     if num_experts <= 2**8:
         return torch.uint8
     return torch.int16 if num_experts <= 2**15 else torch.int32

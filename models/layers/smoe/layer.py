@@ -14,10 +14,10 @@ from ens10.models.layers.padding import FreeConv2d, Poles
 from ens10.models.layers.smoe import compiled
 from ens10.models.layers.smoe.gates import (
     Gate,
+    area_by_name,
     check_selected,
     largest_weights,
-    mean_one,
-    named_area,
+    normalise_area,
     planes,
 )
 from ens10.models.layers.smoe.loops import exclude_from_compile
@@ -149,7 +149,7 @@ class SMoE2d(nn.Module):
             poles=poles,
         )
         if gain is not None:
-            self._start(gain)
+            self._initialise_experts(gain)
         self.state = RoutingState()  # a submodule, so that `track_loss` finds it
         self.rule = RoutingRule(
             quantile=quantile,
@@ -163,13 +163,13 @@ class SMoE2d(nn.Module):
             state=self.state,
         )
         if isinstance(area, str):
-            weights = named_area(area, gate.rows)
+            weights = area_by_name(area, gate.rows)
         else:
-            weights = None if area is None else mean_one(area)
+            weights = None if area is None else normalise_area(area)
         self.register_buffer("area", weights, persistent=False)
-        self._frozen: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
+        self._frozen_routing: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
 
-    def _start(self, gain: float) -> None:
+    def _initialise_experts(self, gain: float) -> None:
         """Draw the experts' filters from U(+-gain sqrt(3 / n))."""
         if not 0 < gain < math.inf:
             raise ArgumentError("gain", f"{gain} is not positive")
@@ -196,28 +196,36 @@ class SMoE2d(nn.Module):
         self._check_map(routing, features)
         weights = None
         if self.weighted:
-            source = routing.detach() if self._taught() else routing
+            source = routing.detach() if self._gate_learns_by_classification() else routing
             weights = source.gather(1, planes(choices))
         uses_rule = self.training and routing.requires_grad
         uses_rule = uses_rule and (self.rule.classify or self.rule.damping < 1)
         rule = self.rule if uses_rule else None
-        if self._compiled(features):
-            args = features, self.experts.weight, weights, routing, choices, self._own_area(), rule
+        if self._use_compiled(features):
+            args = (
+                features,
+                self.experts.weight,
+                weights,
+                routing,
+                choices,
+                self._local_area(),
+                rule,
+            )
             grid = compiled.Grid.of(self.experts)
             outputs: Tensor = compiled.ChosenExperts.apply(*args, grid)  # type: ignore[no-untyped-call]
             return outputs
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         weights = None if weights is None else weights[:, :, None]
         # a loss scaler deals with gradients that are not finite
-        scaled = values.dtype == torch.float16
+        loss_scaled = values.dtype == torch.float16
         outputs = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-            values, weights, routing, choices, self._own_area(), rule, scaled
+            values, weights, routing, choices, self._local_area(), rule, loss_scaled
         )
         return outputs.flatten(1, 2)
 
     def route(self, features: Tensor) -> Tensor:
         """Return R, the experts' weights: (N, E, H', W'), or (1, E, H', W') for all samples."""
-        if self._taught():
+        if self._gate_learns_by_classification():
             # the classification loss trains gates only, not earlier layers
             features = features.detach()
         # in full precision: in half precision many weights are equal
@@ -236,7 +244,7 @@ class SMoE2d(nn.Module):
         return routing
 
     def freeze_routing(self) -> None:
-        """Compute the choices once for all following evaluation.
+        """Compute the choices once and use them in all later evaluations.
 
         Sets evaluation mode. Returning to training mode, loading weights, moving the layer or any
         other change of the gate's parameters discards the choices.
@@ -249,27 +257,27 @@ class SMoE2d(nn.Module):
         self.eval()
         with torch.no_grad():
             routing = self.route(self.experts.weight.new_zeros(1, self.in_channels, 1, 1))
-        self._frozen = (routing, largest_weights(routing, self.selected), self._stamps())
+        self._frozen_routing = (routing, largest_weights(routing, self.selected), self._stamps())
 
     def train(self, mode: bool = True) -> "SMoE2d":
         """Set training mode as `Module.train` does; training discards frozen choices."""
         if mode:
-            self._frozen = None
+            self._frozen_routing = None
         super().train(mode)
         return self
 
     def _stamps(self) -> list[tuple[int, int]]:
-        """Return a key that changes with the gate's parameters and the part of the grid."""
+        """Return a key that changes with the gate's parameters and buffers and the grid's part."""
         tensors = chain(self.gate.parameters(), self.gate.buffers())
         return [(id(current()), 0), *((t.data_ptr(), t._version) for t in tensors)]
 
     def _route(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return R and the choices."""
-        if self._frozen is not None:
-            routing, choices, stamps = self._frozen
+        """Return R and the choices (N or 1, H', W', k), from the frozen ones if they are valid."""
+        if self._frozen_routing is not None:
+            routing, choices, stamps = self._frozen_routing
             if not self.training and stamps == self._stamps():
                 return routing, choices
-            self._frozen = None
+            self._frozen_routing = None
         routing = self.route(features)
         return routing, largest_weights(routing, self.selected)
 
@@ -277,7 +285,7 @@ class SMoE2d(nn.Module):
         """Return the chosen experts in rank order, (N, k, H', W') or (1, k, H', W')."""
         return planes(largest_weights(self.route(features), self.selected))
 
-    def _compiled(self, features: Tensor) -> bool:
+    def _use_compiled(self, features: Tensor) -> bool:
         """Return True if the compiled form is to be used.
 
         Raises:
@@ -285,18 +293,19 @@ class SMoE2d(nn.Module):
         """
         if self.kernel == "eager":
             return False
-        reason = compiled.can(features, self.experts, self.filters)
+        reason = compiled.reason_against(features, self.experts, self.filters)
         if self.kernel == "compiled" and reason is not None:
             raise ArgumentError("kernel", f"the compiled form cannot be used: {reason}")
         return reason is None and (
-            self.kernel == "compiled" or compiled.worth_it(features, self.experts)
+            self.kernel == "compiled" or compiled.is_faster(features, self.experts)
         )
 
-    def _taught(self) -> bool:
+    def _gate_learns_by_classification(self) -> bool:
         """Return True if the gate's only gradient is that of the routing classification."""
         return self.training and self.rule.classify
 
     def _check(self, features: Tensor) -> None:
+        """Refuse features of another shape or dtype, or a gate of another dtype than the layer."""
         if features.ndim != 4 or features.shape[1] != self.in_channels:
             raise ArgumentError(
                 "features",
@@ -311,11 +320,12 @@ class SMoE2d(nn.Module):
             if tensor.is_floating_point() and tensor.dtype != dtype:
                 raise ArgumentError("gate", f"{tensor.dtype}, but the layer is {dtype}")
 
-    def _own_area(self) -> Tensor | None:
+    def _local_area(self) -> Tensor | None:
         """Return the loss weights of the points in this process's part of the grid."""
         return None if self.area is None else current().part(self.area)
 
     def _check_map(self, routing: Tensor, features: Tensor) -> None:
+        """Refuse a gate's map or an area that does not fit the output."""
         N, E = len(features), self.num_experts
         H, W = (-(-n // self.experts.stride[0]) for n in features.shape[2:])
         if routing.shape not in ((1, E, H, W), (N, E, H, W)):
@@ -327,7 +337,7 @@ class SMoE2d(nn.Module):
             )
         if routing.dtype != (dtype := self.experts.weight.dtype):
             raise ArgumentError("gate", f"its map is {routing.dtype}, but the layer is {dtype}")
-        area = self._own_area()
+        area = self._local_area()
         if area is not None and area.shape not in ((H, 1), (H, W)):
             raise ArgumentError(
                 "area", f"shape {tuple(area.shape)}, but the output has {H} x {W} points"

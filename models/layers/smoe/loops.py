@@ -17,15 +17,15 @@ import torch
 from ens10.compiled import FUSED, OPTIONS, exp
 from ens10.metrics._ensemble_loops import POINTS, merge_fours, sort_four
 
-_SUMMED = {**OPTIONS, "fastmath": {"contract", "reassoc"}}  # sums in the order of vectors
+_DOT_PRODUCT = {**OPTIONS, "fastmath": {"contract", "reassoc"}}  # sums in the order of vectors
 _TILE = 32  # columns that are transposed at once: all their channels fit in the L1 cache
 _BLOCK = 1024  # points whose classification gradients for all experts stay in the L2 cache
 _INDEX = 2**16  # more than there are experts
 
 
 @numba.njit(**OPTIONS)
-def _inside(h, H, replicate):  # type: ignore[no-untyped-def]
-    """Return the input row that stands for row h, or -1 for zeros."""
+def _source_row(h, H, replicate):  # type: ignore[no-untyped-def]
+    """Return the input row that is used for row h, which may lie beyond the grid; -1 for zeros."""
     if 0 <= h < H:
         return h
     if replicate:
@@ -34,11 +34,11 @@ def _inside(h, H, replicate):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _fill(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
-    """Copy row h of a field, as filters see it, to its place in the ring."""
+def _load_row(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """Copy row h of a field, with padding of the columns, to its place in the ring buffer."""
     C, H, W = field.shape
     K = ring.shape[1]
-    half, place, h = K // 2, h % K, _inside(h, H, replicate)
+    half, place, h = K // 2, h % K, _source_row(h, H, replicate)
     if h < 0:
         ring[:, place] = 0
         return
@@ -53,11 +53,11 @@ def _fill(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _empty(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
-    """Add a row of the ring to row h of a field, the adjoint of `_fill`, and clear it."""
+def _flush_row(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """Adjoint of `_load_row`: add a row of the ring buffer to row h of a field, and clear it."""
     C, H, W = field.shape
     K = ring.shape[1]
-    half, place, h = K // 2, h % K, _inside(h, H, replicate)
+    half, place, h = K // 2, h % K, _source_row(h, H, replicate)
     if h >= 0:
         for first in range(0, W, _TILE):
             for c in range(C):
@@ -71,17 +71,18 @@ def _empty(field, h, ring, wrap, replicate):  # type: ignore[no-untyped-def]
     ring[:, place] = 0
 
 
-@numba.njit(**_SUMMED)
+@numba.njit(**_DOT_PRODUCT)
 def _product(patch, a):  # type: ignore[no-untyped-def]
+    """Return the dot product of a patch and a filter."""
     total = patch.dtype.type(0)
     for i in range(patch.size):
         total += patch[i] * a[i]
     return total
 
 
-@numba.njit(**_SUMMED)
+@numba.njit(**_DOT_PRODUCT)
 def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
-    """Return four products with a patch that is loaded once."""
+    """Return the dot products of a patch and four filters; the patch is loaded once."""
     zero = patch.dtype.type(0)
     s, t, u, v = zero, zero, zero, zero
     for i in range(patch.size):
@@ -94,7 +95,7 @@ def _four_products(patch, a, b, c, d):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _values(patch, filters, experts, out):  # type: ignore[no-untyped-def]
-    """Compute the chosen experts' values of a patch."""
+    """Write the chosen experts' values for a patch to `out` (k,)."""
     k = experts.size
     for r in range(0, k - k % 4, 4):
         a, b, c, d = experts[r], experts[r + 1], experts[r + 2], experts[r + 3]
@@ -105,16 +106,16 @@ def _values(patch, filters, experts, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # type: ignore[no-untyped-def]
-    """Compute the chosen experts' values at the rows of a band.
+def forward_band(field, band, filters, choices, out, ring, wrap, replicate):  # type: ignore[no-untyped-def]
+    """Write the chosen experts' values at the rows of a band to `out`.
 
     Args:
         field: (C, H, W).
         band: first row and the one after the last.
         filters: (K, E, columns x rows x channels): rotated by 0 to K - 1 rows.
-        chosen: (H, W, k) indices.
+        choices: (H, W, k) indices of the chosen experts.
         out: (k, H, W), written.
-        ring: (W + columns - 1, rows, C) scratch.
+        ring: (W + columns - 1, rows, C) ring buffer, scratch memory.
         wrap: True if longitude is periodic.
         replicate: True if the outer rows are replicated.
     """
@@ -122,48 +123,50 @@ def forward_band(field, band, filters, chosen, out, ring, wrap, replicate):  # t
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
     flat = ring.reshape(-1)
     for new_row in range(band[0] - half, band[1] + half):
-        _fill(field, new_row, ring, wrap, replicate)
+        _load_row(field, new_row, ring, wrap, replicate)
         h = new_row - half
         if h < band[0]:
             continue
         rotated_filters = filters[(h - half) % K]
         for w in range(W):
             patch = flat[w * step : w * step + size]
-            _values(patch, rotated_filters, chosen[h, w], out[:, h, w])
+            _values(patch, rotated_filters, choices[h, w], out[:, h, w])
 
 
 @numba.njit(**OPTIONS)
-def incorrect(gradient, area, limit):  # type: ignore[no-untyped-def]
+def incorrect(signal, area, limit):  # type: ignore[no-untyped-def]
     """Return True if a choice was incorrect by the routing rule (`routing.incorrect_choices`).
 
     Args:
-        gradient: gradient of the output.
-        area: loss weight that divides the gradient's magnitude; negative for none.
-        limit: error above which the choice is incorrect, in units of the gradient.
+        signal: error signal of the choice, such as the gradient of the output.
+        area: loss weight that divides the signal's magnitude; negative for none.
+        limit: error above which the choice is incorrect, in units of the signal.
     """
-    error = abs(gradient)
+    error = abs(signal)
     if area >= 0:
         error = error / area if area > 0 else 0 * area
     return error > limit
 
 
 @numba.njit(**OPTIONS)
-def _write_damped_gradient(part, judged, area, limit, damping, factors):  # type: ignore[no-untyped-def]
-    """Write the experts' gradient at a point, damped at incorrect choices."""
-    for r in range(part.size):
-        wrong = damping != 1 and incorrect(judged[r], area, limit)
-        factors[r] = part[r] * damping if wrong else part[r]
+def _write_damped_gradient(value_gradient, signal, area, limit, damping, damped):  # type: ignore[no-untyped-def]
+    """Write the experts' gradient at a point to `damped` (k,), damped at incorrect choices."""
+    for r in range(value_gradient.size):
+        wrong = damping != 1 and incorrect(signal[r], area, limit)
+        damped[r] = value_gradient[r] * damping if wrong else value_gradient[r]
 
 
 # Filters are read as filters[a, i]: slices of them, in loops that store, count references.
 @numba.njit(**FUSED)
 def _add(total, factor, filters, a):  # type: ignore[no-untyped-def]
+    """Add filter a times a factor to `total`."""
     for i in range(total.size):
         total[i] += factor * filters[a, i]
 
 
 @numba.njit(**FUSED)
 def _add_four(total, s, t, u, v, filters, a, b, c, d):  # type: ignore[no-untyped-def]
+    """Add filters a, b, c and d times factors s, t, u and v to `total`."""
     for i in range(total.size):
         total[i] += (s * filters[a, i] + t * filters[b, i]) + (
             u * filters[c, i] + v * filters[d, i]
@@ -171,7 +174,7 @@ def _add_four(total, s, t, u, v, filters, a, b, c, d):  # type: ignore[no-untype
 
 
 @numba.njit(**OPTIONS)
-def _to_patch(patch, filters, experts, factors):  # type: ignore[no-untyped-def]
+def _add_to_patch(patch, filters, experts, factors):  # type: ignore[no-untyped-def]
     """Add to a patch the chosen filters times their factors."""
     k = experts.size
     for r in range(0, k - k % 4, 4):
@@ -183,7 +186,7 @@ def _to_patch(patch, filters, experts, factors):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**FUSED)
-def _to_filters(filters, experts, factors, patch):  # type: ignore[no-untyped-def]
+def _add_to_filters(filters, experts, factors, patch):  # type: ignore[no-untyped-def]
     """Add to each chosen filter the patch times its factor."""
     for r in range(experts.size):
         a, factor = experts[r], factors[r]
@@ -193,94 +196,99 @@ def _to_filters(filters, experts, factors, patch):  # type: ignore[no-untyped-de
 
 @numba.njit(**OPTIONS)
 def backward_band(  # type: ignore[no-untyped-def]
-    field, band, filters, chosen, part, judged, area, limit, damping, for_field, for_filters,
-    needs, ring, sums, wrap, replicate,
+    field, band, filters, choices, value_gradient, signal, area, limit, damping, for_field,
+    for_filters, needs, ring, sums, wrap, replicate,
 ):  # fmt: skip
     """Add the gradients of a band's values to those for the field and the filters.
 
-    Arguments of `forward_band`, and:
-        part: (k, H, W) gradient of the experts' values before damping.
-        judged: (k, H, W) gradient of the output.
+    Arguments as in `forward_band`, and:
+        value_gradient: (k, H, W) gradient of the experts' values before damping.
+        signal: (k, H, W) gradient of the output, by which choices are classified.
         area: (H, W) loss weights, or negative for none.
         limit: error above which a choice is incorrect; see `incorrect`.
         damping: factor at incorrect choices; 1 for none.
-        for_field: (C, H, W).
-        for_filters: like `filters`.
+        for_field: (C, H, W) gradient for the field, added to.
+        for_filters: gradient for the filters, in the shape of `filters`, added to.
         needs: True for each of the two gradients (field, filters) to compute.
-        sums: scratch like `ring` for the field's gradient; zero before and after.
+        sums: scratch memory in the shape of `ring` for the field's gradient; zero before and after.
     """
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
     flat, flat_sums = ring.reshape(-1), sums.reshape(-1)
-    factors = np.empty(part.shape[0], part.dtype)
+    factors = np.empty(value_gradient.shape[0], value_gradient.dtype)
     for h in range(band[0] - 2 * half, band[1] + 2 * half):
         if h < band[1]:
-            _fill(field, h + half, ring, wrap, replicate)
+            _load_row(field, h + half, ring, wrap, replicate)
         if band[0] <= h < band[1]:
             rotated_filters, for_rotated = filters[(h - half) % K], for_filters[(h - half) % K]
             for w in range(W):
-                offset, experts = w * step, chosen[h, w]
+                offset, experts = w * step, choices[h, w]
                 _write_damped_gradient(
-                    part[:, h, w], judged[:, h, w], area[h, w], limit, damping, factors
+                    value_gradient[:, h, w], signal[:, h, w], area[h, w], limit, damping, factors
                 )
                 if needs[0]:
-                    _to_patch(flat_sums[offset : offset + size], rotated_filters, experts, factors)
+                    _add_to_patch(
+                        flat_sums[offset : offset + size], rotated_filters, experts, factors
+                    )
                 if needs[1]:
-                    _to_filters(for_rotated, experts, factors, flat[offset : offset + size])
+                    _add_to_filters(for_rotated, experts, factors, flat[offset : offset + size])
         if h >= band[0] and needs[0]:
-            _empty(for_field, h - half, sums, wrap, replicate)
+            _flush_row(for_field, h - half, sums, wrap, replicate)
 
 
 @numba.njit(**FUSED)
-def _others(weights, others, factor, gradient):  # type: ignore[no-untyped-def]
-    """Return the classification gradient of an expert that is chosen in no sample."""
+def _write_unchosen_gradient(weights, targets, factor, gradient):  # type: ignore[no-untyped-def]
+    """Write the classification gradient of an expert as if no sample had chosen it."""
     one, end = weights.dtype.type(1), weights.dtype.type(87)
     for p in range(weights.size):
         x = -weights[p]
         x = x if not x > end else end  # NaN stays
         x = x if not x < -end else -end
-        gradient[p] = (one / (one + exp(x)) - others[p]) * factor
+        gradient[p] = (one / (one + exp(x)) - targets[p]) * factor
 
 
 @numba.njit(**OPTIONS)
-def _count(judged, area, limit, share):  # type: ignore[no-untyped-def]
-    for p in range(judged.size):
-        wrong = incorrect(judged[p], area[p], limit)
-        share[p] += judged.dtype.type(1) if wrong else judged.dtype.type(0)
+def _count_incorrect(signal, area, limit, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to `counts` at each point whose choice was incorrect."""
+    for p in range(signal.size):
+        wrong = incorrect(signal[p], area[p], limit)
+        counts[p] += signal.dtype.type(1) if wrong else signal.dtype.type(0)
 
 
 @numba.njit(**OPTIONS)
-def classify(weights, chosen, judged, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
-    """Compute the routing classification gradient (sigmoid(R) - target) / n of a map of weights.
+def classify(weights, choices, signal, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
+    """Write the routing classification gradient (sigmoid(R) - target) / n of a map of weights.
 
     Args:
-        weights: (E, P) of the experts at P points.
-        chosen: (P, k) indices.
-        judged: (N, k, P) gradients of the output of the samples with this map.
-        area: (P,) or negative; see `incorrect`, also for the limits.
-        limits: (N,).
-        factor: of the gradient.
+        weights: (E, P) weights R of the experts at P points.
+        choices: (P, k) indices of the chosen experts.
+        signal: (N, k, P) error signals of the N samples with this map; see `incorrect`.
+        area: (P,) loss weights, or negative for none.
+        limits: (N,) error of each sample above which a choice is incorrect.
+        factor: factor of the gradient, loss scale / n.
         band: first point and the one after the last.
         gradient: (E, P), written.
     """
-    E, (N, k, _) = weights.shape[0], judged.shape
+    E, (N, k, _) = weights.shape[0], signal.shape
     share, others = np.zeros((k, _BLOCK), weights.dtype), np.zeros(_BLOCK, weights.dtype)
     for start in range(band[0], band[1], _BLOCK):
         stop = min(start + _BLOCK, band[1])
         share[:], others[:] = 0, 0
         for r in range(k):
             for n in range(N):
-                _count(judged[n, r, start:stop], area[start:stop], limits[n], share[r])
+                _count_incorrect(signal[n, r, start:stop], area[start:stop], limits[n], share[r])
             for p in range(_BLOCK):
                 share[r, p] /= N
                 others[p] += share[r, p]
         for p in range(_BLOCK):
             others[p] /= max(E - k, 1)
         for e in range(E):
-            _others(weights[e, start:stop], others, factor, gradient[e, start:stop])
+            _write_unchosen_gradient(
+                weights[e, start:stop], others, factor, gradient[e, start:stop]
+            )
         for p in range(stop - start):
             for r in range(k):
-                gradient[chosen[start + p, r], start + p] += (
+                gradient[choices[start + p, r], start + p] += (
                     others[p] - (1 - share[r, p])
                 ) * factor
 
@@ -300,18 +308,18 @@ def _keys(bits, rank, keys):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def choose(bits, band, chosen):  # type: ignore[no-untyped-def]
-    """Write the experts of the k largest weights in order; of ties the first.
+def choose(bits, band, choices):  # type: ignore[no-untyped-def]
+    """Write the experts of the k largest weights in order; of equal weights, the first expert.
 
     Experts are processed in sorted groups of four and merged into sorted groups of the best so far:
     each of these keeps the four largest of its own and the incoming ones, and passes the others on.
 
     Args:
-        bits: (E, P) float32 as int32.
+        bits: (E, P) float32 weights, as int32.
         band: first point and the one after the last.
-        chosen: (P, k), written.
+        choices: (P, k) indices of experts, written.
     """
-    E, k, n = bits.shape[0], chosen.shape[1], POINTS
+    E, k, n = bits.shape[0], choices.shape[1], POINTS
     groups = (k + 3) // 4
     best, four = np.empty((groups, 4 * n)), np.empty(4 * n)
     for start in range(band[0], band[1], n):
@@ -328,7 +336,7 @@ def choose(bits, band, chosen):  # type: ignore[no-untyped-def]
         for r in range(k):
             row = best[r // 4, (3 - r % 4) * n :]
             for p in range(size):
-                chosen[start + p, r] = E - 1 - (np.int64(row[p]) & (_INDEX - 1))
+                choices[start + p, r] = E - 1 - (np.int64(row[p]) & (_INDEX - 1))
 
 
 @numba.njit(**OPTIONS)
@@ -349,7 +357,7 @@ def _digit_at(sums, below, level):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _with_digit(keys, weights, shift, mask, digit):  # type: ignore[no-untyped-def]
-    """Return the keys with a digit, as (1, n), and their weights."""
+    """Return the keys that have this digit and a positive weight, (1, n), and their weights."""
     count = 0
     for r in range(keys.shape[0]):
         for p in range(keys.shape[1]):
@@ -371,11 +379,11 @@ def select(keys, weights, level, bits, width):  # type: ignore[no-untyped-def]
 
     Args:
         keys: (n, P) integers, not negative.
-        weights: (P,) of the keys in each row, not negative. Keys of weight 0 are as if they were
-            not there; not all are.
+        weights: (P,) weights of the keys in each row, not negative, not all 0. Keys of weight 0 are
+            ignored.
         level: less than the sum of the weights.
-        bits: of a key.
-        width: bits looked at in one pass.
+        bits: number of bits of a key.
+        width: number of bits of a digit, counted in one pass.
     """
     sums, below, mask = np.zeros(1 << width), 0.0, (1 << width) - 1
     for shift in range(bits - bits % width, -1, -width):

@@ -89,7 +89,7 @@ class RoutingRule:
                 "Call track_loss(loss, network) before backward()",
             )
         domain = current()
-        if domain.whole:
+        if not domain.is_split:
             return self.state.loss_scale
         points = math.prod(fields.shape[-2:]) / math.prod(domain.shape(fields))
         return self.state.loss_scale * (domain.size * points)
@@ -98,7 +98,7 @@ class RoutingRule:
         """Return the loss gradient at a value whose error is 1, in units of the output.
 
         Args:
-            gradient: of the loss, a mean over values, in the shape of this layer's output.
+            gradient: gradient of the loss, a mean over values, in the shape of this layer's output.
 
         Raises:
             ArgumentError: the loss was not tracked.
@@ -124,12 +124,12 @@ class RoutedOutput(torch.autograd.Function):
         indices: Tensor,
         area: Tensor | None,
         rule: RoutingRule | None,
-        scaled: bool,
+        loss_scaled: bool,
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
         chosen_values = values.gather(1, along_experts(planes(indices), values.shape))
-        ctx.rule, ctx.scaled, ctx.shape = rule, scaled, values.shape
-        needs_values = weights is not None and (ctx.needs_input_grad[1] or judges_weights(rule))
+        ctx.rule, ctx.loss_scaled, ctx.shape = rule, loss_scaled, values.shape
+        needs_values = weights is not None and (ctx.needs_input_grad[1] or uses_weight_signal(rule))
         saved_gate = gate if rule is not None and rule.classify else None
         ctx.save_for_backward(
             chosen_values if needs_values else None, weights, saved_gate, indices, area
@@ -154,10 +154,12 @@ class RoutedOutput(torch.autograd.Function):
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
         if rule is not None:
             signal = (
-                gradient * chosen_values if weights is not None and judges_weights(rule) else None
+                gradient * chosen_values
+                if weights is not None and uses_weight_signal(rule)
+                else None
             )
             for_routing, for_damping = incorrect_choices(
-                gradient, rule, area, ctx.amplitude, signal, scaled=ctx.scaled
+                gradient, rule, area, ctx.amplitude, signal, loss_scaled=ctx.loss_scaled
             )
             if rule.classify and ctx.needs_input_grad[2]:
                 scale = rule.loss_scale(gradient)
@@ -179,50 +181,59 @@ def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
     return choices[:, :, None].expand(N, -1, F, H, W)
 
 
-def judges_weights(rule: RoutingRule | None) -> bool:
-    """Return True if errors are multiplied by the experts' values, where these are weighted."""
+def uses_weight_signal(rule: RoutingRule | None) -> bool:
+    """Return True if the rule's error signal is "weight": errors times the experts' values."""
     return rule is not None and rule.error_signal == "weight"
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """Errors (N,), in units of the gradient, above which a sample's choices are incorrect.
+class ErrorLimits:
+    """Errors of each sample, in units of the gradient, above which its choices are incorrect.
 
     Attributes:
-        routing: limit for the routing classification.
-        damping: limit for the damping.
-        area: (H, W) by which errors are divided, or None.
+        routing: (N,) limits for the routing classification.
+        damping: (N,) limits for the damping.
+        area: (H, W) weights of the points by which errors are divided, or None.
     """
 
     routing: Tensor
     damping: Tensor
     area: Tensor | None
 
-    def wrong(self, gradient: Tensor, signal: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return which choices are incorrect, for routing and for damping (bool arrays)."""
+    def incorrect(self, gradient: Tensor, signal: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return masks (N, k, H, W) of the choices that are incorrect, for routing and for damping.
+
+        Args:
+            gradient: (N, k, F, H, W) gradient of the output.
+            signal: used instead of the gradient for the routing classification.
+        """
         sizes = error_sizes(gradient, self.area)
         signals = sizes if signal is None else error_sizes(signal, self.area)
         return signals > self.routing.view(-1, 1, 1, 1), sizes > self.damping.view(-1, 1, 1, 1)
 
 
-def judge(
+def compute_error_limits(
     gradient: Tensor,
     rule: RoutingRule,
     area: Tensor | None = None,
     amplitude: Tensor | None = None,
     signal: Tensor | None = None,
-) -> Judgement:
-    """Return the error limits of each sample; arguments and errors of `incorrect_choices`."""
+) -> ErrorLimits:
+    """Return the limits of each sample's errors above which its choices are incorrect.
+
+    Arguments and exceptions are those of `incorrect_choices`.
+    """
     limits = _quantiles(gradient, rule, area)
     for_routing = limits if signal is None else _quantiles(signal, rule, area)
 
-    def above(limits: Tensor, margin: float) -> Tensor:
+    def add_margin(limits: Tensor, margin: float) -> Tensor:
         if margin == 0:
             return limits
         unit = rule.unit(gradient).to(limits.dtype)
         return limits + margin * (unit if amplitude is None else unit * amplitude.to(limits.dtype))
 
-    return Judgement(above(for_routing, rule.margin), above(limits, rule.damping_margin), area)
+    routing_limits = add_margin(for_routing, rule.margin)
+    return ErrorLimits(routing_limits, add_margin(limits, rule.damping_margin), area)
 
 
 def incorrect_choices(
@@ -232,9 +243,9 @@ def incorrect_choices(
     amplitude: Tensor | None = None,
     signal: Tensor | None = None,
     *,
-    scaled: bool = False,
+    loss_scaled: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Return which choices were incorrect, from the loss gradient at the layer's output.
+    """Return masks of the incorrect choices, from the loss gradient at the layer's output.
 
     The error of a choice is the mean of |s| over its F filters. A choice is incorrect if its error
     exceeds the q-quantile of its sample's errors by more than a margin; routing classification and
@@ -246,12 +257,13 @@ def incorrect_choices(
     just below it, where the published code interpolates between the two.
 
     Args:
-        gradient: (N, k, F, H, W).
+        gradient: (N, k, F, H, W) gradient of the loss at the output.
         rule: quantile and margins.
         area: (H, W) weights of the points in the loss, of mean 1; they also weigh the quantile.
         amplitude: (N,) scale of relative margins, from `amplitude`; None for absolute ones.
         signal: used instead of the gradient for the routing classification.
-        scaled: leave values that are not finite to the loss scaler, which skips the step.
+        loss_scaled: True if the loss is scaled (float16): values that are not finite are left to
+            the loss scaler, which skips the step.
 
     Returns:
         (N, k, H, W) bool for the routing classification, and for the damping.
@@ -259,10 +271,11 @@ def incorrect_choices(
     Raises:
         ArgumentError: values that are not finite, or a loss that was not tracked.
     """
-    if scaled and not all_finite(error_sizes(gradient)):
+    if loss_scaled and not all_finite(error_sizes(gradient)):
         none = torch.zeros_like(gradient[:, :, 0], dtype=torch.bool)
         return none, none
-    return judge(gradient, rule, area, amplitude, signal).wrong(gradient, signal)
+    limits = compute_error_limits(gradient, rule, area, amplitude, signal)
+    return limits.incorrect(gradient, signal)
 
 
 def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
@@ -275,7 +288,7 @@ def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
     Returns:
         (N,) in float32 or more.
     """
-    squares = _single(outputs.detach()).square()
+    squares = _at_least_single(outputs.detach()).square()
     squares = squares if area is None else squares * area
     domain = current()
     count = outputs[0].numel() / math.prod(outputs.shape[-2:]) * math.prod(domain.shape(outputs))
@@ -286,7 +299,7 @@ def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
 def error_sizes(gradient: Tensor, area: Tensor | None = None) -> Tensor:
     """Return the mean of |gradient| / area over filters, (N, k, H, W), at least float32."""
     sizes = gradient.detach().abs()
-    sizes = _single(sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2))
+    sizes = _at_least_single(sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2))
     return sizes if area is None else torch.where(area > 0, sizes / area, 0)
 
 
@@ -294,17 +307,18 @@ def _quantiles(gradient: Tensor, rule: RoutingRule, area: Tensor | None) -> Tens
     """Return the q-quantile of each sample's errors, (N,), in units of the gradient."""
     sizes = error_sizes(gradient, area)
     if not all_finite(sizes):
-        raise not_finite()
-    of_points = None
+        raise not_finite_error()
+    weights = None
     if area is not None:  # once: the same for each of k ranks
-        of_points = area.expand(sizes.shape[2:]).flatten()
+        weights = area.expand(sizes.shape[2:]).flatten()
     domain, errors = current(), sizes.flatten(1)
-    if domain.whole:
-        return lower_quantile(errors, rule.quantile, of_points, overwrite=True)
-    return lower_quantile_of_parts(errors, rule.quantile, of_points, domain)
+    if not domain.is_split:
+        return lower_quantile(errors, rule.quantile, weights, overwrite=True)
+    return lower_quantile_of_parts(errors, rule.quantile, weights, domain)
 
 
-def _single(values: Tensor) -> Tensor:
+def _at_least_single(values: Tensor) -> Tensor:
+    """Return the values in float32 if they are in half precision."""
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
@@ -313,12 +327,12 @@ def all_finite(values: Tensor) -> bool:
     # the sum is the fastest check, but may overflow
     finite = bool(values.sum().isfinite()) or bool(values.isfinite().all())
     domain = current()
-    if domain.whole:
+    if not domain.is_split:
         return finite
     return not bool(domain.total(torch.tensor(float(not finite), device=values.device)))
 
 
-def not_finite() -> ArgumentError:
+def not_finite_error() -> ArgumentError:
     """Return the error of a backward pass with a gradient that is not finite."""
     return ArgumentError(
         "gradient",

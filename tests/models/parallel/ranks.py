@@ -91,7 +91,7 @@ def shard(grid, lat, lon=1, halvings=0, odd="dropped"):
 
 def own(domain, fields):
     """The part of whole fields (..., H, W) that a domain holds."""
-    rows, columns = domain.own
+    rows, columns = domain.local_slices
     return fields[..., rows, columns].clone()
 
 

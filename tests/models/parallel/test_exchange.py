@@ -13,7 +13,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import Edges, Sides, Whole, parts_of
 from ens10.models.layers import SameConv2d
 from ens10.models.parallel import ProcessGroupExchange
-from ens10.models.parallel.exchange import Alone, Messages
+from ens10.models.parallel.exchange import Messages, UnsplitLink
 from ens10.models.parallel.halo import Frame
 
 MESHES = [(1, 2), (2, 1), (1, 3), (3, 1), (2, 2), (4, 1), (1, 4)]
@@ -56,8 +56,8 @@ def gathered(lat, lon):
         whole = fields_of(seed, 2, 3, *grid)
         frame = Frame(domain.exchange, sides, edges)
         mine = own(domain, whole)
-        around = frame.around(mine, frame.gather(mine))
-        rows, columns = domain.own
+        around = frame.add_halo(mine, frame.gather(mine))
+        rows, columns = domain.local_slices
         top, bottom, left, right = sides
         expected = Whole().pad(whole, sides, edges)
         expected = expected[
@@ -79,8 +79,10 @@ def products(lat, lon):
     for seed, grid, sides, edges in cases(lat, lon):
         domain = shard(grid, lat, lon)
         frame = Frame(domain.exchange, sides, edges)
-        x = fields_of(1000 * seed + dist.get_rank(), 2, 3, *(s.stop - s.start for s in domain.own))
-        around = frame.around(x, frame.gather(x))
+        x = fields_of(
+            1000 * seed + dist.get_rank(), 2, 3, *(s.stop - s.start for s in domain.local_slices)
+        )
+        around = frame.add_halo(x, frame.gather(x))
         y = fields_of(7000 * seed + dist.get_rank(), *around.shape)
         first = (around * y).sum()
         second = (x * frame.scatter(y.clone())).sum()
@@ -107,7 +109,9 @@ def swapped(around, apart):
     rank = float(dist.get_rank())
     links = ProcessGroupExchange(dist.group.WORLD, 1, dist.get_world_size()).links
     north, south = torch.tensor([rank, 1.0]), torch.tensor([rank, 2.0, 3.0])
-    with patch.object(Messages, "_together", Messages._apart if apart else Messages._together):
+    with patch.object(
+        Messages, "_all_to_all", Messages._point_to_point if apart else Messages._all_to_all
+    ):
         strips = links[1].swap(north, south, around)
     return [None if s is None else s.tolist() for s in strips]
 
@@ -121,10 +125,10 @@ def test_both_neighbours_of_two_parts_around_are_the_other_one(ranks, apart):
 
 def test_a_part_alone_is_its_own_neighbour_around():
     before, after = torch.ones(1), torch.zeros(2)
-    assert Alone().ends(True) == (False, False)
-    assert Alone().ends(False) == (True, True)
-    assert Alone().swap(before, after, True) == (after, before)
-    assert Alone().swap(before, after, False) == (None, None)
+    assert UnsplitLink().ends(True) == (False, False)
+    assert UnsplitLink().ends(False) == (True, True)
+    assert UnsplitLink().swap(before, after, True) == (after, before)
+    assert UnsplitLink().swap(before, after, False) == (None, None)
 
 
 def counted():
@@ -154,7 +158,7 @@ def test_messages_and_bytes_are_counted(ranks):
 def too_wide(method, wanted):
     """The message; and that the processes are still in step."""
     domain = shard((7, 8), 3)  # 3, 3 and 1 rows
-    fields = torch.zeros(1, 1, domain.own[0].stop - domain.own[0].start, 8)
+    fields = torch.zeros(1, 1, domain.local_slices[0].stop - domain.local_slices[0].start, 8)
     try:
         if method == "pad":
             domain.pad(fields, Sides(top=wanted), Edges())
@@ -183,7 +187,7 @@ def formats():
     frame = Frame(domain.exchange, Sides(1, 1, 2, 2), Edges("replicate", "circular"))
     plain = own(domain, fields_of(0, 2, 3, 8, 8))
     last = plain.contiguous(memory_format=torch.channels_last)
-    one, two = (frame.around(f, frame.gather(f)) for f in (plain, last))
+    one, two = (frame.add_halo(f, frame.gather(f)) for f in (plain, last))
     return torch.equal(one, two), two.is_contiguous(memory_format=torch.channels_last)
 
 

@@ -18,7 +18,7 @@ from ens10.models.domain import Cut, Edges, Sides, use
 from ens10.models.layers import SameConv2d
 from ens10.models.networks import UNet
 from ens10.models.parallel import Shard
-from ens10.models.parallel.exchange import Alone
+from ens10.models.parallel.exchange import UnsplitLink
 
 harmonics = pytest.mark.skipif(
     find_spec("torch_harmonics") is None, reason="torch-harmonics is not installed"
@@ -72,7 +72,7 @@ class HarmonicsExchange:
     """An `Exchange` of rows by torch-harmonics."""
 
     size = property(lambda self: dist.get_world_size())
-    links = property(lambda self: (HarmonicsLink(), Alone()))
+    links = property(lambda self: (HarmonicsLink(), UnsplitLink()))
 
     def total(self, parts):
         summed = parts.detach().clone(memory_format=torch.contiguous_format)

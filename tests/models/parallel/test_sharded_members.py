@@ -100,7 +100,7 @@ def test_losses_of_rows(ranks):
 
 def _refused(loss):
     domain = shard(GRID, 1, 2)
-    target = torch.zeros(1, *(part.stop - part.start for part in domain.own))
+    target = torch.zeros(1, *(part.stop - part.start for part in domain.local_slices))
     with use(domain), pytest.raises(ArgumentError) as caught:
         loss(Ensemble(torch.zeros(1, 3, *target.shape[1:])), target)
     return caught.value.argument, str(caught.value)
@@ -116,7 +116,7 @@ def test_rows_are_not_to_be_split(ranks, loss):
 def test_members_that_coincide_have_a_gradient():
     """Of 0, as the serial score has it; the square root's would be infinite."""
     fields = torch.zeros(1, 3, 4, 5, dtype=torch.float64, requires_grad=True)
-    EnergyLoss("field")._of_parts(fields).sum().backward()
+    EnergyLoss("field")._split_scores(fields).sum().backward()
     assert not fields.grad.any()
 
 

@@ -193,7 +193,7 @@ def not_finite(mesh):
     with use(domain):
         fields = own(domain, torch.ones(1, 3, *GRID))
         loss = module(fields).sum()
-        if domain.own[0].start == 0:
+        if domain.local_slices[0].start == 0:
             loss = loss * torch.nan
         try:
             track_loss(loss, module).backward()

@@ -93,7 +93,7 @@ def test_every_module_of_the_package_was_thought_of():
     """A new layer is to be added to the list, with a test, or here."""
     bases = {Network, Head, HeadOnMethod, Loss, smoe.Gate, GridBuffers, StatisticalMethod}
     fitted = {kind for kind in modules_of_the_package() if issubclass(kind, StatisticalMethod)}
-    left = set(modules_of_the_package()) - supported_modules._supported - bases - fitted
+    left = set(modules_of_the_package()) - supported_modules._supported_kinds - bases - fitted
     named = {kind.__name__ for kind in left if not inspect.isabstract(kind)}
     assert named == {
         "Advection",  # of regressions, which are fitted in one process
@@ -110,7 +110,7 @@ def test_every_module_of_the_package_was_thought_of():
         "_ForecastModule",
         "_MembersLoss",
     }
-    assert len(supported_modules._supported & fitted) == 3
+    assert len(supported_modules._supported_kinds & fitted) == 3
 
 
 UNKNOWN = [
@@ -212,11 +212,11 @@ def test_all_of_them_are_named_at_once():
 
 @pytest.fixture
 def declared():
-    before = set(supported_modules._supported)
+    before = set(supported_modules._supported_kinds)
     assert register_supported(Mine) is Mine
     yield
-    supported_modules._supported.clear()
-    supported_modules._supported.update(before)
+    supported_modules._supported_kinds.clear()
+    supported_modules._supported_kinds.update(before)
 
 
 def test_ones_own_modules_are_declared(declared):

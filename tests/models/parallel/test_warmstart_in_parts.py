@@ -49,7 +49,7 @@ class Method(EMOS):
     """A method that takes in whole fields alone."""
 
     def collect(self, batch):
-        if not current().whole or batch["target"].shape[1:] != GRID:
+        if current().is_split or batch["target"].shape[1:] != GRID:
             raise ArgumentError("batch", "a part of the grid")
         super().collect(batch)
 
@@ -72,7 +72,9 @@ class Strategy:
 
     def share(self, grid):
         rows, columns = self.domain.rows, self.domain.columns
-        return Share(0, 1, rows.own, columns.own, (tuple(rows.bounds), tuple(columns.bounds)))
+        return Share(
+            0, 1, rows.local_slice, columns.local_slice, (tuple(rows.bounds), tuple(columns.bounds))
+        )
 
     def broadcast(self, held, src=0):
         box = [held]
