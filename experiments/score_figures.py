@@ -129,7 +129,10 @@ def _histograms(states: Mapping[str, xr.Dataset]) -> dict[str, xr.DataArray]:
 
 
 def _sums(forecast: xr.Dataset, truth: xr.DataArray, quantile: float) -> xr.Dataset:
-    """Return area-weighted sums of the event, in ten bins of its probability or by members."""
+    """Return the sums for a reliability diagram of values above a quantile of the truth.
+
+    Probabilities are binned by the number of members above it, or in ten bins.
+    """
     threshold = truth.load().quantile(quantile, "time").drop_vars("quantile")
     threshold = threshold.astype(truth.dtype).assign_attrs(truth.attrs)
     event = exceedance_event(truth, threshold)

@@ -13,7 +13,7 @@ from ens10.grib.isolated import EccodesError, Packing, values_of
 from ens10.grib.message import Message
 from ens10.grib.sections import RawMessage, Spans, sections
 
-MOST_MEMBERS = 254  # one byte in edition 1, 255 of which means "missing"
+MAX_MEMBERS = 254  # one byte in edition 1, 255 of which means "missing"
 
 _BITS = 16
 _GAP = 1e30  # the mark of gaps on encoding: ecCodes aborts on larger ones if all is a gap
@@ -100,7 +100,7 @@ class Encoder:
     Args:
         grid: the grid of every field.
         data_type: `pf` for perturbed forecasts (with `stream="enfh"`, hindcasts) or `an`.
-        members: size of the ensemble, at most `MOST_MEMBERS`, or 0 for fields that are not members
+        members: size of the ensemble, at most `MAX_MEMBERS`, or 0 for fields that are not members
             of one.
     """
 

@@ -372,7 +372,14 @@ class Atmosphere:
         return self._signal.noise(self._rng(_SIGNAL, index + PAST), count)
 
     def _mix_families(self, noise: Fields) -> Fields:
-        """Mix noise of families and channels, (..., families + channels, degree), by channel."""
+        """Return the noise of each channel, a part of which is shared by its family of variables.
+
+        Args:
+            noise: of the families, then of the channels, (..., families + channels, degree).
+
+        Returns:
+            Shape (..., channels, degree).
+        """
         families = len(self._families)
         shared = noise[..., :families, :][..., self._family_index, :]
         return mix(SHARED_BY_FAMILY, shared, noise[..., families:, :])

@@ -16,7 +16,7 @@ from ens10 import catalog
 from ens10.channels import channel_names, field_of, resolve, split
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.grib import MOST_MEMBERS, Encoder, LatLonGrid
+from ens10.grib import MAX_MEMBERS, Encoder, LatLonGrid
 from ens10.grid import grid_shape
 from ens10.progress import track
 from ens10.source import open_source
@@ -396,8 +396,8 @@ def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[
             )
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
-    if not 2 <= members <= MOST_MEMBERS:
-        raise ArgumentError("members", f"2 to {MOST_MEMBERS} members are possible, not {members}")
+    if not 2 <= members <= MAX_MEMBERS:
+        raise ArgumentError("members", f"2 to {MAX_MEMBERS} members are possible, not {members}")
     if seed < 0:
         raise ArgumentError("seed", f"{seed} is negative", "Pass 0 or more")
 
@@ -416,9 +416,9 @@ def _channels(names: Sequence[str], levels: Sequence[int]) -> Iterator[Channel]:
 
 def _levels(levels: Sequence[int], names: Sequence[str]) -> list[int]:
     """Return the levels, each once, as whole numbers."""
-    unique_levels = list(dict.fromkeys(int(level) for level in levels))
     if any(int(level) != level for level in levels):
         raise ArgumentError("levels", f"{list(levels)} are not whole numbers, in hPa")
+    unique_levels = list(dict.fromkeys(map(int, levels)))
     on_levels = [name for name in names if catalog.variable(name).kind == "pl"]
     if on_levels and not unique_levels:
         raise ArgumentError("levels", f"there are none for {', '.join(on_levels)}", "Add one: 500")

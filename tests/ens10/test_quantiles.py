@@ -8,8 +8,8 @@ from climatetools import month_days, sample, yearly_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ens10.errors import ArgumentError, MissingDataError
-from ens10.quantiles import model_climate
+from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.quantiles import model_climate, write
 from ens10.quantiles.members import quantiles_of
 from ens10.store import open_store
 
@@ -184,3 +184,12 @@ def test_rows_are_read_in_blocks(yearly, monkeypatch):
     xr.testing.assert_equal(got.compute(), want)
     elsewhere = pickle.loads(pickle.dumps(got))  # as a worker process gets it
     xr.testing.assert_equal(elsewhere.compute(), want)
+
+
+def test_only_a_lock_is_taken_for_another_process(tmp_path):
+    with pytest.raises(BlockingIOError, match="of the work"), write._lock_folder(tmp_path):
+        raise BlockingIOError("of the work")
+    with write._lock_folder(tmp_path):
+        lock = write._lock_folder(tmp_path)
+        with pytest.raises(FileError, match="another process is writing it"):
+            lock.__enter__()

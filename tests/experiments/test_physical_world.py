@@ -292,6 +292,7 @@ def test_another_world_in_the_folder_and_a_damaged_unit_are_refused(tmp_path, co
         ({"dates": ("104",)}, "'104' is not of the form MMDD"),
         ({"dates": ("0230",)}, "no date of the calendar"),
         ({"perfect_years": (1998, 2004)}, "2004 not simulated"),
+        ({"time_step": 0}, "time_step: 0 cannot be used"),
         ({"time_step": 2650}, "time_step: 2650 cannot be used. Pass seconds that divide a day"),
         ({"members": 1}, "members: 1 cannot be used. Pass 2 to 254"),
         ({"members": 255}, "Pass 2 to 254"),

@@ -29,7 +29,7 @@ from ens10.durable import clear_leftovers, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
-from ens10.grib import MOST_MEMBERS
+from ens10.grib import MAX_MEMBERS
 
 REQUIREMENT = "jcm==3.0.0"
 DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
@@ -70,9 +70,12 @@ class PhysicalWorld:
         """Refuse settings that would fail only during the simulation."""
         self._check_dates()
         requirements = {
-            "members": (2 <= self.members <= MOST_MEMBERS, f"2 to {MOST_MEMBERS}"),
+            "members": (2 <= self.members <= MAX_MEMBERS, f"2 to {MAX_MEMBERS}"),
             "spin_up": (self.spin_up >= 60, "60 days or more"),
-            "time_step": (86400 % self.time_step == 0, "seconds that divide a day, such as 2700"),
+            "time_step": (
+                self.time_step > 0 and 86400 % self.time_step == 0,
+                "seconds that divide a day, such as 2700",
+            ),
             "amplitude": (0 <= self.amplitude < math.inf, "a finite number of at least 0"),
             "diffusion": (0 < self.diffusion < math.inf, "a finite number above 0"),
             "model_error": (math.isfinite(self.model_error), "a finite number"),

@@ -159,7 +159,7 @@ def _write_damped_gradient(value_gradient, signal, area, limit, damping, damped)
 # Filters are read as filters[a, i]: slices of them, in loops that store, count references.
 @numba.njit(**FUSED)
 def _add(total, factor, filters, a):  # type: ignore[no-untyped-def]
-    """Add filter a times a factor to `total`."""
+    """Add the filters of expert `a`, multiplied by `factor`, to `total`."""
     for i in range(total.size):
         total[i] += factor * filters[a, i]
 
