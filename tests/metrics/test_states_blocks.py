@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import dask
 import dask.array as da
@@ -182,7 +183,16 @@ def test_an_error_in_a_block_comes_through(world, scheduler):
         score_states(spoilt.chunk(time=2), truth.chunk(time=2), scheduler=scheduler)
 
 
-def test_memory_does_not_grow_with_the_dates():
+class AtOnce(ThreadPoolExecutor):
+    """Runs each task when it is submitted: as many blocks are read ahead as may be, always."""
+
+    def submit(self, task, /, *args, **kwargs):
+        future = Future()
+        future.set_result(task(*args, **kwargs))
+        return future
+
+
+def test_memory_does_not_grow_with_the_dates(monkeypatch):
     def peak(dates):
         shape, coords = (dates, 8, 45, 90), {"time": np.arange(dates).astype("datetime64[D]")}
         coords["time"] = coords["time"].astype("datetime64[ns]")
@@ -197,10 +207,11 @@ def test_memory_does_not_grow_with_the_dates():
         tracemalloc.stop()
         return most
 
-    blocks_before, block_scoring.BLOCK_VALUES = block_scoring.BLOCK_VALUES, 8 * 45 * 90
+    monkeypatch.setattr(block_scoring, "BLOCK_VALUES", 8 * 45 * 90)
+    # with threads, the load of the machine decides how many dates are held at once
+    monkeypatch.setattr(block_scoring, "ThreadPoolExecutor", AtOnce)
     gc.freeze()  # a collection looks at what comes from here on, and is quick
     try:
-        # one thread: with several, the load of the machine decides how many dates are held at once
         # what waits as garbage for its collection differs: it is collected after each task
         collected = Callback(posttask=lambda *_: gc.collect())
         with dask.config.set(scheduler="synchronous"), collected:
@@ -208,7 +219,6 @@ def test_memory_does_not_grow_with_the_dates():
             few, many = peak(8), peak(40)
     finally:
         gc.unfreeze()
-        block_scoring.BLOCK_VALUES = blocks_before
     one = 8 * 8 * 45 * 90
     assert many - few < 2 * one < 32 * one / 4
 
