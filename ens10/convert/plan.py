@@ -30,13 +30,14 @@ def find_source(
             parent folders and in the working directory.
 
     Raises:
-        FileError: the files at `source` have other names or sizes than the recorded ones.
+        FileError: the files at `source` have other names or sizes than the recorded ones, or a
+            Zarr store there has another number or size of files.
     """
     if source is not None:
         path = Path(source)
-        if identity is None or "files" not in identity:
+        if identity is None or not identity.keys() & {"files", "zarr"}:
             return path if path.exists() else None
-        if _names_and_sizes(path) != identity["files"]:
+        if not _has_recorded_files(path, identity):
             raise FileError(
                 path, "not the source of the store: its files have other names or sizes",
                 "Pass the files that the store was made from",
@@ -47,15 +48,15 @@ def find_source(
     folders = [store.absolute().parent, *store.absolute().parents[1:3], Path.cwd()]
     for folder in folders:
         path = folder / str(identity["name"])
-        if path.exists() and (
-            "files" not in identity or _names_and_sizes(path) == identity["files"]
-        ):
+        if path.exists() and _has_recorded_files(path, identity):
             return path
     return None
 
 
-def _names_and_sizes(path: Path) -> list[list[Any]]:
-    return [[f.name, f.stat().st_size] for f in files_in(path)]
+def _has_recorded_files(path: Path, identity: dict[str, Any]) -> bool:
+    """Return True if the files at `path` have the names and sizes of the source's files."""
+    found = source_identity(path) or {}
+    return all(found.get(key) == identity[key] for key in ("files", "zarr") if key in identity)
 
 
 Plan = dict[str, Any]

@@ -12,6 +12,7 @@ from ens10 import prepare
 from ens10.convert import verify
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import scan
+from ens10.source import open_source
 from ens10.store.manifest import read_manifest
 
 RECORDS = ("manifest/json/c/0", "manifest/copy/c/0")
@@ -128,6 +129,20 @@ def test_a_source_that_changed_is_found_by_decoding(write, tmp_path):
     other = write(cube(members=2), "b.grib")
     with pytest.raises(FileError, match="not the source of the store"):
         verify(store, source=other)
+
+
+def test_a_zarr_source_that_changed_is_not_taken(write, tmp_path):
+    source, store = tmp_path / "archive.zarr", tmp_path / "s"
+    open_source(write(cube())).to_zarr(source, consolidated=False)
+    prepare(source, store)
+    (store / "sfc/t2m/c/0/0/0/0/0").unlink()
+    assert verify(store, repair=True).repaired == ["sfc/t2m/c/0/0/0/0/0"]
+    (source / "notes.txt").write_text("another file")
+    with pytest.raises(FileError, match="not the source of the store"):
+        verify(store, source=source)
+    (store / "sfc/t2m/c/0/0/0/0/0").unlink()
+    with pytest.raises(MissingDataError, match="--source"):
+        verify(store, repair=True)
 
 
 def test_a_repair_needs_the_source(copy):
