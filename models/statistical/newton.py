@@ -67,14 +67,29 @@ def _newton_step(gradient: Floats, hessian: Floats) -> Floats:
 def _line_search(
     theta: Floats, value: Floats, step: Floats, gain: Floats, problems: Problems
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    length = np.ones(len(theta))
-    for _ in range(_HALVINGS):
-        trial = theta + length[:, None] * step
-        new = problems.evaluate(trial)
-        # a rounding error of slack: near the optimum the fall is below what the sum resolves
-        enough = new[0] <= value - _ARMIJO * length * gain + 1e-15 * np.abs(value)
-        if enough.all():
-            return trial, *new
-        length = np.where(enough, length, length / 2)
-    trial = theta + np.where(enough, length, 0)[:, None] * step
-    return trial, *problems.evaluate(trial)
+    """Return new parameters with value, gradient and Hessian there.
+
+    Only problems whose value has not fallen enough are evaluated again. One whose value falls at
+    no length of the step is at its minimum but for rounding: it stays, with a gradient of 0.
+    """
+    # a rounding error of slack: near the optimum the fall is below what the sum resolves
+    slack = 1e-15 * np.abs(value)
+    length = 1.0
+    trial = theta + step
+    value_there, gradient, hessian = problems.evaluate(trial)
+    pending = np.flatnonzero(~(value_there <= value - _ARMIJO * gain + slack))
+    for _ in range(_HALVINGS - 1):
+        if not pending.size:
+            break
+        length /= 2
+        mask = np.zeros(len(theta), bool)
+        mask[pending] = True
+        shorter = theta[pending] + length * step[pending]
+        new = problems.select(mask).evaluate(shorter)
+        enough = new[0] <= (value - _ARMIJO * length * gain + slack)[pending]
+        accepted, pending = pending[enough], pending[~enough]
+        trial[accepted] = shorter[enough]
+        for array, part in zip((value_there, gradient, hessian), new, strict=True):
+            array[accepted] = part[enough]
+    trial[pending], value_there[pending], gradient[pending] = theta[pending], value[pending], 0.0
+    return trial, value_there, gradient, hessian
