@@ -54,7 +54,7 @@ def find_source(
 
 
 def _has_recorded_files(path: Path, identity: dict[str, Any]) -> bool:
-    """Return True if the files at `path` have the names and sizes of the source's files."""
+    """Return True if names and sizes of the files, or number and bytes of a Zarr store, match."""
     found = source_identity(path) or {}
     return all(found.get(key) == identity[key] for key in ("files", "zarr") if key in identity)
 

@@ -67,7 +67,9 @@ def _newton_step(gradient: Floats, hessian: Floats) -> Floats:
 def _line_search(
     theta: Floats, value: Floats, step: Floats, gain: Floats, problems: Problems
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return new parameters with value, gradient and Hessian there.
+    """Halve the step of each problem until its value falls enough.
+
+    Return the parameters after the step, with value, gradient and Hessian at these.
 
     Only problems whose value has not fallen enough are evaluated again. One whose value falls at
     no length of the step is at its minimum but for rounding: it stays, with a gradient of 0.
