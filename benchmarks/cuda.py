@@ -7,6 +7,7 @@ It needs torch with CUDA and the light dependencies of the package, no installat
 missing is listed and done without. The parts, in their order:
 
     tests    the tests marked `cuda`
+    train    networks fitted, applied and scored by the command line, against the CPU
     steps    a training step of four networks at 361 x 720: seconds, memory, share of the roofline
     scores   kernels of scores against a copy of the same bytes on the device
     loader   what a step waits for the loader's pinned ring
@@ -32,10 +33,19 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SHARES = {"tests": 110, "steps": 170, "scores": 45, "loader": 45, "split": 60, "profile": 30}
+SHARES = {
+    "tests": 110,
+    "train": 90,
+    "steps": 170,
+    "scores": 45,
+    "loader": 45,
+    "split": 60,
+    "profile": 30,
+}
 """Parts, and their shares of the time; what one leaves goes to those that follow."""
 NEEDED = ("torch", "numpy", "scipy", "xarray", "numba", "yaml")
-USED = ("pytest", "pytorch_lightning", "torchmetrics", "rich", "zarr", "dask", "numcodecs")
+USED = ("pytest", "pytorch_lightning", "torchmetrics", "rich", "zarr", "dask", "numcodecs",
+        "crc32c", "jsonargparse", "netCDF4", "eccodes", "safetensors")  # fmt: skip
 LEAST = 5.0  # seconds in which a part is not begun
 
 
@@ -52,7 +62,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "measured on": "CUDA" if options.device == "cuda" else "the CPU: NOT figures of a GPU",
         "grid": "small: NOT figures of the full size" if options.tiny else "361 x 720",
-        "commit": _output("git", "-C", str(ROOT), "rev-parse", "HEAD"),
+        "commit": options.commit or _output("git", "-C", str(ROOT), "rev-parse", "HEAD"),
         "changed files": _output("git", "-C", str(ROOT), "status", "--porcelain", "-uno"),
         "torch": torch.__version__,
         "missing packages": missing(USED),
@@ -149,6 +159,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small grid, to try the program")
     parser.add_argument("--minutes", type=float, default=8.0)
+    parser.add_argument("--commit", help="of the sources, where they are without their history")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/cuda.json on CUDA")
     options = parser.parse_args()
     if lacking := missing(NEEDED):

@@ -26,6 +26,8 @@ import torch  # noqa: E402
 from cuda_steps import CONFIGS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
+NETWORKS = ("unet", "smoe_unet", "location_unet", "transformer_neighbours", "spline",
+            "saet_calibrated", "deep_ensemble", "coherent_members")  # fmt: skip
 ROUNDS = 20  # most repetitions of a timed function
 
 
@@ -128,6 +130,78 @@ def tests(run: Run) -> None:
     run.add("wrong", wrong)
     if done.returncode not in (0, 5):
         sys.exit(1)
+
+
+def train(run: Run) -> None:
+    """Networks fitted, applied and scored by the command line, on the device and on the CPU."""
+    import pandas as pd
+    import xarray as xr
+
+    from ens10.cli import main as ens10
+    from ens10.experiments.demo import config_path
+    from ens10.experiments.runner.tasks import DEFAULT_TASK, task_options
+
+    folder = run.out.parent
+    store = _store(folder)
+
+    def fitted(name: str, device: str) -> tuple[float, float]:
+        """Score of a run of two epochs, and its seconds."""
+        start, to = time.perf_counter(), folder / name / device
+        commands = [
+            ["fit", "--config", config_path(name), "--data.store", store, "--run", to, "--quiet",
+             *task_options(config_path(name), DEFAULT_TASK, store), "--trainer.max_epochs", 2,
+             "--trainer.accelerator", "gpu" if device == "cuda" else "cpu",
+             "--trainer.devices", 1],
+            ["predict", "--run", to, "--quiet"],
+            ["score", to],
+        ]  # fmt: skip
+        for command in commands:
+            if ens10([str(word) for word in command]):
+                raise RuntimeError(f"ens10 {command[0]} of {name} failed on {device}")
+        scores = pd.read_csv(to / "scores.csv", index_col="score")["value"]
+        return float(scores["crps"]), time.perf_counter() - start
+
+    def applied(name: str, device: str) -> xr.DataArray:
+        """Parameters of the forecasts of the run that was fitted on the device."""
+        out = folder / f"{name}-{device}.zarr"
+        command = [
+            "apply",
+            folder / name / run.device,
+            store,
+            "--out",
+            out,
+            "--device",
+            device,
+            "--force",
+        ]
+        if ens10([str(word) for word in command]):
+            raise RuntimeError(f"ens10 apply of {name} failed on {device}")
+        with xr.open_zarr(out) as found:
+            return found.to_dataarray().load()
+
+    for name in NETWORKS[: 1 if run.tiny else None]:
+        if run.left < 5:
+            run.add(name, {"skipped": "out of time"})
+            continue
+        with run.recorded(name):
+            device, seconds = fitted(name, run.device)
+            cpu, _ = (device, 0.0) if run.device == "cpu" else fitted(name, "cpu")
+            forecasts = applied(name, run.device)
+            row: dict[str, Any] = {"seconds": round(seconds, 1), "CRPS": device, "CPU": cpu}
+            row["relative difference of CRPS"] = abs(device - cpu) / cpu
+            difference = abs(forecasts - applied(name, "cpu")).max()
+            row["largest difference of applied forecasts"] = float(difference)
+            if row["relative difference of CRPS"] > 0.05:
+                row["failed"] = "the scores differ"
+            run.add(name, row)
+
+
+def _store(folder: Path) -> Path:
+    from ens10.convert import prepare
+    from ens10.synthetic import World
+
+    world = World("8x16", range(2000, 2006), 4, seed=0, steps=(48,)).write(folder / "world")
+    return Path(prepare(world, folder / "store.zarr", truth=world / "truth"))
 
 
 def peaks(run: Run) -> dict[str, float]:
@@ -359,6 +433,7 @@ def _rows(events: Any, cuda: bool) -> list[dict[str, Any]]:
 
 PARTS: dict[str, Callable[[Run], None]] = {
     "tests": tests,
+    "train": train,
     "steps": steps,
     "scores": scores,
     "loader": loader,

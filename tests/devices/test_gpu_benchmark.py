@@ -75,6 +75,7 @@ def test_what_there_is_no_time_for_is_recorded(benchmarks, tmp_path):
     spec.loader.exec_module(cuda)
     out = tmp_path / "result.json"
     given = {"device": "cpu", "tiny": True, "minutes": 0.0, "out": out, "parts": ["steps", "split"]}
+    given |= {"commit": None}
     cuda.measured(argparse.Namespace(**given))
     result = json.loads(out.read_text())
     assert {part["status"] for part in result["parts"].values()} == {"skipped: out of time"}
@@ -117,7 +118,7 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     done = command(*given, timeout=1400)
     parts = json.loads(out.read_text())["parts"]
     assert {name: part["status"] for name, part in parts.items()} == dict.fromkeys(
-        ["tests", "steps", "scores", "loader", "split", "profile"], "complete"
+        ["tests", "train", "steps", "scores", "loader", "split", "profile"], "complete"
     )
     assert done.returncode == 0
     assert len(parts["steps"]) == 3 + 4 * 4  # status, seconds and bounds; networks by variants
