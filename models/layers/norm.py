@@ -112,7 +112,7 @@ class Normalise(torch.autograd.Function):
         inverse = (variance + ctx.eps).rsqrt()
         # this part's two sums: as if the moments were constants
         _, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
-            gradient.contiguous(), fields, weight, mean, variance, None, None, False, ctx.eps,
+            gradient.contiguous(), fields, weight, mean, variance, mean, inverse, False, ctx.eps,
             [False, True, True],
         )  # fmt: skip
         for_fields = None
@@ -223,10 +223,11 @@ class NormaliseGroups(torch.autograd.Function):
         if by_map := _is_map(weight):
             gradient = gradient * weight
         flat_fields, flat_gradient = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
+        center, spread = _repeat_for_channels(fields, mean, variance)
         # sums of each channel, as if the moments were constants
         _, *sums = torch.ops.aten.native_batch_norm_backward(
-            flat_gradient, flat_fields, None, *_repeat_for_channels(fields, mean, variance),
-            None, None, False, ctx.eps, [False, True, True],
+            flat_gradient, flat_fields, None, center, spread, center, (spread + ctx.eps).rsqrt(),
+            False, ctx.eps, [False, True, True],
         )  # fmt: skip
         for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
         if by_map:

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from ens10.models import (
     BernsteinHead,
@@ -19,8 +20,10 @@ from ens10.models import (
     SpectralCRPSLoss,
     SplineHead,
 )
+from ens10.models.domain import Whole
 from ens10.models.layers import SMoE2d
 from ens10.models.layers.expert_layers import Experts
+from ens10.models.layers.norm import Normalise, group_norm, moments
 from ens10.models.layers.smoe import FixedGate, TensorGate
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.matching import forecast_of, require_match
@@ -187,6 +190,40 @@ def passes(layer, given):
     loss.backward()
     gradients = {name: p.grad for name, p in layer.named_parameters()}
     return {"outputs": outputs.detach(), "features": leaf.grad, **gradients}
+
+
+NORMS = {
+    "batch": (
+        lambda x, w, b: Normalise.apply(x, w, b, *moments(x, Whole()), 1e-5, Whole()),
+        lambda x, w, b: functional.batch_norm(x, None, None, w, b, training=True),
+    ),
+    "group": (
+        lambda x, w, b: group_norm(x, 2, w.view(-1, 1, 1), b.view(-1, 1, 1), 1e-5, Whole()),
+        lambda x, w, b: functional.group_norm(x, 2, w, b),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_norms_of_split_samples_are_those_of_torch(device, name, dtype):
+    ours, theirs = NORMS[name]
+    fields = batch()["features"].to(dtype)
+    affine = torch.linspace(0.5, 2, 2 * C, dtype=torch.float64).view(2, C)
+    affine = affine.to(torch.promote_types(dtype, torch.float32))
+
+    def of(function, x, w, b):
+        given = [t.detach().requires_grad_() for t in (x, w, b)]
+        outputs = function(*given)
+        (outputs * x.square()).sum().backward()
+        return outputs.detach(), *(t.grad for t in given)
+
+    found = of(ours, *(device(t) for t in (fields, *affine)))
+    wanted = of(theirs, *(t.double() for t in (fields, *affine)))
+    close = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2}[dtype]
+    for one, other in zip(found, wanted, strict=True):
+        error = (one.cpu().double() - other).norm() / other.norm()
+        assert error < close
 
 
 def test_frozen_and_fixed_choices(device):
