@@ -136,11 +136,14 @@ def train(run: Run) -> None:
     """Networks fitted, applied and scored by the command line, on the device and on the CPU."""
     import pandas as pd
     import xarray as xr
+    from zarr.registry import register_codec
 
     from ens10.cli import main as ens10
     from ens10.experiments.demo import config_path
     from ens10.experiments.runner.tasks import DEFAULT_TASK, task_options
+    from ens10.packed16.codec import NAME, Packed16
 
+    register_codec(NAME, Packed16)  # an installation's entry point does
     folder = run.out.parent
     store = _store(folder)
 

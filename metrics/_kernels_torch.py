@@ -233,11 +233,7 @@ class EagerEnsemble(torch.autograd.Function):
         distance = x[0].abs()
         for member in x[1:]:
             distance += member.abs()
-        sorted_x = _order_statistics(x)
-        spread = torch.zeros_like(distance)
-        for k in range(M // 2):
-            spread += (sorted_x[M - 1 - k] - sorted_x[k]).mul_(M - 1 - 2 * k)
-        return distance.div_(M).sub_(spread.div_(M**2).mul_(factor))
+        return distance.div_(M).sub_(_pair_distances(x).div_(M**2).mul_(factor))
 
     @staticmethod
     @once_differentiable
@@ -250,6 +246,29 @@ class EagerEnsemble(torch.autograd.Function):
         for slope, member in zip(by_x, x, strict=True):
             slope.add_(member.sign_(), alpha=1 / M).mul_(grad)
         return by_x, -by_x.sum(dim=0) if ctx.needs_input_grad[1] else None, None
+
+
+def _pair_distances(x: Tensor) -> Tensor:
+    """Return the sum over pairs of members of the distance between them; may sort `x` in place."""
+    M = x.shape[0]
+    spread = torch.zeros_like(x[0])
+    if _by_rows(x):
+        for i in range(M - 1):
+            spread += torch.linalg.vector_norm(x[i + 1 :] - x[i], ord=1, dim=0)
+        return spread
+    sorted_x = _order_statistics(x)
+    for k in range(M // 2):
+        spread += (sorted_x[M - 1 - k] - sorted_x[k]).mul_(M - 1 - 2 * k)
+    return spread
+
+
+def _by_rows(x: Tensor) -> bool:
+    """Return True on a GPU for a small ensemble, which is compared with few operations.
+
+    Starting an operation takes a GPU longer than most of them, so each compares a member with all
+    later ones. A CPU takes longest for memory, so each operation there is on one field of few.
+    """
+    return x.shape[0] <= UNROLLED and x.device.type != "cpu"
 
 
 def _order_statistics(x: Tensor) -> Any:
@@ -271,7 +290,14 @@ def _counts(x: Tensor) -> Tensor:
         ranks = torch.arange(1 - M, M, 2, dtype=x.dtype, device=x.device)
         weights = ranks.view(-1, *[1] * (x.ndim - 1)).expand_as(x)
         return torch.empty_like(x).scatter_(0, torch.argsort(x, dim=0), weights)
-    counts, gap = torch.zeros_like(x), torch.empty_like(x[0])
+    counts = torch.zeros_like(x)
+    if _by_rows(x):
+        for i in range(M - 1):
+            signs = (x[i] - x[i + 1 :]).sign_()
+            counts[i] += signs.sum(dim=0)
+            counts[i + 1 :] -= signs
+        return counts
+    gap = torch.empty_like(x[0])
     for i, j in combinations(range(M), 2):
         torch.sub(x[i], x[j], out=gap).sign_()
         counts[i] += gap

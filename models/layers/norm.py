@@ -110,11 +110,7 @@ class Normalise(torch.autograd.Function):
         """Return gradients for fields, weight and bias; the latter two are sums over this part."""
         fields, weight, mean, variance, count = ctx.saved_tensors
         inverse = (variance + ctx.eps).rsqrt()
-        # this part's two sums: as if the moments were constants
-        _, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
-            gradient.contiguous(), fields, weight, mean, variance, mean, inverse, False, ctx.eps,
-            [False, True, True],
-        )  # fmt: skip
+        for_weight, for_bias = _channel_sums(gradient.contiguous(), fields, mean, variance, ctx.eps)
         for_fields = None
         if ctx.needs_input_grad[0]:
             sums = ctx.domain.total(torch.stack([for_bias, for_weight])) / count
@@ -126,6 +122,22 @@ class Normalise(torch.autograd.Function):
             for_fields = for_fields.to(fields.dtype)
         affine = (for_weight, for_bias) if weight is not None else (None, None)
         return for_fields, *affine, None, None, None, None, None
+
+
+def _channel_sums(
+    gradient: Tensor, fields: Tensor, mean: Tensor, variance: Tensor, eps: float
+) -> list[Tensor]:
+    """Return each channel's sums of gradient times standardised field, and of the gradient.
+
+    These are the gradients of a weight and a bias behind a normalisation by constant moments. The
+    inverse deviations and a weight, which the sums do not depend on, are what CUDA's kernel needs.
+    """
+    inverse = (variance + eps).rsqrt()
+    _, *sums = torch.ops.aten.native_batch_norm_backward(
+        gradient, fields, torch.ones_like(mean), mean, variance, mean, inverse, False, eps,
+        [False, True, True],
+    )  # fmt: skip
+    return sums
 
 
 class GroupNorm(nn.GroupNorm):
@@ -223,12 +235,8 @@ class NormaliseGroups(torch.autograd.Function):
         if by_map := _is_map(weight):
             gradient = gradient * weight
         flat_fields, flat_gradient = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
-        center, spread = _repeat_for_channels(fields, mean, variance)
-        # sums of each channel, as if the moments were constants
-        _, *sums = torch.ops.aten.native_batch_norm_backward(
-            flat_gradient, flat_fields, None, center, spread, center, (spread + ctx.eps).rsqrt(),
-            False, ctx.eps, [False, True, True],
-        )  # fmt: skip
+        moments_of_channels = _repeat_for_channels(fields, mean, variance)
+        sums = _channel_sums(flat_gradient, flat_fields, *moments_of_channels, ctx.eps)
         for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
         if by_map:
             standard = _standardise(fields, mean, variance, ctx.eps)
