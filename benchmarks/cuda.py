@@ -8,7 +8,7 @@ missing is listed and done without. The parts, in their order:
 
     tests    the tests marked `cuda`
     train    networks fitted, applied and scored by the command line, against the CPU
-    steps    a training step of four networks at 361 x 720: seconds, memory, share of the roofline
+    steps    a training step of five networks at 361 x 720: seconds, memory, share of the roofline
     scores   kernels of scores against a copy of the same bytes on the device
     loader   what a step waits for the loader's pinned ring
     split    two processes on the one device against the serial step
@@ -63,7 +63,9 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "measured on": "CUDA" if options.device == "cuda" else "the CPU: NOT figures of a GPU",
         "grid": "small: NOT figures of the full size" if options.tiny else "361 x 720",
         "commit": options.commit or _output("git", "-C", str(ROOT), "rev-parse", "HEAD"),
-        "changed files": _output("git", "-C", str(ROOT), "status", "--porcelain", "-uno"),
+        "changed files": ""
+        if options.commit
+        else _output("git", "-C", str(ROOT), "status", "--porcelain", "-uno"),
         "torch": torch.__version__,
         "missing packages": missing(USED),
         **machine(),

@@ -26,8 +26,7 @@ import torch  # noqa: E402
 from cuda_steps import CONFIGS  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-NETWORKS = ("unet", "smoe_unet", "location_unet", "transformer_neighbours", "spline",
-            "saet_calibrated", "deep_ensemble", "coherent_members")  # fmt: skip
+NETWORKS = ("unet", "smoe_unet", "location_unet", "saet_calibrated", "spline", "deep_ensemble")
 ROUNDS = 20  # most repetitions of a timed function
 
 
@@ -140,19 +139,19 @@ def train(run: Run) -> None:
 
     from ens10.cli import main as ens10
     from ens10.experiments.demo import config_path
-    from ens10.experiments.runner.tasks import DEFAULT_TASK, task_options
+    from ens10.experiments.runner.tasks import Task, task_options
     from ens10.packed16.codec import NAME, Packed16
 
     register_codec(NAME, Packed16)  # an installation's entry point does
     folder = run.out.parent
-    store = _store(folder)
+    store, task = _store(folder), Task(inputs=made.VARIABLES)
 
     def fitted(name: str, device: str) -> tuple[float, float]:
         """Score of a run of two epochs, and its seconds."""
         start, to = time.perf_counter(), folder / name / device
         commands = [
             ["fit", "--config", config_path(name), "--data.store", store, "--run", to, "--quiet",
-             *task_options(config_path(name), DEFAULT_TASK, store), "--trainer.max_epochs", 2,
+             *task_options(config_path(name), task, store), "--trainer.max_epochs", 2,
              "--trainer.accelerator", "gpu" if device == "cuda" else "cpu",
              "--trainer.devices", 1],
             ["predict", "--run", to, "--quiet"],
@@ -235,16 +234,22 @@ def steps(run: Run) -> None:
     """A training step of each network, in its variants; the compiled ones last."""
     bounds = peaks(run)
     rows: dict[str, Any] = {}
-    variants = ("float32", "bfloat16", "bfloat16, channels_last", "bfloat16, compiled")
+    variants = (
+        "float32",
+        "bfloat16",
+        "float32, 4 dates",
+        "bfloat16, 4 dates",
+        "bfloat16, compiled",
+    )
     for variant in variants:
         for name in CONFIGS:
             key = f"{name}, {variant}"
-            if run.left < (20 if "compiled" in variant and not run.tiny else 2):
+            if run.left < (35 if "compiled" in variant and not run.tiny else 2):
                 run.add(key, {"skipped": "out of time"})
                 continue
             with run.recorded(key):
                 row = measured_step(run, name, variant, rows.get(name))
-                rows.setdefault(name, row["FLOPs"])
+                rows.setdefault(name, row["FLOPs"] // row["dates"])
                 peak = bounds.get("TFLOP/s, " + ("tf32" if variant == "float32" else "bfloat16"))
                 row["share of the matrix product"] = (
                     round(row["TFLOP/s"] / peak, 4) if peak else None
@@ -253,11 +258,11 @@ def steps(run: Run) -> None:
 
 
 def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[str, Any]:
-    """Seconds, memory and arithmetic of a step."""
+    """Seconds, memory and arithmetic of a step; the latter per date, if it is known."""
     start = time.perf_counter()
     step = made.step(name, run.grid, run.device, variant, tiny=run.tiny)
-    if flops is None:
-        flops = made.flops(step)
+    dates = len(step.batch["target"])
+    flops = made.flops(step) if flops is None else flops * dates
     if run.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     losses = [step()]
@@ -265,8 +270,8 @@ def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[
     first = time.perf_counter() - start
     seconds = run.timed(step)
     losses.append(step())
-    dates = len(step.batch["target"])
     found: dict[str, Any] = {
+        "dates": dates,
         "samples a second": round(dates / seconds, 2),
         "milliseconds": round(1e3 * seconds, 3),
         "seconds until the second step": round(first, 1),
@@ -403,7 +408,7 @@ def profile(run: Run) -> None:
     from unet_step import profiled
 
     cuda = run.device == "cuda"
-    for variant in ("float32", "bfloat16, channels_last"):
+    for variant in ("float32, 4 dates", "bfloat16, 4 dates"):
         with run.recorded(variant):
             step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny)
             for _ in range(3):

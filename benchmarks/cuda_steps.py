@@ -23,7 +23,7 @@ from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.statistical import SeasonalEMOS
 
-CONFIGS = ("paper_unet", "smoe_unet", "location_unet", "transformer")
+CONFIGS = ("paper_unet", "smoe_unet", "location_unet", "transformer", "transformer_neighbours")
 MEMBERS = 10
 _FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "configs"
 
@@ -168,17 +168,13 @@ def step(
         name: of the configuration.
         grid: rows and columns.
         device: "cpu" or "cuda".
-        variant: "float32" or "bfloat16", and further words: "channels_last", "compiled".
+        variant: "float32" or "bfloat16", and further words: "4 dates", "compiled".
         tiny: whether the compiler is to be quick rather than good.
     """
     network, head, described = model(name, grid)
-    batch = {key: value.to(device) for key, value in date(network, grid).items()}
+    dates = 4 if "4 dates" in variant else 1
+    batch = {key: value.to(device) for key, value in date(network, grid, dates).items()}
     network, head = network.to(device), head.to(device)
-    if "channels_last" in variant:
-        network = network.to(memory_format=torch.channels_last)
-        if batch["features"].ndim == 4:
-            kept = batch["features"].contiguous(memory_format=torch.channels_last)
-            batch["features"] = kept
     kind = _class(described["class_path"])
     optimizer = kind(network.parameters(), **described["init_args"])
     half = variant.startswith("bfloat16")

@@ -121,6 +121,6 @@ def test_all_parts_run_on_the_cpu(tmp_path):
         ["tests", "train", "steps", "scores", "loader", "split", "profile"], "complete"
     )
     assert done.returncode == 0
-    assert len(parts["steps"]) == 3 + 4 * 4  # status, seconds and bounds; networks by variants
+    assert len(parts["steps"]) == 3 + 5 * 5  # status, seconds and bounds; networks by variants
     assert parts["split"]["relative difference of outputs, float64"] < 1e-10
-    assert len(parts["profile"]["float32"]) == 15
+    assert len(parts["profile"]["float32, 4 dates"]) == 15
