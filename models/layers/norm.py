@@ -235,8 +235,8 @@ class NormaliseGroups(torch.autograd.Function):
         if by_map := _is_map(weight):
             gradient = gradient * weight
         flat_fields, flat_gradient = (x.reshape(1, -1, *x.shape[2:]) for x in (fields, gradient))
-        moments_of_channels = _repeat_for_channels(fields, mean, variance)
-        sums = _channel_sums(flat_gradient, flat_fields, *moments_of_channels, ctx.eps)
+        center, spread = _repeat_for_channels(fields, mean, variance)
+        sums = _channel_sums(flat_gradient, flat_fields, center, spread, ctx.eps)
         for_weight, for_bias = (x.view(fields.shape[:2]).sum(0)[:, None, None] for x in sums)
         if by_map:
             standard = _standardise(fields, mean, variance, ctx.eps)
