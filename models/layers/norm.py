@@ -133,11 +133,11 @@ def _channel_sums(
     inverse deviations and a weight, which the sums do not depend on, are what CUDA's kernel needs.
     """
     inverse = (variance + eps).rsqrt()
-    _, *sums = torch.ops.aten.native_batch_norm_backward(
+    _, by_standard, by_gradient = torch.ops.aten.native_batch_norm_backward(
         gradient, fields, torch.ones_like(mean), mean, variance, mean, inverse, False, eps,
         [False, True, True],
     )  # fmt: skip
-    return sums
+    return [by_standard, by_gradient]
 
 
 class GroupNorm(nn.GroupNorm):
