@@ -230,9 +230,12 @@ class EagerEnsemble(torch.autograd.Function):
         ctx.factor = factor
         M = members.shape[0]
         x = members - y
-        distance = x[0].abs()
-        for member in x[1:]:
-            distance += member.abs()
+        if _by_rows(x):
+            distance = torch.linalg.vector_norm(x, ord=1, dim=0)
+        else:
+            distance = x[0].abs()
+            for member in x[1:]:
+                distance += member.abs()
         return distance.div_(M).sub_(_pair_distances(x).div_(M**2).mul_(factor))
 
     @staticmethod
@@ -243,7 +246,8 @@ class EagerEnsemble(torch.autograd.Function):
         M = members.shape[0]
         x = members - y
         by_x = _counts(x).mul_(-ctx.factor / M**2)
-        for slope, member in zip(by_x, x, strict=True):
+        pairs = [(by_x, x)] if _by_rows(x) else zip(by_x, x, strict=True)
+        for slope, member in pairs:
             slope.add_(member.sign_(), alpha=1 / M).mul_(grad)
         return by_x, -by_x.sum(dim=0) if ctx.needs_input_grad[1] else None, None
 
@@ -263,10 +267,10 @@ def _pair_distances(x: Tensor) -> Tensor:
 
 
 def _by_rows(x: Tensor) -> bool:
-    """Return True on a GPU for a small ensemble, which is compared with few operations.
+    """Return True if operations take many members at once: on a GPU, for small ensembles.
 
-    Starting an operation takes a GPU longer than most of them, so each compares a member with all
-    later ones. A CPU takes longest for memory, so each operation there is on one field of few.
+    A GPU takes longer to start an operation than for most of its work, so few operations are best
+    there. A CPU takes longest for memory, so each operation there is on one or two fields.
     """
     return x.shape[0] <= UNROLLED and x.device.type != "cpu"
 
