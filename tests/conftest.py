@@ -54,9 +54,18 @@ def shared(tmp_path_factory):
     return folder
 
 
+def times_of(folder):
+    """When each file of a folder was written last."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="session")
 def prepared(shared):
-    """A function that returns a folder with `world/` and its `store.zarr`: prepared(*of_world)."""
+    """A function that returns a folder with `world/` and its `store.zarr`: prepared(*of_world).
+
+    A test that writes there makes others fail now and then, so none may, not even for a moment.
+    """
+    before = {}
 
     def folder(*arguments, **options):
         from ens10.convert import prepare
@@ -67,9 +76,14 @@ def prepared(shared):
             prepare(path / "world", path / "store.zarr", truth=path / "world" / "truth")
 
         key = repr((arguments, sorted(options.items())))
-        return shared(f"world-{hashlib.sha256(key.encode()).hexdigest()[:12]}", fill)
+        made = shared(f"world-{hashlib.sha256(key.encode()).hexdigest()[:12]}", fill)
+        before.setdefault(made, times_of(made))
+        return made
 
-    return folder
+    yield folder
+    for made, times in before.items():
+        written = {path for path, _ in times.items() ^ times_of(made).items()}
+        assert not written, f"a test has written to shared data: {sorted(written)}"
 
 
 @pytest.fixture

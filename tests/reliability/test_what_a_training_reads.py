@@ -1,7 +1,6 @@
 """Damage to data, and numbers that are not finite, end a fit with one line; checkpoints stay."""
 
 import shutil
-from contextlib import contextmanager
 
 import pytest
 import pytorch_lightning as pl
@@ -28,15 +27,10 @@ class Spoil(pl.Callback):
             next(pl_module.parameters()).grad[0] = torch.inf - torch.inf
 
 
-@contextmanager
-def changed(*files):
-    """Files that get their bytes back."""
-    before = [(path, path.read_bytes()) for path in files]
-    try:
-        yield
-    finally:
-        for path, content in before:
-            path.write_bytes(content)
+@pytest.fixture
+def copy(store, tmp_path):
+    """A store that a test may damage: other processes read the shared one."""
+    return shutil.copytree(store, tmp_path / "store.zarr")
 
 
 def said(capsys):
@@ -50,31 +44,28 @@ def all_finite(run):
     return all(v.isfinite().all() for v in state.values() if v.is_floating_point())
 
 
-def test_one_bit_in_the_ensemble_mean_ends_a_fit(store, tmp_path, capsys):
+def test_one_bit_in_the_ensemble_mean_ends_a_fit(copy, tmp_path, capsys):
     """The attack: a bit of the exponent, so that the loss was 4e32 and the status 0."""
-    path = store / "statistics/ensemble_mean/c/1/0/0/0/0"
-    with changed(path):
-        content = bytearray(path.read_bytes())
-        content[3] ^= 0x20
-        path.write_bytes(content)
-        fit(store, tmp_path / "run", status=1)
-        line = said(capsys)
+    path = copy / "statistics/ensemble_mean/c/1/0/0/0/0"
+    content = bytearray(path.read_bytes())
+    content[3] ^= 0x20
+    path.write_bytes(content)
+    fit(copy, tmp_path / "run", status=1)
+    line = said(capsys)
     assert str(path) in line
     assert "does not match its checksum in the manifest" in line
     assert "ens10 verify STORE --repair" in line
 
 
-def test_damage_after_a_first_epoch_leaves_the_last_checkpoint(store, whole, tmp_path, capsys):
-    run = shutil.copytree(whole, tmp_path / "run")
-    (run / "run.lock").unlink(missing_ok=True)
+def test_damage_after_a_first_epoch_leaves_the_last_checkpoint(copy, tmp_path, capsys):
+    run = fit(copy, tmp_path / "run")
     before = (run / "checkpoints" / "last.ckpt").read_bytes()
-    one, other = (store / f"truth/t2m/c/{date}/0/0/0" for date in (0, 1))
-    with changed(one, other):
-        content = one.read_bytes()
-        one.write_bytes(other.read_bytes())
-        other.write_bytes(content)
-        resume(run, "--trainer.max_epochs", 4, status=1)
-        assert "truth/t2m/c/" in said(capsys)
+    one, other = (copy / f"truth/t2m/c/{date}/0/0/0" for date in (0, 1))
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    resume(run, "--trainer.max_epochs", 4, status=1)
+    assert "truth/t2m/c/" in said(capsys)
     assert (run / "checkpoints" / "last.ckpt").read_bytes() == before
 
 
