@@ -3,6 +3,7 @@
 python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 """
 
+import csv
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any, get_args
 
 from jsonargparse import Namespace
 
+from ens10.errors import listing
 from ens10.experiments.commands import (
     add_work_options,
     add_world_options,
@@ -63,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = cells_folder / task.folder
             if options.tables:
                 _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
+            _report_dropped(options.out / f"{name}.csv", options.models)
             print(
                 write_summary(options.out, folder, options.models, seeds, name, same_data=same_data)
             )
@@ -111,6 +114,20 @@ def _report_missing(
                 f"{model} in {name}: cells of {cell_count} of {seeds} seeds are kept",
                 file=sys.stderr,
             )
+
+
+def _report_dropped(table: Path, models: Sequence[str]) -> None:
+    """Print which rows of an earlier table the new one will not have."""
+    if not table.is_file():
+        return
+    with table.open(newline="") as file:
+        rows = {row["model"] for row in csv.DictReader(file) if row.get("model")}
+    if dropped := sorted(rows - {*models, OPTIMUM}):
+        print(
+            f"{table.stem} no longer has {listing(dropped)}. Their cells are kept: name them in "
+            "--models, too, to have them in the table again",
+            file=sys.stderr,
+        )
 
 
 def _tune(
