@@ -35,3 +35,19 @@ def test_figures_come_from_results(row):
         assert any(features in line["what"] for line in lines)
     if name != "memory":  # which gives what is above the ring
         assert min(abs(first - value) for value in near) <= (0.6 if first >= 10 else 0.051)
+
+
+def test_dates_a_second_on_a_gpu_come_from_the_result():
+    page = (ROOT / "docs" / "gpu.md").read_text()
+    result = json.loads((ROOT / "benchmarks" / "results" / "cuda.json").read_text())
+    assert result["about"]["measured on"] == "CUDA"
+    assert result["about"]["device"]["name"].removeprefix("NVIDIA ") in page
+    rows = re.findall(
+        r"^\| `(\w+)`[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) GB", page, re.M
+    )
+    assert len(rows) == 5
+    for name, *told in rows:
+        variants = ("float32", "float32, 4 dates", "bfloat16, 4 dates")
+        steps = [result["parts"]["steps"][f"{name}, {variant}"] for variant in variants]
+        measured = [step["samples a second"] for step in steps] + [steps[-1]["peak memory, GB"]]
+        assert [float(value) for value in told] == pytest.approx(measured, rel=0.05)
