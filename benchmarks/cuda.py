@@ -63,7 +63,7 @@ def about(options: argparse.Namespace) -> dict[str, Any]:
         "measured on": "CUDA" if options.device == "cuda" else "the CPU: NOT figures of a GPU",
         "grid": "small: NOT figures of the full size" if options.tiny else "361 x 720",
         "commit": options.commit or _output("git", "-C", str(ROOT), "rev-parse", "HEAD"),
-        "changed files": ""
+        "changed files": "unknown: sources without their history"
         if options.commit
         else _output("git", "-C", str(ROOT), "status", "--porcelain", "-uno"),
         "torch": torch.__version__,
@@ -161,7 +161,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a small grid, to try the program")
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--commit", help="of the sources, where they are without their history")
+    parser.add_argument("--commit", help="to record where the sources have no git history")
     parser.add_argument("--out", type=Path, help="by default benchmarks/results/cuda.json on CUDA")
     options = parser.parse_args()
     if lacking := missing(NEEDED):

@@ -230,7 +230,8 @@ class EagerEnsemble(torch.autograd.Function):
         ctx.factor = factor
         M = members.shape[0]
         x = members - y
-        if _by_rows(x):
+        distance: Tensor
+        if _takes_many_members(x):
             distance = torch.linalg.vector_norm(x, ord=1, dim=0)
         else:
             distance = x[0].abs()
@@ -246,8 +247,8 @@ class EagerEnsemble(torch.autograd.Function):
         M = members.shape[0]
         x = members - y
         by_x = _counts(x).mul_(-ctx.factor / M**2)
-        pairs = [(by_x, x)] if _by_rows(x) else zip(by_x, x, strict=True)
-        for slope, member in pairs:
+        parts = [(by_x, x)] if _takes_many_members(x) else zip(by_x, x, strict=True)
+        for slope, member in parts:
             slope.add_(member.sign_(), alpha=1 / M).mul_(grad)
         return by_x, -by_x.sum(dim=0) if ctx.needs_input_grad[1] else None, None
 
@@ -256,7 +257,7 @@ def _pair_distances(x: Tensor) -> Tensor:
     """Return the sum over pairs of members of the distance between them; may sort `x` in place."""
     M = x.shape[0]
     spread = torch.zeros_like(x[0])
-    if _by_rows(x):
+    if _takes_many_members(x):
         for i in range(M - 1):
             spread += torch.linalg.vector_norm(x[i + 1 :] - x[i], ord=1, dim=0)
         return spread
@@ -266,7 +267,7 @@ def _pair_distances(x: Tensor) -> Tensor:
     return spread
 
 
-def _by_rows(x: Tensor) -> bool:
+def _takes_many_members(x: Tensor) -> bool:
     """Return True if operations take many members at once: on a GPU, for small ensembles.
 
     A GPU takes longer to start an operation than for most of its work, so few operations are best
@@ -295,7 +296,7 @@ def _counts(x: Tensor) -> Tensor:
         weights = ranks.view(-1, *[1] * (x.ndim - 1)).expand_as(x)
         return torch.empty_like(x).scatter_(0, torch.argsort(x, dim=0), weights)
     counts = torch.zeros_like(x)
-    if _by_rows(x):
+    if _takes_many_members(x):
         for i in range(M - 1):
             signs = (x[i] - x[i + 1 :]).sign_()
             counts[i] += signs.sum(dim=0)

@@ -54,8 +54,8 @@ def shared(tmp_path_factory):
     return folder
 
 
-def times_of(folder):
-    """When each file of a folder was written last."""
+def modification_times(folder):
+    """Modification time of each file of a folder."""
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
@@ -77,13 +77,13 @@ def prepared(shared):
 
         key = repr((arguments, sorted(options.items())))
         made = shared(f"world-{hashlib.sha256(key.encode()).hexdigest()[:12]}", fill)
-        before.setdefault(made, times_of(made))
+        before.setdefault(made, modification_times(made))
         return made
 
     yield folder
-    for made, times in before.items():
-        written = {path for path, _ in times.items() ^ times_of(made).items()}
-        assert not written, f"a test has written to shared data: {sorted(written)}"
+    changes = [times.items() ^ modification_times(made).items() for made, times in before.items()]
+    changed = sorted({path for change in changes for path, _ in change})
+    assert not changed, f"a test has written to shared data: {changed}"
 
 
 @pytest.fixture

@@ -65,10 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = cells_folder / task.folder
             if options.tables:
                 _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
-            _report_dropped(options.out / f"{name}.csv", options.models)
+            earlier_rows = _rows_of(options.out / f"{name}.csv")
             print(
                 write_summary(options.out, folder, options.models, seeds, name, same_data=same_data)
             )
+            if dropped := sorted(earlier_rows - {*options.models, OPTIMUM}):
+                reason = f"the earlier {name} had rows of {listing(dropped)}, this one has none"
+                print(f"{reason}; to have them too, name them in --models", file=sys.stderr)
     return int(outcome.failed)
 
 
@@ -116,18 +119,12 @@ def _report_missing(
             )
 
 
-def _report_dropped(table: Path, models: Sequence[str]) -> None:
-    """Print which rows of an earlier table the new one will not have."""
+def _rows_of(table: Path) -> set[str]:
+    """Return the models of a table that was written earlier; none if there is no table."""
     if not table.is_file():
-        return
+        return set()
     with table.open(newline="") as file:
-        rows = {row["model"] for row in csv.DictReader(file) if row.get("model")}
-    if dropped := sorted(rows - {*models, OPTIMUM}):
-        print(
-            f"{table.stem} no longer has {listing(dropped)}. Their cells are kept: name them in "
-            "--models, too, to have them in the table again",
-            file=sys.stderr,
-        )
+        return {row["model"] for row in csv.DictReader(file) if row.get("model")}
 
 
 def _tune(

@@ -129,8 +129,8 @@ def _channel_sums(
 ) -> list[Tensor]:
     """Return each channel's sums of gradient times standardised field, and of the gradient.
 
-    These are the gradients of a weight and a bias behind a normalisation by constant moments. The
-    inverse deviations and a weight, which the sums do not depend on, are what CUDA's kernel needs.
+    These are the gradients of a weight and a bias behind a normalisation by constant moments.
+    CUDA's kernel also needs the inverse deviations, and a weight: ones, which change no sum.
     """
     inverse = (variance + eps).rsqrt()
     _, by_standard, by_gradient = torch.ops.aten.native_batch_norm_backward(
