@@ -54,6 +54,25 @@ def machine_error(error: BaseException) -> Ens10Error | None:
     return None
 
 
+def read_failure(path: Path, error: OSError) -> FileError:
+    """Return the error of a file that the system cannot read, so that others can still be read.
+
+    Args:
+        path: the file.
+        error: of the system.
+
+    Raises:
+        Ens10Error: a limit of the process or the machine is the cause, which other files meet too.
+    """
+    failure = machine_error(error)
+    if failure is None:
+        reason = f"cannot be read ({error.strerror or error})"
+        return FileError(path, reason, "Look at the disk, or fetch the file again")
+    if not isinstance(failure, FileError):
+        raise failure from error
+    return failure
+
+
 @contextmanager
 def writing_netcdf(path: Path) -> Iterator[None]:
     """Report a failed netCDF write in one line: its library does not always say why.

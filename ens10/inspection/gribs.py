@@ -13,6 +13,7 @@ from ens10.catalog import VARIABLES
 from ens10.errors import Ens10Error, FileError
 from ens10.grib import Meaning, Message, MessageList, decode, unpack
 from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
+from ens10.machine_errors import read_failure
 from ens10.progress import track
 from ens10.source.gribs import check_agreement
 
@@ -182,6 +183,8 @@ def _measure(
                 statistics[key].add(unpack(message, files.of(message.path)), message.place)
             except FileError as error:
                 statistics[key].read_errors.add(error)
+            except OSError as error:
+                statistics[key].read_errors.add(read_failure(message.path, error))
 
 
 class _OpenFile:

@@ -9,6 +9,7 @@ from ens10.inspection.gribs import grib_rows
 from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, format_count, format_places
 from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
+from ens10.machine_errors import read_failure
 from ens10.places import is_url
 from ens10.source.opening import check_complete
 from ens10.source.tables import is_table
@@ -80,6 +81,8 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
                 raise FileError(file, *_reason_and_remedy(file))
         except Ens10Error as error:
             rows.append(Row(file.name, status=str(error)))
+        except OSError as error:
+            rows.append(Row(file.name, status=str(read_failure(file, error))))
     messages = MessageList.concatenate(lists)
     if not (len(messages) or rows):
         raise FileError(

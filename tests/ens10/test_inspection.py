@@ -1,6 +1,8 @@
 """What files and stores hold."""
 
+import errno
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from gribfiles import REAL, cube, values_of
 
 from ens10 import prepare
 from ens10.cli import main
-from ens10.errors import FileError
+from ens10.errors import FileError, ResourceError
 from ens10.inspection import inspect_path
 from ens10.source import open_source
 
@@ -43,6 +45,34 @@ def test_the_real_file():
     ]  # fmt: skip
     assert {(r.dates, r.members, r.missing, r.status) for r in rows} == {(4, 10, 0, "ok")}
     assert {r.grid for r in rows} == {"61 x 120, 90 to -90 N, 0 to 357 E"}
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_file_that_the_disk_does_not_give_has_a_row_of_its_own(write, monkeypatch, values):
+    good, bad = write(cube(), "a.grib"), write(cube(), "b.grib")
+    module, name = ("gribs", "unpack") if values else ("paths", "survey")
+    read = getattr(sys.modules[f"ens10.inspection.{module}"], name)
+
+    def fail(subject, *rest):
+        if getattr(subject, "path", subject) == bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(subject, *rest)
+
+    monkeypatch.setattr(f"ens10.inspection.{module}.{name}", fail)
+    rows = inspect_path(good.parent, values=values)
+    wrong = [row.status for row in rows if "Input/output error" in row.status]
+    assert wrong
+    assert all(f"{bad}: cannot be read (Input/output error)" in status for status in wrong)
+    assert {"t2m", "z"} <= {row.name for row in rows}
+
+
+def test_a_lack_of_files_ends_an_inspection(write, monkeypatch):
+    def fail(_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("ens10.inspection.paths.survey", fail)
+    with pytest.raises(ResourceError, match="too many open files"):
+        inspect_path(write(cube()))
 
 
 def test_missing_and_doubled_fields(write):
