@@ -24,6 +24,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,6 +47,7 @@ SHARES = {
 NEEDED = ("torch", "numpy", "scipy", "xarray", "numba", "yaml")
 USED = ("pytest", "pytorch_lightning", "torchmetrics", "rich", "zarr", "dask", "numcodecs",
         "crc32c", "jsonargparse", "netCDF4", "eccodes", "safetensors")  # fmt: skip
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 LEAST = 5.0  # seconds in which a part is not begun
 
 
@@ -98,7 +100,8 @@ def written(result: dict[str, Any], path: Path | None) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n")
+    text = _FOLDERS.sub("", json.dumps(result, indent=1))  # of the machine, in errors and logs
+    partial.write_text(text + "\n")
     partial.replace(path)
 
 

@@ -17,7 +17,7 @@ import torch.utils.flop_counter
 ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
 # utils.flop_counter and compiler.disable in that of 2.1, utils._pytree.tree_leaves in the code of
-# 2.2, get_autocast_dtype in that of 2.4,
+# 2.2, nn.attention in that of 2.3, get_autocast_dtype in that of 2.4,
 # distributed.tensor in that of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
     baddbmm bmm broadcast_to nn.functional.binary_cross_entropy_with_logits nn.functional.leaky_relu
@@ -45,7 +45,8 @@ NAMES = """
     nn.MaxPool2d nn.Mish nn.MultiheadAttention nn.PReLU nn.ParameterDict nn.ReLU6 nn.SELU nn.SiLU
     nn.Sigmoid nn.Softplus nn.Softsign nn.Tanh nn.TransformerEncoder
     nn.functional.batch_norm ops ops.aten ops.aten.native_batch_norm_backward
-    distributed.fsdp.FSDPModule
+    distributed.fsdp.FSDPModule linalg.vector_norm
+    nn.attention.SDPBackend nn.attention.SDPBackend.MATH nn.attention.sdpa_kernel
     autograd.graph.saved_tensors_hooks device ops.aten._local_scalar_dense
     ops.aten._local_scalar_dense.default ops.aten.copy_ ops.aten.copy_.default
     utils._python_dispatch.TorchDispatchMode utils.flop_counter.flop_registry
