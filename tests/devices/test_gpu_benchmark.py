@@ -77,7 +77,7 @@ def test_what_there_is_no_time_for_is_recorded(benchmarks, tmp_path):
     given = {"device": "cpu", "tiny": True, "minutes": 0.0, "out": out, "parts": ["steps", "split"]}
     given |= {"commit": None}
     cuda.measured(argparse.Namespace(**given))
-    cuda.written({"failed": 'File "/opt/place/of/one.py", 2/3 of a/b'}, tmp_path / "other.json")
+    cuda.written({"failed": 'File "/a/place/of/one.py", 2/3 of a/b'}, tmp_path / "other.json")
     assert (
         json.loads((tmp_path / "other.json").read_text())["failed"] == 'File "one.py", 2/3 of a/b'
     )
