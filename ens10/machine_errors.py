@@ -55,22 +55,20 @@ def machine_error(error: BaseException) -> Ens10Error | None:
 
 
 def read_failure(path: Path, error: OSError) -> FileError:
-    """Return the error of a file that the system cannot read, so that others can still be read.
+    """Return a FileError for one file that cannot be read, for callers that go on to other files.
 
     Args:
         path: the file.
-        error: of the system.
+        error: what the system raised on reading it.
 
     Raises:
-        Ens10Error: a limit of the process or the machine is the cause, which other files meet too.
+        ResourceError: memory or open files do not suffice, so that other files would fail too.
     """
     failure = machine_error(error)
-    if failure is None:
-        reason = f"cannot be read ({error.strerror or error})"
-        return FileError(path, reason, "Look at the disk, or fetch the file again")
-    if not isinstance(failure, FileError):
+    if isinstance(failure, ResourceError):
         raise failure from error
-    return failure
+    reason = f"cannot be read ({error.strerror or error})"
+    return FileError(path, reason, "Check its permissions and the disk, or fetch the file again")
 
 
 @contextmanager

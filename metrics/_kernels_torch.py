@@ -254,7 +254,11 @@ class EagerEnsemble(torch.autograd.Function):
 
 
 def _pair_distances(x: Tensor) -> Tensor:
-    """Return the sum over pairs of members of the distance between them; may sort `x` in place."""
+    """Return at each point the sum of |x_i - x_j| over all pairs of members.
+
+    Args:
+        x: members first; its members may be put in another order.
+    """
     M = x.shape[0]
     spread = torch.zeros_like(x[0])
     if _takes_many_members(x):
@@ -268,10 +272,10 @@ def _pair_distances(x: Tensor) -> Tensor:
 
 
 def _takes_many_members(x: Tensor) -> bool:
-    """Return True if operations take many members at once: on a GPU, for small ensembles.
+    """Return True if each operation is to work on many members at once, not on one or two.
 
-    A GPU takes longer to start an operation than for most of its work, so few operations are best
-    there. A CPU takes longest for memory, so each operation there is on one or two fields.
+    This is faster on a GPU, where to start an operation takes longer than most of its work. On a
+    CPU memory takes longest, so few fields at a time are faster. Large ensembles are sorted.
     """
     return x.shape[0] <= UNROLLED and x.device.type != "cpu"
 

@@ -65,11 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = cells_folder / task.folder
             if options.tables:
                 _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
-            earlier_rows = _rows_of(options.out / f"{name}.csv")
+            earlier_models = _models_in(options.out / f"{name}.csv")
             print(
                 write_summary(options.out, folder, options.models, seeds, name, same_data=same_data)
             )
-            if dropped := sorted(earlier_rows - {*options.models, OPTIMUM}):
+            if dropped := sorted(earlier_models - {*options.models, OPTIMUM}):
                 reason = f"the earlier {name} had rows of {listing(dropped)}, this one has none"
                 print(f"{reason}; to have them too, name them in --models", file=sys.stderr)
     return int(outcome.failed)
@@ -119,8 +119,8 @@ def _report_missing(
             )
 
 
-def _rows_of(table: Path) -> set[str]:
-    """Return the models of a table that was written earlier; none if there is no table."""
+def _models_in(table: Path) -> set[str]:
+    """Return the names of the models in the rows of a CSV table; none if the file is missing."""
     if not table.is_file():
         return set()
     with table.open(newline="") as file:

@@ -127,10 +127,11 @@ class Normalise(torch.autograd.Function):
 def _channel_sums(
     gradient: Tensor, fields: Tensor, mean: Tensor, variance: Tensor, eps: float
 ) -> list[Tensor]:
-    """Return each channel's sums of gradient times standardised field, and of the gradient.
+    """Return two sums over samples and points for each channel, (C,) each.
 
-    These are the gradients of a weight and a bias behind a normalisation by constant moments.
-    CUDA's kernel also needs the inverse deviations, and a weight: ones, which change no sum.
+    The first sums the gradient times the standardised fields, the second the gradient. They are
+    the gradients of a weight and a bias behind a normalisation by constant moments. CUDA's kernel
+    also needs the inverse deviations, and a weight: ones, which change no sum.
     """
     inverse = (variance + eps).rsqrt()
     _, by_standard, by_gradient = torch.ops.aten.native_batch_norm_backward(

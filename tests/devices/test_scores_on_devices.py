@@ -146,8 +146,8 @@ def test_gradients_are_those_of_the_cpu(device, name):
 
 
 def gradients(function, tensors, free):
-    held = [t.detach() for t in tensors]
-    leaves = [t.requires_grad_() if f else t for t, f in zip(held, free, strict=True)]
+    fresh = [t.detach() for t in tensors]  # on CUDA, copies of leaves are no leaves
+    leaves = [t.requires_grad_() if f else t for t, f in zip(fresh, free, strict=True)]
     value = function(*leaves)
     torch.where(value.isfinite(), value, 0).sum().backward()
     return [t.grad for t in leaves if t.grad is not None]
