@@ -80,7 +80,6 @@ class Children:
     @contextmanager
     def terminate_on_error(self) -> Iterator[None]:
         """Terminate the processes, which save their work, if the block raises, as for a signal."""
-        self.is_stopping = False
         try:
             yield
         except BaseException:
@@ -101,15 +100,13 @@ class Children:
                 process.kill()
 
 
-CHILDREN = Children()
-
-
-def start_cell(cell: Cell, threads: int = 1) -> str | None:
+def start_cell(cell: Cell, threads: int, children: Children) -> str | None:
     """Compute a cell in a process of its own.
 
     Args:
         cell: to compute.
         threads: of the process.
+        children: which the process belongs to.
 
     Returns:
         None, or the last lines that it printed if it failed.
@@ -120,7 +117,7 @@ def start_cell(cell: Cell, threads: int = 1) -> str | None:
     environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
     cell.log.parent.mkdir(parents=True, exist_ok=True)
     with cell.log.open("w") as file:
-        status = CHILDREN.run(command, environment, file, pickle.dumps(cell))
+        status = children.run(command, environment, file, pickle.dumps(cell))
     if status == 0:
         return None
     lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
@@ -153,6 +150,7 @@ class Work:
     threads: int = 1
     errors: dict[str, str] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)
+    _children: Children = field(default_factory=Children)
     _report_count: int = 0
     _computed_count: int = 0
     _start_time: float = field(default_factory=time.perf_counter)
@@ -160,7 +158,7 @@ class Work:
 
     def do_all(self, workers: int = 1) -> None:
         """Compute the cells, some at a time; one that fails does not stop the others."""
-        with ThreadPoolExecutor(workers) as pool, CHILDREN.terminate_on_error():
+        with ThreadPoolExecutor(workers) as pool, self._children.terminate_on_error():
             list(pool.map(self._try, self.cells))
 
     def _try(self, cell: Cell) -> None:
@@ -184,7 +182,7 @@ class Work:
             if cell.status() == "complete":  # another process computed it before the claim
                 return self._report(cell, "complete")
             start = time.perf_counter()
-            error_lines = start_cell(cell, self.threads)
+            error_lines = start_cell(cell, self.threads, self._children)
             if error_lines is not None:
                 return self._fail(cell, error_lines)
             seconds = time.perf_counter() - start
@@ -195,7 +193,7 @@ class Work:
         self._report(cell, f"FAILED: {_last_line(lines)}", is_computed=True)
 
     def _report(self, cell: Cell, message: str, *, is_computed: bool = False) -> None:
-        if CHILDREN.is_stopping:  # by a signal to this process
+        if self._children.is_stopping:  # by a signal to this process
             return
         with self._lock:
             self._report_count += 1

@@ -78,7 +78,7 @@ class StopAt(pl.Callback):
             raise KeyboardInterrupt
 
 
-def compute_here(cell, threads=1):
+def compute_here(cell, threads=1, children=None):
     """Stands for `start_cell`: the cell in this process; an error's words if it fails."""
     assert threads == 1
     try:

@@ -80,7 +80,7 @@ def test_the_table_tells_what_there_is_and_why_one_is_not(done):
 @pytest.mark.slow
 def test_what_is_complete_is_not_done_again(done, monkeypatch, capsys):
     tried = []
-    monkeypatch.setattr(running, "start_cell", lambda one, threads: tried.append(one.model))
+    monkeypatch.setattr(running, "start_cell", lambda one, *_: tried.append(one.model))
     one, other = cell(done, "local"), cell(done, "local_coarse")
     archive = one.results.path.read_bytes()
     one.results.add(other.place, one.results.files(one.place), one.key)

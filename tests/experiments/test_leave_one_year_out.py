@@ -145,7 +145,7 @@ def test_the_command_writes_the_table(seasonal, lines, tmp_path, capsys, monkeyp
     words = [str(seasonal[1]), "--out", str(tmp_path / "out")]
     assert loyo.main(words) == 0
     capsys.readouterr()
-    monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: f"{cell.name} again")
     assert loyo.main(words) == 0  # from the kept states
     table = (tmp_path / "out" / "table.md").read_text()
     assert table in capsys.readouterr().out

@@ -157,7 +157,7 @@ def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch,
         def status(self):
             return next(self.looks)
 
-    def not_at_all(cell, threads):
+    def not_at_all(cell, *_):
         raise AssertionError("done again")
 
     monkeypatch.setattr(running, "start_cell", not_at_all)
@@ -169,7 +169,7 @@ def test_a_cell_that_was_done_meanwhile_is_not_done_again(tmp_path, monkeypatch,
 
 @pytest.mark.slow
 def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, capsys):
-    def start(cell, threads=1):
+    def start(cell, *_):
         return "a long way\nens10: out of memory" if cell.model == "lenet" else compute_here(cell)
 
     monkeypatch.setattr(running, "start_cell", start)
@@ -188,7 +188,7 @@ def test_the_whole_command_on_a_tiny_world_and_again(tmp_path, monkeypatch, caps
     assert "Missing: lenet, seed 0" in table
     again = [word for word in words if word not in ("lenet", "groenquist_paper")]
     shutil.rmtree(out / "work" / "seed0" / "plain")  # kept cells count without their runs
-    monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: f"{cell.name} again")
     left = out / ".reproduce-clean.md.0a1b2c3d.tmp"  # of a process killed while it wrote the table
     left.write_text("half")
     assert main(again) == 0

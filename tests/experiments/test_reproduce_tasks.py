@@ -178,8 +178,9 @@ def done(work, tmp_path_factory):
     found = find_cells(["raw"], [1], elsewhere, out, CONFIGS, None, task, store)[0]
     started = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.CHILDREN, "run", lambda *words: started.append(words) or 0)
-        assert running.start_cell(found) is None
+        children = running.Children()
+        patch.setattr(children, "run", lambda *words: started.append(words) or 0)
+        assert running.start_cell(found, 1, children) is None
         command, _, _, content = started[0]
         patch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content)))
         assert running.main(command[3:]) == 0

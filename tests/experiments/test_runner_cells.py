@@ -54,7 +54,7 @@ def done(tmp_path_factory):
     return arguments, work, out
 
 
-def not_at_all(cell, threads=1):
+def not_at_all(cell, *_):
     raise AssertionError(f"{cell.name} is done again")
 
 
@@ -278,7 +278,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
     arguments, _, _ = done
     tried = []
 
-    def fails(cell, threads=1):
+    def fails(cell, *_):
         tried.append(cell.model)
         return "a long way\nens10: features: wrong"
 

@@ -161,7 +161,7 @@ def test_a_small_world_from_end_to_end(tmp_path, monkeypatch, capsys):
     check_raw(results[0]["raw"], tmp_path / "work" / "seed0" / "store.zarr")
     assert (out / "traps.png").stat().st_size > 10_000
 
-    monkeypatch.setattr(running, "start_cell", lambda cell, threads: f"{cell.name} again")
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: f"{cell.name} again")
     assert traps.main(words) == 0
     monkeypatch.setattr(training, "EPOCHS", 3)  # of which the raw ensemble knows nothing
     assert traps.main(words) == 1

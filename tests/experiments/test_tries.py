@@ -32,9 +32,9 @@ def tuned(tmp_path_factory):
     arguments = [work, "--out", out, "--seeds", 2, "--store", store, "--models", "raw", "mlp"]
     arguments = [str(a) for a in (*arguments, "--tries", *FACTORS)]
 
-    def compute(cell, threads=1):
+    def compute(cell, *rest):
         computed.append(cell.place)
-        return compute_here(cell, threads)
+        return compute_here(cell, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "start_cell", compute)
@@ -102,7 +102,7 @@ def test_the_table_of_tries_keeps_the_models_of_earlier_commands(tuned):
 
 def test_the_same_command_computes_nothing_again(tuned, monkeypatch):
     arguments, *_ = tuned
-    monkeypatch.setattr(running, "start_cell", lambda cell, _: pytest.fail(cell.name))
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: pytest.fail(cell.name))
     assert matrix.main(arguments) == 0
 
 
@@ -171,7 +171,7 @@ def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path, capsys):
     files, key = results.files(place), results.key(place)
     assert parse_json(files["loss.json"])["val_loss"] == losses(out)[best]
     results.add(place, files, {**key, "config": "another"})  # of other settings: it does not count
-    monkeypatch.setattr(running, "start_cell", lambda cell, _: f"ens10: {cell.name} failed")
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: f"ens10: {cell.name} failed")
     command = [str(work), "--out", str(copy), *arguments[3:]]
     assert matrix.main([*command, "--keep-older"]) == 0  # there it does
     (row,) = [x for x in (copy / "tries.md").read_text().splitlines() if x.startswith("| mlp")]
@@ -193,7 +193,7 @@ def test_a_failed_try_is_told_by_the_exit_status_even_if_all_cells_are_there(tun
     place = f"tries/{FACTORS[0]:g}/seed0/mlp"  # was not chosen
     files, key = results.files(place), results.key(place)
     results.add(place, files, {**key, "config": "another"})
-    monkeypatch.setattr(running, "start_cell", lambda cell, _: f"ens10: {cell.name} failed")
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: f"ens10: {cell.name} failed")
     assert matrix.main([str(work), "--out", str(copy), *arguments[3:]]) == 1
 
 

@@ -193,7 +193,7 @@ class AtOnce(ThreadPoolExecutor):
 
 
 def test_memory_does_not_grow_with_the_dates(monkeypatch):
-    def peak(dates):
+    def peak(dates):  # the least of several, because other threads of the process add theirs
         shape, coords = (dates, 8, 45, 90), {"time": np.arange(dates).astype("datetime64[D]")}
         coords["time"] = coords["time"].astype("datetime64[ns]")
         grid = {"latitude": np.linspace(88, -88, 45), "longitude": np.arange(90) * 4.0}
@@ -216,11 +216,11 @@ def test_memory_does_not_grow_with_the_dates(monkeypatch):
         collected = Callback(posttask=lambda *_: gc.collect())
         with dask.config.set(scheduler="synchronous"), collected:
             peak(3)
-            few, many = peak(8), peak(40)
+            few, many = (min(peak(dates) for _ in range(2)) for dates in (8, 40))
     finally:
         gc.unfreeze()
     one = 8 * 8 * 45 * 90
-    assert many - few < 2 * one < 32 * one / 4
+    assert many - few < 4 * one  # one for the larger graph; 32 if the dates were kept
 
 
 def test_verify_takes_a_scheduler(world):

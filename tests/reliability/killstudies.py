@@ -158,7 +158,7 @@ def _downloaded(folder: Path) -> dict[str, Any]:
 def _reproduce(folder: Path) -> int:
     """A table of one model; the processes of cells are forks, whose operations do not count."""
 
-    def start(cell: Any, threads: int = 1) -> str | None:
+    def start(cell: Any, *_: object) -> str | None:
         status = in_child(lambda: running.compute_cell(cell) or 0)
         return None if status == 0 else f"exit status {status}"
 

@@ -123,7 +123,8 @@ def test_the_processes_of_cells_are_asked_to_end_and_no_other_starts(tmp_path):
 def test_a_cell_whose_process_was_terminated_is_not_done(tmp_path, monkeypatch):
     code = "import sys; print('ens10: terminated', file=sys.stderr); sys.exit(143)"
     python = [sys.executable, "-c", code]
-    run = Children.run
-    monkeypatch.setattr(Children, "run", lambda self, line, *rest: run(self, python, *rest))
+    children = Children()
+    run = children.run
+    monkeypatch.setattr(children, "run", lambda _, *rest: run(python, *rest))
     cell = SimpleNamespace(process=[], log=tmp_path / "logs" / "mlp.txt")
-    assert start_cell(cell) == "ens10: terminated"
+    assert start_cell(cell, 1, children) == "ens10: terminated"
