@@ -5,7 +5,8 @@ spectral core, T31, 8 levels) and not ens10; nothing of ens10 imports it. The co
 writes one request as a line of JSON to standard input and reads one reply from standard output.
 The worker ends when its standard input closes.
 
-Nature is jcm as it is distributed. The forecast model is the same code with other values of
+Nature is jcm as it is distributed, with another time step (2700 instead of 1800 s by default, for
+both models). The forecast model is the same code with other values of
 physical parameters and stronger diffusion, on the same orography. Both start one day before the
 start date, from an analysis with random errors, so that errors and spread have grown with the flow
 when the forecast begins:
