@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from ens10.experiments.runner.claims import claim
 from ens10.experiments.studies.physical_world import evaluation, fields, files, production
 from ens10.experiments.studies.physical_world.__main__ import main
 from ens10.experiments.studies.physical_world.production import PhysicalWorld, unit_path
+from ens10.experiments.studies.physical_world.years import years_markdown, years_table
 
 SIGMA = np.array([0.025, 0.095, 0.2, 0.34, 0.51, 0.685, 0.835, 0.95])
 EDGES = np.array([0.0, 0.05, 0.14, 0.26, 0.42, 0.6, 0.77, 0.9, 1.0])
@@ -557,6 +559,59 @@ def test_emos_reaches_the_closed_form_where_spread_is_small_and_bias_large():
     assert line.bias_share == pytest.approx(9 / 13, abs=0.02)
 
 
+def flow_case(slopes, noise=1.0, years=(1998, 1999, 2000)):
+    """Errors of a bias, slopes times (anomaly, its difference east to west, and south to north)."""
+    rng = np.random.default_rng(3)
+    starts = [dt.date(year, month, day) for year in years for month in range(1, 13)
+              for day in (4, 18)]  # fmt: skip
+    mean = rng.normal(size=(len(starts), 46, 96))
+    eastward = np.roll(mean, -1, -1) - np.roll(mean, 1, -1)
+    northward = np.gradient(mean, axis=-2)
+    parts = zip(slopes, (mean, eastward, northward), strict=True)
+    error = 5.0 + sum(slope * part for slope, part in parts) + noise * rng.normal(size=mean.shape)
+    members = np.stack([mean - 1, mean + 1], axis=1) + 280.0
+    return evaluation.Case(members, mean + 280.0 - error, None, starts, np.ones(len(starts), bool))
+
+
+@pytest.mark.parametrize(
+    ("slopes", "variance"),
+    [((0.5, 0, 0), 0.25), ((0, 0.5, 0), 0.5), ((0, 0, 1.0), 0.5), ((0, 0, 0), 0.0)],
+)
+def test_the_share_of_the_flow_is_that_of_the_errors_made(slopes, variance):
+    share = evaluation.flow_share(flow_case(slopes))
+    # 48 training dates: three predictors and three coefficients of the season cost some percent
+    assert share == pytest.approx(variance / (variance + 1), abs=0.04)
+
+
+def test_the_share_of_the_flow_is_predicted_from_other_years():
+    case = flow_case((0.5, 0, 0))
+    other = np.array([start.year for start in case.starts]) != 1998
+    error = case.error
+    error[other] = np.random.default_rng(4).normal(size=error[other].shape)
+    truth = case.forecast.mean(1) - error
+    only = evaluation.Case(case.forecast, truth, None, case.starts, ~other)
+    # what is found in 1999 and 2000 does not hold in 1998, whose own errors are not seen
+    assert evaluation.flow_share(only) == pytest.approx(0.0, abs=0.02)
+    assert evaluation.flow_share(flow_case((0.5, 0, 0))) > 0.15
+
+
+def test_a_table_of_years_scores_each_two_years_with_corrections_from_all_others():
+    case = flow_case((0.5, 0, 0), years=(1998, 1999, 2000))
+    frame = years_table({("t2m", 24): case, ("t2m", 48): case, ("tp", 48): case})
+    assert frame[["target", "years", "dates"]].to_numpy().tolist() == [
+        ["t2m", "1998-1999", 48], ["t2m", "2000", 24], ["tp", "1998-1999", 48], ["tp", "2000", 24]
+    ]  # fmt: skip
+    last = np.array([start.year == 2000 for start in case.starts])
+    line = evaluation.evaluate("t2m", 48, replace(case, score_mask=last))
+    kept = frame.iloc[1]
+    for name in ("raw", "spread_error", "bias_share", "removed"):
+        assert kept[name] == getattr(line, name)
+    assert kept["flow_share"] == 100 * evaluation.flow_share(replace(case, score_mask=last))
+    text = years_markdown(frame)
+    assert "| tp (mm) | 48 | 2000 | 24 |" in text
+    assert text.splitlines()[-1].endswith("| – | – |")
+
+
 def test_corrections_never_see_the_fold_that_they_correct():
     case = made_case(bias=1.0)
     bias, _ = evaluation.correct(case)
@@ -588,6 +643,7 @@ def test_evaluate_writes_table_checksums_and_figure(tmp_path, capsys):
     assert text.count("| t2m (K) | ") == 3
     assert "tp (mm) | 48 | 4 |" in text  # the year with perfect ensembles is scored
     assert capsys.readouterr().out.strip() == text.strip()
+    assert "| t2m (K) | 48 | 1998-1999 | 8 |" in (tmp_path / "out" / "years.md").read_text()
     lines = (tmp_path / "out" / "units.sha256").read_text().splitlines()
     check = ["sha256sum", "--check", "--quiet", str(tmp_path / "out" / "units.sha256")]
     assert len(lines) == 8

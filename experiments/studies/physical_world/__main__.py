@@ -30,6 +30,7 @@ from ens10.experiments.studies.physical_world.production import (
     make_environment,
     simulate,
 )
+from ens10.experiments.studies.physical_world.years import years_markdown, years_table
 from ens10.usage import Parser, command_parser, count, reports_errors
 
 _PROGRAM = "python -m ens10.experiments.studies.physical_world"
@@ -170,6 +171,9 @@ def _evaluate(options: Namespace) -> int:
     text = f"{describe(world)}\n\n{markdown(frame)}"
     write_whole(options.out / "table.md", text)
     write_whole(options.out / "table.csv", frame.to_csv(index=False))
+    years = years_table(cases)
+    write_whole(options.out / "years.md", f"{describe(world)}\n\n{years_markdown(years)}")
+    write_whole(options.out / "years.csv", years.to_csv(index=False))
     lines = checksums(options.work, world.units)
     write_whole(options.out / "units.sha256", "".join(f"{line}\n" for line in lines))
     write_whole(options.out / "world.png", png(world_figure(cases, frame)))

@@ -29,7 +29,7 @@ TARGETS = {  # name in tables: channel, units in tables, factor from the units o
     "si10": (("si10", 0), "m s-1", 1.0),
     "tp": (("tp", 0), "mm", 1e3),
 }
-_NOT_NORMAL = ("tp",)  # neither an additive bias nor a normal distribution
+NOT_NORMAL = ("tp",)  # neither an additive bias nor a normal distribution
 _FEWEST = 8  # dates that the annual cycle of the bias is fitted to
 _MOST_DATES = 24  # that the coefficients of EMOS are fitted to
 _POOLING = 0.3  # share of the zonal mean in the residual variance of a point
@@ -157,9 +157,7 @@ def area_mean(field: Array) -> Array:
 def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date]) -> Array:
     """Predict the bias of each point by an annual cycle, shrunk towards zero.
 
-    error = b_0 + b_1 cos(d) + b_2 sin(d) + noise is fitted at each point by least squares. Each
-    coefficient is multiplied by tau^2 / (tau^2 + s^2), with s^2 its sampling variance at the point
-    and tau^2 its variance over the points without the mean sampling variance (empirical Bayes).
+    error = b_0 + b_1 cos(d) + b_2 sin(d) + noise is fitted at each point by least squares.
 
     Args:
         error: training errors, (date, lat, lon).
@@ -169,20 +167,44 @@ def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date])
     Returns:
         (date, lat, lon).
     """
-    design = _annual_design(starts)
-    flat = error.reshape(len(error), -1)
-    coefficients = np.linalg.lstsq(design, flat, rcond=None)[0]
-    residual = flat - design @ coefficients
-    variance = (residual**2).sum(0) / (len(flat) - design.shape[1])
-    unit = np.diag(np.linalg.inv(design.T @ design))
-    sampling = (unit[:, None] * variance).reshape(-1, *error.shape[1:])
-    squares = coefficients.reshape(sampling.shape) ** 2
-    signal = np.maximum(area_mean(squares) - area_mean(sampling), 0.0)[:, None, None]
-    shrink = (signal / np.maximum(signal + sampling, np.finfo(float).tiny)).reshape(
-        coefficients.shape
-    )
-    cycle: Array = _annual_design(at) @ (shrink * coefficients)
-    return cycle.reshape(len(at), *error.shape[1:])
+    cycle = _per_point(_annual_design(starts), error.shape[1:])
+    coefficients = _shrunken_regression(error, cycle)
+    return _predict(coefficients, _per_point(_annual_design(at), error.shape[1:]))
+
+
+def _per_point(design: Array, shape: tuple[int, ...]) -> Array:
+    """Return predictors common to all points, (date, predictor), as (date, predictor, lat, lon)."""
+    return np.broadcast_to(design[..., None, None], (*design.shape, *shape))
+
+
+def _shrunken_regression(response: Array, design: Array) -> Array:
+    """Return least squares coefficients at each point, shrunk towards zero (empirical Bayes).
+
+    Each is multiplied by tau^2 / (tau^2 + s^2), with s^2 its sampling variance at the point and
+    tau^2 its variance over the points without the mean sampling variance. A predictor that is zero
+    at a point on all dates, as an eastward gradient at a pole, has the coefficient zero there.
+
+    Args:
+        response: (date, lat, lon).
+        design: (date, predictor, lat, lon).
+
+    Returns:
+        (predictor, lat, lon).
+    """
+    inverse = np.linalg.pinv(np.einsum("dkyx,dlyx->yxkl", design, design), hermitian=True)
+    moments = np.einsum("dkyx,dyx->yxk", design, response)
+    coefficients = np.einsum("yxkl,yxl->kyx", inverse, moments)
+    residual = response - _predict(coefficients, design)
+    variance = (residual**2).sum(0) / (len(design) - design.shape[1])
+    sampling = np.einsum("yxkk->kyx", inverse) * variance
+    signal = np.maximum(area_mean(coefficients**2) - area_mean(sampling), 0.0)[:, None, None]
+    shrunken: Array = signal / np.maximum(signal + sampling, np.finfo(float).tiny) * coefficients
+    return shrunken
+
+
+def _predict(coefficients: Array, design: Array) -> Array:
+    prediction: Array = np.einsum("kyx,dkyx->dyx", coefficients, design)
+    return prediction
 
 
 def _annual_design(starts: Sequence[dt.date]) -> Array:
@@ -240,7 +262,7 @@ def evaluate(name: str, step: int, case: Case) -> Line:
     error, members = case.error[use], x.shape[1]
     raw = area_mean(crps_ensemble(x, y, estimator="plain", member_dim=1))
     unbiased = emos = np.full_like(raw, np.nan)
-    if name not in _NOT_NORMAL:
+    if name not in NOT_NORMAL:
         unbiased = area_mean(crps_ensemble(x - b[:, None], y, estimator="plain", member_dim=1))
         emos = area_mean(crps_normal(x.mean(1) - b, sigma[use], y))
     gain = raw - emos
@@ -260,6 +282,39 @@ def evaluate(name: str, step: int, case: Case) -> Line:
         removed_error=float(100 * gain.std(ddof=1) / np.sqrt(len(gain)) / raw.mean()),
         **_perfect_scores(case.perfect, y, weights),
     )
+
+
+def flow_share(case: Case) -> float:
+    """Return the share of the errors that depends on the flow, as far as it is linear.
+
+    Errors without the bias of place and season (`predict_bias`) are regressed at each point on the
+    forecast's own flow: the anomaly of the ensemble mean from its annual cycle, and the differences
+    of the anomaly of the points east and west, and north and south. Each fold is predicted from the
+    others; the result is 1 - (mean squared error with this prediction) / (without it), of the
+    scored dates. It estimates a lower bound, and may be below zero where there is nothing to find.
+    """
+    mean, error = case.forecast.mean(1), case.error
+    remaining, predicted = np.empty_like(error), np.empty_like(error)
+    for test in folds(case.starts):
+        train = ~test
+        past = list(compress(case.starts, train))
+        residual = error - predict_bias(error[train], past, case.starts)
+        flow = _flow(mean - predict_bias(mean[train], past, case.starts), train)
+        coefficients = _shrunken_regression(residual[train], flow[train])
+        remaining[test] = residual[test]
+        predicted[test] = _predict(coefficients, flow[test])
+    use = case.score_mask
+    after = area_mean((remaining[use] - predicted[use]) ** 2).mean()
+    return float(1 - after / area_mean(remaining[use] ** 2).mean())
+
+
+def _flow(anomaly: Array, train: Array) -> Array:
+    """Return the predictors of `flow_share`, (date, predictor, lat, lon), with unit variance."""
+    east = np.roll(anomaly, -1, -1) - np.roll(anomaly, 1, -1)
+    predictors = np.stack([anomaly, east, np.gradient(anomaly, axis=-2)], axis=1)
+    scale = np.sqrt((predictors[train] ** 2).mean(0))
+    flow: Array = predictors / np.maximum(scale, np.finfo(float).tiny)
+    return flow
 
 
 def bias_share(error: Array) -> float:

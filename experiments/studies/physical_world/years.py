@@ -1,0 +1,64 @@
+"""Scores of each two years of the world: how much its statistics vary with the weather."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from ens10.experiments.studies.physical_world.evaluation import (
+    NOT_NORMAL,
+    Case,
+    evaluate,
+    flow_share,
+)
+from ens10.experiments.studies.physical_world.production import STEPS
+
+_SCORES = ("raw", "spread_error", "bias_share", "removed")
+
+
+def years_table(cases: Mapping[tuple[str, int], Case]) -> pd.DataFrame:
+    """Return scores of all targets at the last lead time, a line for each two years.
+
+    Corrections are those of `evaluate`, with each year corrected by all others; a single year at
+    the end, or one year in all, has a line of its own. Columns are target, units, step (h), years,
+    dates, some of the scores of `Line`, and `flow_share` in percent (NaN for precipitation).
+    """
+    lines = []
+    for (target, step), case in cases.items():
+        if step != STEPS[-1]:
+            continue
+        years = np.array([start.year for start in case.starts])
+        different = sorted(set(years.tolist()))
+        for pair in (different[i : i + 2] for i in range(0, len(different), 2)):
+            part = replace(case, perfect=None, score_mask=np.isin(years, pair))
+            line = evaluate(target, step, part)
+            flow = np.nan if target in NOT_NORMAL else 100 * flow_share(part)
+            lines.append(
+                {"target": target, "units": line.units, "step": step}
+                | {"years": "-".join(map(str, pair)), "dates": line.dates}
+                | {name: getattr(line, name) for name in _SCORES}
+                | {"flow_share": flow}
+            )
+    return pd.DataFrame(lines)
+
+
+def years_markdown(frame: pd.DataFrame) -> str:
+    """Return the table as Markdown, with rounded numbers."""
+    formats = {
+        "raw": "{:.4g}", "spread_error": "{:.3f}", "bias_share": "{:.3f}",
+        "removed": "{:.1f}", "flow_share": "{:.1f}",
+    }  # fmt: skip
+    names = [
+        "target", "lead (h)", "years", "dates", "CRPS raw", "spread/error", "bias in MSE",
+        "EMOS removes (%)", "flow in MSE without bias (%)",
+    ]  # fmt: skip
+    rows = [names, ["---"] * len(names)]
+    for _, line in frame.iterrows():
+        scores = [
+            form.format(line[name]) if np.isfinite(line[name]) else "–"
+            for name, form in formats.items()
+        ]
+        target = f"{line['target']} ({line['units']})"
+        rows.append([target, str(line["step"]), line["years"], str(line["dates"]), *scores])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
