@@ -30,6 +30,7 @@ from ens10.experiments.runner.tasks import Task, load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_cell
 from ens10.experiments.studies import matrix as command
 from ens10.models import statistical
+from ens10.signals import Terminated
 from ens10.synthetic import World
 from ens10.untrusted import parse_json
 
@@ -289,6 +290,22 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
     captured = capsys.readouterr()
     assert "raw, seed 0: FAILED: ens10: features: wrong" in captured.out
     assert "Let at least one cell end" in captured.err
+
+
+def test_a_run_that_was_stopped_leaves_no_mark_on_the_next(done, monkeypatch, tmp_path):
+    _, work, _ = done
+    stopping = []
+
+    def stops(cell, threads, children):
+        stopping.append(children.is_stopping)
+        raise Terminated
+
+    monkeypatch.setattr(running, "start_cell", stops)
+    for _ in range(2):
+        with pytest.raises(Terminated) as ended:
+            run_cells(cells(work, tmp_path, "raw"))
+        assert ended.value.line == "terminated; the same command resumes"
+    assert stopping == [False, False]
 
 
 def test_a_cell_that_somebody_is_at_is_left_to_them(done, monkeypatch, tmp_path, capsys):
