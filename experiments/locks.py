@@ -5,8 +5,6 @@ between machines. The lock file names its owner and is removed when the lock is 
 a killed process left is taken over.
 """
 
-import errno
-import fcntl
 import os
 import socket
 import time
@@ -16,9 +14,9 @@ from pathlib import Path
 
 from ens10.errors import FileError
 from ens10.experiments.runner.claims import claim
+from ens10.file_locks import lock
 
 _RETRY_SECONDS = 0.2  # seconds between attempts, without locks
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 @contextmanager
@@ -38,14 +36,15 @@ def hold_lock(path: Path, purpose: str, *, wait: bool = False) -> Iterator[None]
     """
     file = _open(path)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        has_lock = lock(file, wait=wait)
     except BlockingIOError as error:
         os.close(file)
         raise _in_use_error(path) from error
-    except OSError as error:
+    except OSError:
         os.close(file)
-        if error.errno not in _NO_LOCKS:
-            raise
+        raise
+    if not has_lock:
+        os.close(file)
         with _hold_claim(path, wait=wait):
             yield
         return

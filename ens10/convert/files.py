@@ -1,7 +1,6 @@
 """Atomic writing of a store's files (write, sync, rename), and the lock of its only writer."""
 
 import errno
-import fcntl
 import os
 import secrets
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import FileError
+from ens10.file_locks import lock
 from ens10.packed16.layout import crc32c
 from ens10.store.manifest import Row, encode_json
 from ens10.untrusted import parse_json
@@ -249,8 +249,6 @@ def _make_parents(root: Path, folder: Path) -> None:
 def lock_store(partial: Path, store: Path) -> Iterator[None]:
     """Lock a store that is being written against other processes; create it if needed.
 
-    The kernel releases the lock when the process ends, however it ends.
-
     Raises:
         FileError: another process holds it.
     """
@@ -259,7 +257,7 @@ def lock_store(partial: Path, store: Path) -> Iterator[None]:
         partial.mkdir(exist_ok=True)
         file = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except BlockingIOError as error:
             os.close(file)
             raise FileError(

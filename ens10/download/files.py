@@ -42,6 +42,7 @@ from ens10.download.remote import (
 )
 from ens10.durable import clear_leftovers, sync_folder
 from ens10.errors import Ens10Error, FileError, MissingDataError
+from ens10.file_locks import lock
 from ens10.grib import scan
 from ens10.machine_errors import machine_error
 from ens10.progress import bar
@@ -187,7 +188,8 @@ class Transfer:
             DamagedFileError: the file is complete, but not a valid GRIB file.
             StoppedError: the event `stop` was set.
         """
-        with part_of(target).open("ab+") as file, _lock_file(file, target):
+        with part_of(target).open("ab+") as file:
+            _lock_file(file, target)
             clear_leftovers(target.parent, note_of(target).name)
             partial = Partial(file, note_of(target), redact(url), info, self.on_bytes)
             try:
@@ -262,21 +264,14 @@ def _finish(target: Path) -> None:
     sync_folder(target.parent)
 
 
-@contextmanager
-def _lock_file(file: IO[bytes], target: Path) -> Iterator[None]:
+def _lock_file(file: IO[bytes], target: Path) -> None:
     """Lock a file, or raise an error if another process writes it; closing the file unlocks it."""
     try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        lock(file)
+    except BlockingIOError as error:
         raise FileError(
             target, "another process is fetching it", "Wait for it, or use another folder"
         ) from error
-    yield
 
 
 _REMEDY = "Run the same command again: what is there is kept, and parts are completed"

@@ -1,11 +1,9 @@
 """The folder that a download writes: partial files, checksums of complete files, free space."""
 
 import json
-import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import IO
 from ens10.download.remote import BLOCK, ByteRange, Info, TransientError
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import ArgumentError, FileError
+from ens10.file_locks import folder_lock
 from ens10.untrusted import parse_json
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
@@ -124,12 +123,12 @@ class Record:
 
     def add(self, name: str, entry: Entry) -> None:
         """Record a file; the record is on disk when this returns."""
-        with self._lock, _lock_folder(self._path.parent):
+        with self._lock, folder_lock(self._path.parent):
             self._write({**_read(self._path), name: entry})
 
     def remove(self, name: str) -> None:
         """Remove a file that is about to change from the record, if it has an entry."""
-        with self._lock, _lock_folder(self._path.parent):
+        with self._lock, folder_lock(self._path.parent):
             entries = _read(self._path)
             if entries.pop(name, None) is not None:
                 self._write(entries)
@@ -139,23 +138,6 @@ class Record:
         self._entries = dict(sorted(entries.items()))
         table = {name: asdict(entry) for name, entry in self._entries.items()}
         write_whole(self._path, json.dumps(table, indent=1) + "\n")
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the record of a folder against other processes; no lock where the system has none."""
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
 
 
 def _read(path: Path) -> dict[str, Entry]:

@@ -9,7 +9,6 @@ so that each chunk of the members is read less than twice. The bytes depend only
 options.
 """
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -30,6 +29,7 @@ from ens10.climate import years_of
 from ens10.convert.plan import to_json_types
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
+from ens10.file_locks import folder_lock
 from ens10.progress import track
 from ens10.protocol import protocol_of, reference_of
 from ens10.quantiles.members import StoreMembers, quantiles_of
@@ -315,18 +315,11 @@ def _lock_folder(folder: Path) -> Iterator[None]:
     Raises:
         FileError: another process has locked it.
     """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            reason = "another process is writing it"
-            raise FileError(folder, reason, "Wait for it to end") from error
+    in_use = FileError(folder, "another process is writing it", "Wait for it to end")
+    with folder_lock(folder, in_use):
         for leftover in folder.rglob("*.part"):
             leftover.unlink()
         yield
-    finally:
-        os.close(handle)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Into which folder files go, and what is there already."""
 
+import errno
 import hashlib
 import json
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from flakyserver import serve
 from gribfiles import cube
 
+from ens10 import file_locks
 from ens10.download import download
 from ens10.download.local_files import Entry, Record, path_in, size_text
 from ens10.download.remote import redact
@@ -122,6 +124,14 @@ def test_one_process_at_a_time(site, tmp_path):
         with pytest.raises(MissingDataError, match="another process is fetching it"):
             get(tmp_path, site.url)
     get(tmp_path, site.url)
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(site, tmp_path, monkeypatch):
+    def refuses(file, kind):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(file_locks.fcntl, "flock", refuses)
+    assert get(tmp_path, site.url).new_files == (NAME,)
 
 
 def test_passwords_are_not_written_down(site, grib, tmp_path):

@@ -1,5 +1,6 @@
 """One process writes a run, and an error removes only what its own call made."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -12,8 +13,9 @@ from realruns import command
 from stops import arguments, fit, resume
 from test_integrity import make_run
 
+from ens10 import file_locks
 from ens10.errors import FileError
-from ens10.experiments import locks, score
+from ens10.experiments import score
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.score import read_states, score_run
 from ens10.export import api, export
@@ -106,9 +108,9 @@ def test_a_lock_outlives_neither_its_process_nor_a_kill(tmp_path):
 
 def test_without_locks_of_the_file_system_a_file_stands_for_one(tmp_path, monkeypatch):
     def none(file, kind):
-        raise OSError(locks.errno.ENOLCK, "No locks available")
+        raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", none)
+    monkeypatch.setattr(file_locks.fcntl, "flock", none)
     path = tmp_path / "run.lock"
     with hold_lock(path, "ens10 fit"):
         with pytest.raises(FileError, match="in use by"):
@@ -119,9 +121,9 @@ def test_without_locks_of_the_file_system_a_file_stands_for_one(tmp_path, monkey
 
 def test_without_locks_of_the_file_system_one_waits_if_asked_to(tmp_path, monkeypatch):
     def none(file, kind):
-        raise OSError(locks.errno.ENOLCK, "No locks available")
+        raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks.fcntl, "flock", none)
+    monkeypatch.setattr(file_locks.fcntl, "flock", none)
     order = []
 
     def second():
