@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import properscoring
 import pytest
 from scipy.optimize import curve_fit
@@ -681,6 +682,24 @@ def test_the_kept_world_has_reliable_perfect_ensembles_and_raw_ones_to_correct()
     spread = {place: row["rmse"] * row["spread_error"] for place, row in rows.items()}
     for name, _ in rows:
         assert spread[name, 0] < spread[name, 24] < spread[name, 48]
+
+
+def test_the_kept_years_show_a_bias_by_flow_and_vary_less_than_the_tolerances():
+    folder = Path(__file__).parents[2] / "experiments" / "results" / "physical_world"
+    years = pd.read_csv(folder / "years.csv")
+    assert set(years["years"]) == {"1998-1999", "2000-2001", "2002-2003", "2004-2005"}
+    by_target = years.groupby("target")
+    flow = by_target["flow_share"].min()
+    assert 3 < flow["t2m"] < 5
+    assert 0 < flow["z500"] < flow["si10"] < flow["t850"] < flow["t2m"]
+    largest, smallest = (getattr(by_target[["raw", "spread_error", "removed"]], name)()
+                         for name in ("max", "min"))  # fmt: skip
+    assert (largest["raw"] / smallest["raw"]).max() < 1.06
+    assert (largest["spread_error"] - smallest["spread_error"]).max() < 0.07
+    assert (largest["removed"] - smallest["removed"]).max() < 1.5
+    table = kept_table()
+    for line in years[years["years"] == "2004-2005"].itertuples():  # those of the table
+        assert line.raw == pytest.approx(table[line.target, 48]["raw"], rel=1e-9)
 
 
 def test_simulate_command_writes_the_settings_and_says_what_is_missing(tmp_path, capsys):
