@@ -218,11 +218,13 @@ class Outcome:
     Attributes:
         places: places of the cells with a valid result; None for all kept cells.
         missing: reason why a cell has no result, by its name.
+        owners: the other process that computes a cell, by the cell's name.
         failed: whether a cell failed.
     """
 
     places: frozenset[str] | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
     failed: bool = False
 
 
@@ -267,7 +269,7 @@ def run_cells(
     missing = {**errors, **{name: f"left to {owner}" for name, owner in work.owners.items()}}
     valid_statuses = ("complete", "older") if older else ("complete",)
     places = frozenset(cell.place for cell in cells if cell.status() in valid_statuses)
-    return Outcome(places, missing, bool(errors))
+    return Outcome(places, missing, work.owners, bool(errors))
 
 
 def _refuse_folders(cells: Sequence[Cell]) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import Any, get_args
 
@@ -93,11 +94,15 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
         # on the same data, methods without random numbers give the same result with every seed
         cells = [cell for cell in cells if cell.seed == 0 or cell.has_network]
     settings = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
-    failed = False
+    tuning = Outcome()
     if options.tries:
-        cells, failed = _tune(options, cells, settings)
+        cells, tuning = _tune(options, cells, settings)
     outcome = run_cells(cells, **settings)
-    outcome = replace(outcome, failed=outcome.failed or failed)
+    outcome = replace(
+        outcome,
+        missing={**tuning.missing, **outcome.missing},
+        failed=outcome.failed or tuning.failed,
+    )
     if options.store is None:
         for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
             keep_optimum(list(group))
@@ -129,14 +134,30 @@ def _models_in(table: Path) -> set[str]:
 
 def _tune(
     options: Namespace, cells: list[ModelCell], settings: Mapping[str, Any]
-) -> tuple[list[ModelCell], bool]:
-    """Try learning rates; return the cells with the best ones, and whether a try failed."""
+) -> tuple[list[ModelCell], Outcome]:
+    """Try learning rates; return the cells with the best ones, and the outcome of the tries.
+
+    A network is left out while another process is at one of its tries, which may be the best.
+    """
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
     outcome = run_cells([one for tries in rates.values() for one in tries], **settings)
     older = options.keep_older
+    waiting = {
+        (cell.model, cell.task): f"{one.name} is left to {outcome.owners[one.name]}"
+        for cell, tries in rates.items()
+        for one in tries
+        if one.name in outcome.owners and one.loss(older=older) == inf
+    }
+    missing = {
+        cell.name: waiting[cell.model, cell.task]
+        for cell in cells
+        if (cell.model, cell.task) in waiting
+    }
     factors = {(c.model, c.task): best_of(t, older=older) for c, t in rates.items()}
     tuned_cells = []
     for cell in cells:
+        if cell.name in missing:
+            continue
         best_try = factors.get((cell.model, cell.task))
         tuned_cells.append(with_rate(cell, best_try.factor) if best_try else cell)
         if best_try and cell.seed == 0:
@@ -147,7 +168,7 @@ def _tune(
         earlier = path.read_text() if path.is_file() else ""
         text = as_markdown({cell: rates[cell] for cell in group}, earlier, older=older)
         write_files(options.out, {path.name: text})
-    return tuned_cells, outcome.failed
+    return tuned_cells, Outcome(missing=missing, failed=outcome.failed)
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

@@ -185,6 +185,27 @@ def test_a_failed_try_is_not_chosen(tuned, monkeypatch, tmp_path, capsys):
     assert row.split("|")[6].strip() != f"{0.003 * best:g}"
 
 
+def test_a_network_waits_for_a_try_that_another_process_is_at(tuned, monkeypatch, tmp_path, capsys):
+    arguments, work, out, _ = tuned
+    copy = tmp_path / "out"
+    shutil.copytree(out, copy)
+    results = Results(copy)
+    best = min(losses(out), key=losses(out).get)
+    place = f"tries/{best:g}/seed0/mlp"
+    files, key = results.files(place), results.key(place)
+    results.add(place, files, {**key, "config": "another"})  # to be computed again
+    computed = []
+    monkeypatch.setattr(running, "start_cell", lambda cell, *_: computed.append(cell.name))
+    with claim(work / "seed0" / "plain" / "tries" / f"{best:g}" / "claims" / "mlp"):
+        assert matrix.main([str(work), "--out", str(copy), *arguments[3:]]) == 0
+    assert computed == []
+    told = capsys.readouterr().err
+    for seed in (0, 1):
+        assert f"mlp, seed {seed} (clean, t2m, 10 members) is not in the table: mlp, seed 0" in told
+    assert f"learning rate x {best:g} is left to process" in told
+    assert "| mlp" not in (copy / "table.md").read_text()
+
+
 def test_a_failed_try_is_told_by_the_exit_status_even_if_all_cells_are_there(tuned, monkeypatch):
     arguments, work, out, _ = tuned
     copy = out.with_name("without-a-try")
