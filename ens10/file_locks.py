@@ -1,4 +1,4 @@
-"""Locks of files and folders against other processes.
+"""Locks of files and folders, by which one process at a time works on them.
 
 The kernel releases a lock when its file is closed, however the process ends. Some file systems, as
 of clusters, have no locks, and neither have systems other than POSIX: work goes on without one.
@@ -24,7 +24,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def lock(file: int | IO[bytes], *, wait: bool = False) -> bool:
-    """Lock an open file or folder until it is closed.
+    """Lock an open file or folder against other processes until it is closed.
 
     Args:
         file: the open file, or its descriptor.
@@ -49,7 +49,7 @@ def lock(file: int | IO[bytes], *, wait: bool = False) -> bool:
 
 @contextmanager
 def folder_lock(folder: Path, in_use: FileError | None = None) -> Iterator[None]:
-    """Lock a folder in the block, where there are locks.
+    """Hold the lock of a folder while the block runs; without locks the block just runs.
 
     Args:
         folder: must exist.

@@ -135,7 +135,7 @@ def _models_in(table: Path) -> set[str]:
 def _tune(
     options: Namespace, cells: list[ModelCell], settings: Mapping[str, Any]
 ) -> tuple[list[ModelCell], Outcome]:
-    """Try learning rates; return the cells with the best ones, and the outcome of the tries.
+    """Try learning rates; return the trainings with the best ones, and which of them must wait.
 
     A network is left out while another process is at one of its tries, which may be the best.
     """

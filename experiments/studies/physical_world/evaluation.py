@@ -173,7 +173,7 @@ def predict_bias(error: Array, starts: Sequence[dt.date], at: Sequence[dt.date])
 
 
 def _per_point(design: Array, shape: tuple[int, ...]) -> Array:
-    """Return predictors common to all points, (date, predictor), as (date, predictor, lat, lon)."""
+    """Repeat predictors (date, predictor) at each point: (date, predictor, lat, lon)."""
     return np.broadcast_to(design[..., None, None], (*design.shape, *shape))
 
 
@@ -285,7 +285,7 @@ def evaluate(name: str, step: int, case: Case) -> Line:
 
 
 def flow_share(case: Case) -> float:
-    """Return the share of the errors that depends on the flow, as far as it is linear.
+    """Return the share of the mean squared error that depends linearly on the forecast's flow.
 
     Errors without the bias of place and season (`predict_bias`) are regressed at each point on the
     forecast's own flow: the anomaly of the ensemble mean from its annual cycle, and the differences

@@ -1,4 +1,4 @@
-"""Scores of each two years of the world: how much its statistics vary with the weather."""
+"""Scores of pairs of years of the world, which show how much they vary with the weather."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ _SCORES = ("raw", "spread_error", "bias_share", "removed")
 
 
 def years_table(cases: Mapping[tuple[str, int], Case]) -> pd.DataFrame:
-    """Return scores of all targets at the last lead time, a line for each two years.
+    """Return scores of all targets at the last lead time, a line for each pair of years.
 
     Corrections are those of `evaluate`, with each year corrected by all others; a single year at
     the end, or one year in all, has a line of its own. Columns are target, units, step (h), years,
