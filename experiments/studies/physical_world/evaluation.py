@@ -253,10 +253,12 @@ def _fit_variance(residual: Array, variance: Array, local: Array) -> Array:
     return factors
 
 
-def evaluate(name: str, step: int, case: Case) -> Line:
-    """Return the scores of one case."""
+def evaluate(
+    name: str, step: int, case: Case, correction: tuple[Array, Array] | None = None
+) -> Line:
+    """Return the scores of one case; its `correct` is computed if it is not given."""
     weights = np.broadcast_to(area_weights(GRID.latitude())[:, None], case.truth.shape[1:])
-    bias, sigma = correct(case)
+    bias, sigma = correction or correct(case)
     use = case.score_mask
     x, y, b = case.forecast[use], case.truth[use], bias[use]
     error, members = case.error[use], x.shape[1]

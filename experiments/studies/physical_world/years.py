@@ -9,10 +9,12 @@ import pandas as pd
 from ens10.experiments.studies.physical_world.evaluation import (
     NOT_NORMAL,
     Case,
+    correct,
     evaluate,
     flow_share,
 )
 from ens10.experiments.studies.physical_world.production import STEPS
+from ens10.experiments.writers import columns_of, markdown_of, number
 
 _SCORES = ("raw", "spread_error", "bias_share", "removed")
 
@@ -28,11 +30,12 @@ def years_table(cases: Mapping[tuple[str, int], Case]) -> pd.DataFrame:
     for (target, step), case in cases.items():
         if step != STEPS[-1]:
             continue
+        correction = correct(case)
         years = np.array([start.year for start in case.starts])
         different = sorted(set(years.tolist()))
         for pair in (different[i : i + 2] for i in range(0, len(different), 2)):
             part = replace(case, perfect=None, score_mask=np.isin(years, pair))
-            line = evaluate(target, step, part)
+            line = evaluate(target, step, part, correction)
             flow = np.nan if target in NOT_NORMAL else 100 * flow_share(part)
             lines.append(
                 {"target": target, "units": line.units, "step": step}
@@ -46,19 +49,19 @@ def years_table(cases: Mapping[tuple[str, int], Case]) -> pd.DataFrame:
 def years_markdown(frame: pd.DataFrame) -> str:
     """Return the table as Markdown, with rounded numbers."""
     formats = {
-        "raw": "{:.4g}", "spread_error": "{:.3f}", "bias_share": "{:.3f}",
-        "removed": "{:.1f}", "flow_share": "{:.1f}",
+        "raw": ".4g", "spread_error": ".3f", "bias_share": ".3f", "removed": ".1f",
+        "flow_share": ".1f",
     }  # fmt: skip
-    names = [
+    headings = [
         "target", "lead (h)", "years", "dates", "CRPS raw", "spread/error", "bias in MSE",
         "EMOS removes (%)", "flow in MSE without bias (%)",
     ]  # fmt: skip
-    rows = [names, ["---"] * len(names)]
-    for _, line in frame.iterrows():
-        scores = [
-            form.format(line[name]) if np.isfinite(line[name]) else "–"
-            for name, form in formats.items()
-        ]
-        target = f"{line['target']} ({line['units']})"
-        rows.append([target, str(line["step"]), line["years"], str(line["dates"]), *scores])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    rows = [
+        (
+            f"{line['target']} ({line['units']})",
+            *(str(line[name]) for name in ("step", "years", "dates")),
+            *(number(line[name], form) for name, form in formats.items()),
+        )
+        for _, line in frame.iterrows()
+    ]
+    return markdown_of(columns_of(headings, rows, text=(0, 2)))
