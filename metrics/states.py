@@ -24,7 +24,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning, checked_axes
-from ens10.metrics._dispatch import dask_array
+from ens10.metrics._dispatch import dask_array, fill_masked
 from ens10.metrics._labels import rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
@@ -263,6 +263,7 @@ def mean_state(
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
+    score, weights = fill_masked(score), fill_masked(weights)
     keep = [keep] if isinstance(keep, str) else keep
     for dim in keep:
         if dim not in score.dims:

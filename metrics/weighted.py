@@ -8,6 +8,7 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import fill_masked
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.crps import crps_ensemble, spread_factor
 from ens10.metrics.distributions import standard_normal
@@ -118,6 +119,7 @@ def twcrps_ensemble(
             arrays when computed); no such axis; arrays that do not match.
     """
     thresholds = {"lower": lower, "upper": upper}
+    members, y = fill_masked(members), fill_masked(y)  # `chaining` could drop a mask
     if chaining is not None:
         refuse_thresholds("chaining", lower, upper)
         members, y = chaining(members), chaining(y)
@@ -237,6 +239,7 @@ def owcrps_ensemble(
             axis; arrays that do not match.
     """
     check_members(members, member_dim, estimator, alpha)
+    members, y = fill_masked(members), fill_masked(y)  # `weight` could drop a mask
     share = {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
     arrays, core = {"members": members, "y": y}, {"members": [member_dim]}
     options: dict[str, Any] = {"share": share, "skip": nan == "skip-members"}

@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics._dispatch import fill_masked
 from ens10.metrics.distributions.formula import (
     NUMPY,
     Formula,
@@ -71,6 +72,10 @@ class Distribution:
         if kind:
             cls.kind, CLASSES[kind] = kind, cls
             cls.crps_estimator = cls.__dict__.get("crps_estimator", kind)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a parameter; masked values become NaN."""
+        super().__setattr__(name, fill_masked(value))
 
     # ------------------------------------------------------------------ implemented by each kind
 
@@ -244,7 +249,8 @@ class Distribution:
                 raise ArgumentError(name, f"has shape {shapes}")
 
     def _as_field(self, value: Any) -> Any:
-        """Return a field, or a number broadcast to one."""
+        """Return a field, or a number broadcast to one; masked values are NaN."""
+        value = fill_masked(value)
         return value if getattr(value, "ndim", 0) else self.ops.full_like(self.like, float(value))
 
     def _quantile_at(self, p: Any) -> Any:

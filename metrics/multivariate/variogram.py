@@ -8,6 +8,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import as_array
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flatten, size_of, variable_axes
@@ -113,7 +114,7 @@ def _symmetric_weights(weights: Any, variables: int) -> Any:
         )
     if hasattr(weights, "movedim"):
         return weights.detach().expand(shape) + weights.detach().expand(shape).T
-    values = np.broadcast_to(np.asarray(weights, dtype=np.float64), shape)
+    values = np.broadcast_to(as_array(weights, dtype=np.float64), shape)
     if not (values >= 0).all():
         raise ArgumentError("pair_weights", "some are negative or NaN", "Pass 0 or more")
     return values + values.T

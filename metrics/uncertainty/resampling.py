@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._dispatch import refuse_datasets
+from ens10.metrics._dispatch import as_array, refuse_datasets
 
 BlockMethod = Literal["bootstrap", "moving", "stationary"]
 Floats = npt.NDArray[np.float64]
@@ -113,7 +113,7 @@ def automatic_block_length(series: npt.ArrayLike, *, method: BlockMethod = "stat
     if method not in get_args(BlockMethod):
         raise UnknownNameError("method", method, get_args(BlockMethod))
     refuse_datasets({"series": series})
-    x = np.asarray(series, dtype=np.float64)
+    x = as_array(series, dtype=np.float64)
     if x.ndim != 1 or x.size < _FEWEST or not np.isfinite(x).all():
         raise ArgumentError(
             "series",
@@ -159,7 +159,7 @@ def default_block_length(series: npt.ArrayLike, *, method: BlockMethod = "bootst
         UnknownNameError: an unknown method.
     """
     refuse_datasets({"series": series})
-    x = np.asarray(series, dtype=np.float64)
+    x = as_array(series, dtype=np.float64)
     n = x.size
     if n < _FEWEST or not np.isfinite(x).all():
         return float(max(1, round(float(np.cbrt(n)))))
