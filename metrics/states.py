@@ -697,17 +697,19 @@ def core_size(name: str, array: Any, dim: Dim) -> int:
     return int(array.shape[axis])
 
 
-def checked_edges(edges: Sequence[float] | npt.NDArray[Any], least: int = 1) -> Floats:
-    """Check edges of bins and return them as float64.
+def checked_edges(
+    edges: Sequence[float] | npt.NDArray[Any], least: int = 1, name: str = "edges"
+) -> Floats:
+    """Check edges of bins (or other ascending numbers) and return them as float64.
 
     Raises:
         ArgumentError: fewer than `least`, not finite, or not rising.
     """
     checked = np.asarray(edges, dtype=np.float64)
     if checked.ndim != 1 or checked.size < least:
-        raise ArgumentError("edges", f"expected {least} or more, got shape {checked.shape}")
+        raise ArgumentError(name, f"expected {least} or more, got shape {checked.shape}")
     if not np.isfinite(checked).all() or (np.diff(checked) <= 0).any():
-        raise ArgumentError("edges", "they are not finite, or do not rise")
+        raise ArgumentError(name, "they are not finite, or do not rise")
     return checked
 
 
@@ -716,9 +718,9 @@ def edges_to_text(edges: Floats) -> str:
     return " ".join(repr(float(e)) for e in edges)
 
 
-def edges_of(sums: xr.Dataset) -> Floats:
+def edges_of(sums: xr.Dataset, name: str = "edges") -> Floats:
     """Return the edges in the attributes of a state; the inverse of `edges_to_text`."""
-    return np.array([float(e) for e in str(sums.attrs["edges"]).split()])
+    return np.array([float(e) for e in str(sums.attrs[name]).split()])
 
 
 def checked_sums(sums: Any, names: Sequence[str], function: str) -> xr.Dataset:
