@@ -57,7 +57,12 @@ from ens10.metrics.distributions.logistic import (
     crps_truncated_logistic,
 )
 from ens10.metrics.distributions.lognormal import crps_lognormal
-from ens10.metrics.distributions.mixture import crps_normal_mixture
+from ens10.metrics.distributions.mixture import (
+    crps_normal_mixture,
+    log_score_normal_mixture,
+    pit_normal_mixture,
+    quantile_normal_mixture,
+)
 from ens10.metrics.distributions.normal import (
     crps_censored_normal,
     crps_normal,
@@ -96,7 +101,15 @@ from ens10.metrics.extremes import (
     origin,
     sot,
 )
-from ens10.metrics.families import FAMILIES, log_score, pit, pit_interval
+from ens10.metrics.families import (
+    FAMILIES,
+    censored_log_score,
+    conditional_log_score,
+    log_score,
+    pit,
+    pit_interval,
+    twcrps,
+)
 from ens10.metrics.groups import (
     BANDS,
     date_groups,
@@ -150,6 +163,8 @@ __all__ = [
     "brier_decomposition",
     "brier_ensemble",
     "brier_score",
+    "censored_log_score",
+    "conditional_log_score",
     "contingency_scores",
     "contingency_tables",
     "corp_decomposition",
@@ -204,6 +219,7 @@ __all__ = [
     "land_sea",
     "latitude_bands",
     "log_score",
+    "log_score_normal_mixture",
     "logarithmic_score",
     "mae",
     "mae_median",
@@ -220,8 +236,10 @@ __all__ = [
     "pit_histogram",
     "pit_interval",
     "pit_normal",
+    "pit_normal_mixture",
     "pit_quantiles",
     "pit_values",
+    "quantile_normal_mixture",
     "quantile_score",
     "quantile_score_decomposition",
     "quantile_score_sums",
@@ -245,6 +263,7 @@ __all__ = [
     "spread_error_ratio",
     "summarise",
     "total_over",
+    "twcrps",
     "twcrps_ensemble",
     "twcrps_normal",
     "variogram_score",

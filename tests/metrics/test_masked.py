@@ -34,6 +34,9 @@ CASES = {
     "anomaly_correlation": ({"forecast": MU, "y": Y, "climatology": 0 * Y}, {}),
     "benjamini_hochberg": ({"p": RNG.uniform(size=N)}, {}),
     "bias": ({"forecast": MU, "y": Y}, {}),
+    "censored_log_score": (NORMAL, {"lower": 0.0}),
+    "conditional_log_score": (NORMAL, {"lower": 0.0}),
+    "twcrps": (NORMAL, {"lower": 0.0}),
     "brier_ensemble": ({"members": X, "y": Y, "threshold": 0 * Y}, MEMBERS),
     "brier_score": ({"probability": P, "event": EVENT}, {}),
     "cpf": ({"members": X, "climate": CLIMATE}, PERCENT),
@@ -52,6 +55,13 @@ CASES = {
         {"mu": X, "sigma": 1 + abs(X), "component_weights": np.full((N, M), 0.25), "y": Y},
         {"component_dim": 1},
     ),
+    **{
+        f"{name}_normal_mixture": (
+            {"mu": X, "sigma": 1 + abs(X), "component_weights": np.full((N, M), 0.25), last: P},
+            {"component_dim": 1},
+        )
+        for name, last in (("log_score", "y"), ("pit", "y"), ("quantile", "level"))
+    },
     "crps_quantiles": ({"values": Q, "y": Y}, {**QUANTILES, "rule": "linear"}),
     "crps_student_t": ({"df": 5.0, "mu": MU, "sigma": SIGMA, "y": Y}, {}),
     "crps_truncated_logistic": (NORMAL, {"lower": -1.0}),
@@ -128,7 +138,7 @@ WITHOUT_ARRAYS = {
 
 def call(name, arrays, options):
     function = getattr(metrics, name)
-    if name in ("log_score", "pit", "pit_interval"):
+    if name in families.__all__:
         y = arrays["y"]
         return function("normal", {k: v for k, v in arrays.items() if k != "y"}, y, **options)
     return function(**arrays, **options)
