@@ -142,7 +142,12 @@ from ens10.metrics.verification import (
     summarise,
     verify,
 )
-from ens10.metrics.weighted import owcrps_ensemble, twcrps_ensemble, twcrps_normal
+from ens10.metrics.weighted import (
+    owcrps_ensemble,
+    qwcrps_ensemble,
+    twcrps_ensemble,
+    twcrps_normal,
+)
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -243,6 +248,7 @@ __all__ = [
     "quantile_score",
     "quantile_score_decomposition",
     "quantile_score_sums",
+    "qwcrps_ensemble",
     "rank_histogram",
     "region_boxes",
     "register_score",

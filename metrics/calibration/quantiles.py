@@ -14,6 +14,11 @@ from ens10.metrics._call import Dim, Score, apply, checked_axes, loop_shape, on_
 from ens10.metrics._dispatch import Array, backend_of
 from ens10.metrics._labels import checked_core
 from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.calibration.level_weights import (
+    above_observation,
+    check_emphasis,
+    slopes_of_quantiles,
+)
 from ens10.metrics.states import (
     Floats,
     Part,
@@ -187,6 +192,7 @@ def crps_quantiles(
     levels: Sequence[float],
     quantile_dim: Dim,
     rule: str,
+    emphasis: str | None = None,
     dim: Over = None,
     weights: Any = None,
     nan: str = "propagate",
@@ -204,6 +210,10 @@ def crps_quantiles(
             p_1 at q_1 and 1 - p_K at q_K). "mean": twice the plain
             mean of the K quantile scores, whatever the levels; with p_k = (k - 1/2) / K it is the
             plain CRPS of the ensemble of the quantiles (Brocker 2012, doi:10.1002/qj.1891).
+        emphasis: weight v(p) of the levels in the integral: "centre" p (1 - p), "tails"
+            (2 p - 1)^2, "left" (1 - p)^2 or "right" p^2 (Gneiting and Ranjan 2011,
+            doi:10.1198/jbes.2010.08110); None for the CRPS. Proper for each; the scores of
+            different weights are not comparable.
         dim: dimensions of a weighted mean; None for the scores of the points.
         weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
@@ -222,31 +232,37 @@ def crps_quantiles(
     Raises:
         ArgumentError: levels that do not ascend or do not fit the quantiles; arrays that do not
             match.
-        UnknownNameError: an unknown rule.
+        UnknownNameError: an unknown rule or emphasis.
     """
+    if emphasis is not None:
+        check_emphasis(emphasis)
     if rule not in get_args(Rule):
         raise UnknownNameError("rule", rule, get_args(Rule))
     checked = tuple(check_levels(values, levels, quantile_dim).tolist())
     score = Score(
         "crps",
         "continuous ranked probability score of quantiles",
-        partial(_crps, levels=checked, rule=rule),
-        on_tensors(_TORCH, "crps", levels=checked, rule=rule),
+        partial(_crps, levels=checked, rule=rule, emphasis=emphasis),
+        on_tensors(_TORCH, "crps", levels=checked, rule=rule, emphasis=emphasis),
     )
     arrays = {"values": values, "y": y}
-    scores = apply(score, arrays, {"values": [quantile_dim]}, attrs={"rule": rule})
+    attrs = {"rule": rule} | ({} if emphasis is None else {"emphasis": emphasis})
+    scores = apply(score, arrays, {"values": [quantile_dim]}, attrs=attrs)
     return mean_over(scores, dim, weights, nan)
 
 
-def _crps(values: Any, y: Any, levels: Sequence[float], rule: str) -> Any:
+def _crps(values: Any, y: Any, levels: Sequence[float], rule: str, emphasis: str | None) -> Any:
     x = values - y
     total = np.zeros_like(x[0])
-    for weight, quantile in zip(crps_weights(np, x, levels, rule), x, strict=True):
+    slopes = crps_weights(np, x, levels, rule, emphasis)
+    for weight, quantile in zip(slopes, x, strict=True):
         total += weight * quantile
     return total
 
 
-def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[Any]:
+def crps_weights(
+    xp: Any, x: Any, levels: Sequence[float], rule: str, emphasis: str | None = None
+) -> list[Any]:
     """Return the derivatives of the CRPS by each quantile.
 
     The interpolated quantile function less the observation is sum_k h_k(p) x_k, where h_k(p) is
@@ -259,18 +275,21 @@ def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[An
         x: quantiles less the observation, (K, ...).
         levels: K levels of the quantiles.
         rule: "linear" or "mean".
+        emphasis: weight of the levels, one of `EMPHASES`; None for none.
 
     Returns:
         K arrays of the shape of x[0].
     """
+    if emphasis is not None:
+        return slopes_of_quantiles(xp, x, emphasis, levels, rule)
     K = len(levels)
     if rule == "mean":
-        return [(2 / K) * (_above(xp, q) - p) for q, p in zip(x, levels, strict=True)]
+        return [(2 / K) * (above_observation(xp, q) - p) for q, p in zip(x, levels, strict=True)]
     first, last = levels[0], 1 - levels[-1]
     weights: list[Any] = [0.0] * K
     # below the first and above the last level q is constant: h = 1
-    weights[0] = 2 * first * _above(xp, x[0]) - first**2
-    weights[-1] = weights[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
+    weights[0] = 2 * first * above_observation(xp, x[0]) - first**2
+    weights[-1] = weights[-1] + 2 * last * above_observation(xp, x[-1]) - (1 - levels[-1] ** 2)
     # between two levels p = level + s width with h = 1 - s and s; in 2 int (1{q > y} - p) h ds the
     # first term is 2 left and 2 right, the second one a polynomial
     for j, (level, next_level) in enumerate(itertools.pairwise(levels)):
@@ -279,11 +298,6 @@ def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[An
         weights[j] = weights[j] + width * (2 * left - level - width / 3)
         weights[j + 1] = weights[j + 1] + width * (2 * right - level - 2 * width / 3)
     return weights
-
-
-def _above(xp: Any, x: Any) -> Any:
-    """Return 1 for quantiles above the observation, 0 below, NaN where missing."""
-    return xp.where(x > 0, xp.ones_like(x), 0 * x)
 
 
 def _integrals_above(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
@@ -296,7 +310,7 @@ def _integrals_above(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
     zero = xp.clip(-a / xp.where(differ, b - a, xp.ones_like(a)), 0, 1)
     to_zero = zero - zero**2 / 2, zero**2 / 2
     from_zero = (1 - zero) ** 2 / 2, (1 - zero**2) / 2
-    constant = _above(xp, a) / 2
+    constant = above_observation(xp, a) / 2
     left, right = (
         xp.where(differ, xp.where(b > a, rising, falling), constant)
         for rising, falling in zip(from_zero, to_zero, strict=True)

@@ -106,6 +106,7 @@ CASES = {
     "pit_values": ({"cdf": P, "y": Y}, {}),
     "quantile_score": ({"values": Q, "y": Y}, QUANTILES),
     "quantile_score_sums": ({"values": Q, "y": Y}, {**QUANTILES, "edges": [-1.0, 0, 1]}),
+    "qwcrps_ensemble": ({"members": X, "y": Y}, {"member_dim": 1, "emphasis": "tails"}),
     "rank_histogram": ({"members": X, "y": Y}, {"member_dim": 1, "seed": 0, "dim": "all"}),
     "rmse": ({"mean": MU, "y": Y}, {}),
     "rps": ({"probabilities": SHARES, "category": EVENT}, {"category_dim": 1}),
