@@ -133,6 +133,16 @@ def check_unique(names: Sequence[Any]) -> None:
         raise ArgumentError("dim", f"one dimension is named twice: {tuple(names)}")
 
 
+def refuse_negative(*weights: Any) -> None:
+    """Refuse weights below 0.
+
+    Raises:
+        ArgumentError: there are some.
+    """
+    if any(bool((w < 0).any()) for w in weights):
+        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
+
+
 def _check_weights(shape: tuple[int, ...], weights: tuple[int, ...]) -> None:
     try:
         fits = np.broadcast_shapes(shape, weights) == tuple(shape)

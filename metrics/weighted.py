@@ -10,7 +10,7 @@ import numpy as np
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import fill_masked
-from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over, refuse_negative
 from ens10.metrics.calibration.level_weights import check_emphasis, slopes_of_steps
 from ens10.metrics.crps import crps_ensemble, spread_factor
 from ens10.metrics.distributions import standard_normal
@@ -261,16 +261,6 @@ def owcrps_ensemble(
         options = {"check": check, "skip": nan == "skip-members"}
         score = apply(WEIGHTED, arrays, core, options=options, attrs=attrs, unlike=unlike)
     return mean_over(score, dim, weights, nan, policies=EnsembleNan)
-
-
-def refuse_negative(*weights: Any) -> None:
-    """Refuse weights below 0.
-
-    Raises:
-        ArgumentError: there are some.
-    """
-    if any(bool((w < 0).any()) for w in weights):
-        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
 
 
 def _between_thresholds(
