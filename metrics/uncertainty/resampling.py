@@ -152,9 +152,10 @@ def default_block_length(series: npt.ArrayLike, *, method: BlockMethod = "bootst
     """Return the default block length of confidence intervals.
 
     It is the larger of two estimates of the optimal length: that of Politis and White (2004; with
-    the paper's window, see `automatic_block_length`), and that of an autoregressive series of order 1 with the lag-1 correlation r of the dates, corrected for
-    its bias in short series by (1 + 4 r) / n (Andrews 1991, doi:10.2307/2938229, eq. 6.4). For
-    tens of dates the first estimate treats correlations at lag 2 as noise and is too short.
+    the paper's window, see `automatic_block_length`), and that of an autoregressive series of order
+    1 with the lag-1 correlation r of the dates, corrected for its bias in short series by (1 + 4 r)
+    / n (Andrews 1991, doi:10.2307/2938229, eq. 6.4). For tens of dates the first estimate treats
+    correlations at lag 2 as noise and is too short.
 
     Dates count in their order: for dates with gaps, such as those of one season in several years,
     the few neighbours on both sides of a gap weaken the correlation as they do in the mean.
