@@ -68,7 +68,7 @@ def test_functions_of_mixtures_in_every_library():
         named[0].attrs["units"] = "K"
         lazy = function(*named, xr.DataArray(last, dims="x"), component_dim="k")
         assert lazy.chunks is not None
-        np.testing.assert_array_equal(lazy, wanted)
+        np.testing.assert_allclose(lazy, wanted, rtol=1e-13, atol=1e-15)  # Newton steps of a chunk
         assert lazy.attrs["units"] == ("K" if function is quantile_normal_mixture else "1")
         tensors = [torch.tensor(v) for v in (MU, SIGMA, SHARES, last)]
         found = function(*tensors, component_dim=0)
