@@ -15,7 +15,8 @@ from ens10.channels import step_number
 from ens10.errors import ArgumentError
 
 HOUR = 3600  # seconds
-SINCE_START, SINCE_PREVIOUS_STEP = "since start", "previous step"  # texts of a window
+# Texts of a window: the last is that of observations in tables, which cannot state it
+SINCE_START, SINCE_PREVIOUS_STEP, OF_FORECAST = "since start", "previous step", "of the forecast"
 
 
 class Kind(StrEnum):

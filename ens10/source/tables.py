@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from ens10.catalog import ACCUMULATED
 from ens10.errors import FileError, MissingDataError, listing
 from ens10.extras import telling_extras
+from ens10.identity import OF_FORECAST
 from ens10.source.gribs import Missing
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
 
@@ -89,6 +91,9 @@ def table_dataset(
     cube = values.to_xarray()
     if not truth:
         cube = _handle_missing_rows(cube, values.index, missing, path)
+    for name in cube if truth else ():
+        if names.variables.get(str(name), name) in ACCUMULATED:
+            cube[name].attrs["window"] = OF_FORECAST
     dataset = cube.assign_coords({name: ("station", v) for name, v in places.items()})
     present = {*dataset.dims, *places}
     columns_of = {_ALIASES.get(name, name): column for column, name in names.dimensions.items()}

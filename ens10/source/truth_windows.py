@@ -7,6 +7,7 @@ the hour before its time. Other truth must then be of the forecasts' own starts 
 analyses at the valid dates, as synthetic worlds have them.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,10 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.catalog import ACCUMULATED
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, DataNote
 from ens10.identity import (
     HOUR,
+    OF_FORECAST,
     SINCE_PREVIOUS_STEP,
     SINCE_START,
     Method,
@@ -141,6 +143,17 @@ def _is_taken_as_it_is(
 ) -> bool:
     """Return True if the truth is known to be of the forecasts' window already."""
     if text == SINCE_START and "step" not in truth.dims:
+        return True
+    if text == OF_FORECAST:
+        if "step" not in truth.dims and np.count_nonzero(forecasts["step"]) > 1:
+            raise ArgumentError(
+                "truth",
+                f"a table gives one {name} at a time, and forecasts of several lead times need "
+                "sums of several windows",
+                "Add the column step, or prepare one lead time with --steps",
+            )
+        note = f"{name} of the table is taken to be of the window of the forecasts"
+        warnings.warn(note, DataNote, stacklevel=2)
         return True
     if text is not None or is_rate or _is_hourly(truth) or _is_windowed(forecasts, name):
         return False

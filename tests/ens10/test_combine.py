@@ -104,7 +104,7 @@ def test_a_field_twice(write, tmp_path, whole, change, words):
 def test_gaps_between_files(write, tmp_path, whole):
     write(cube(NAMES[:1]), "mix/a.grib")
     as_file(tmp_path / "mix/b.nc", own(whole, "z").isel(time=[0, 2]))
-    words = "2 parts are missing: z: time 2016-01-05T00 step 24 level 500, all members; z: "
+    words = r"2 parts are missing: z: time 2016-01-05T00 step 24 level 500, all members; z: "
     with pytest.raises(MissingDataError, match=words):
         open_source(tmp_path / "mix")
     skipped = open_source(tmp_path / "mix", missing="skip")

@@ -1,0 +1,312 @@
+"""GRIB fields are read for what they are: kind, unit as stated, window, level, exact lead time."""
+
+from dataclasses import replace
+
+import eccodes
+import numpy as np
+import pytest
+from packedmessages import SHAPE, message
+
+import ens10
+from ens10.cli import main
+from ens10.errors import DamagedFileError, DataNote, FileError, MissingDataError
+from ens10.grib import scan
+from ens10.identity import Kind, Method, Window
+from ens10.inspection import inspect_path
+from ens10.selection import Selection
+from ens10.source import open_source
+from ens10.source.gribs import GribFields, axes_of
+
+FIELD = np.arange(40.0).reshape(SHAPE) / 16
+LOCAL = {"setLocalDefinition": 1, "localDefinitionNumber": 1, "stream": "enfo"}
+EDITION_1 = {**LOCAL, "numberOfForecastsInEnsemble": 3}
+
+
+def member(number, edition=2, value=280.0, **keys):
+    kind = {"productDefinitionTemplateNumber": 1} if edition == 2 else {**EDITION_1, "type": "pf"}
+    return message(FIELD + value + number, edition, {**kind, "perturbationNumber": number, **keys})
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(*raws, name="a.grib"):
+        path = tmp_path / name
+        path.write_bytes(b"".join(raws))
+        return path
+
+    return written
+
+
+def template(number, **keys):
+    return message(FIELD, 2, {"productDefinitionTemplateNumber": number, **keys})
+
+
+RAIN = {"paramId": 228228}
+PRODUCTS = {
+    "mean (em)": (message(FIELD, 1, {**EDITION_1, "type": "em"}), Kind.MEAN),
+    "spread (es)": (message(FIELD, 1, {**EDITION_1, "type": "es"}), Kind.SPREAD),
+    "quantile (pb)": (message(FIELD, 1, {**EDITION_1, "type": "pb"}), Kind.QUANTILE),
+    "cluster mean (cm)": (message(FIELD, 1, {**EDITION_1, "type": "cm"}), Kind.MEAN),
+    "efi": (message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.INDEX),
+    "difference": (message(FIELD, 1, {"stepType": "diff", "stepRange": "0-24"}), Kind.DIFFERENCE),
+    "4.2 mean": (template(2, derivedForecast=0), Kind.MEAN),
+    "4.2 spread": (template(2, derivedForecast=4), Kind.SPREAD),
+    "4.2 maximum of the members": (template(2, derivedForecast=9), Kind.INDEX),
+    "4.3 mean of a cluster": (template(3, derivedForecast=6), Kind.MEAN),
+    "4.5 probability": (template(5, probabilityType=3), Kind.PROBABILITY),
+    "4.6 percentile": (template(6, percentileValue=90), Kind.QUANTILE),
+    "4.7 error": (template(7), Kind.SPREAD),
+    "4.9 probability of a sum": (template(9, **RAIN), Kind.PROBABILITY),
+    "4.10 percentile of a sum": (template(10, **RAIN), Kind.QUANTILE),
+    "4.12 mean of a sum": (template(12, **RAIN), Kind.MEAN),
+    "4.86 quantile": (template(86, totalNumberOfQuantiles=10), Kind.QUANTILE),
+    "4.199 mean, post-processed": (template(199, derivedForecast=0), Kind.MEAN),
+}
+
+
+@pytest.mark.parametrize("which", PRODUCTS)
+def test_products_of_an_ensemble_are_no_members(write, which):
+    raw, kind = PRODUCTS[which]
+    path = write(*(member(n) for n in (1, 2, 3)), raw)
+    assert [m.meaning.kind for m in scan(path)] == [Kind.MEMBER] * 3 + [kind]
+    with pytest.warns(DataNote, match=rf"no members are left out: 1 x {kind} of"):
+        fields = GribFields([path])
+    assert fields.numbers == [1, 2, 3]
+    np.testing.assert_array_equal(fields.dataset()["t2m"].sel(number=2).squeeze(), FIELD + 282)
+    alone = write(raw, name="alone.grib")
+    with pytest.raises(FileError, match=f"no members and no deterministic fields, only 1 x {kind}"):
+        GribFields([alone])
+    rows = inspect_path(path)
+    assert all(row.status == "ok" for row in rows)
+    assert sorted(row.name for row in rows)[0] == "t2m"
+    assert any(kind in row.name for row in rows)
+
+
+def test_control_and_perturbed_are_members(write):
+    kinds = [
+        (message(FIELD, 1, {**EDITION_1, "type": "cf"}), Kind.MEMBER),
+        (message(FIELD, 1, {**EDITION_1, "type": "fc"}), Kind.MEMBER),  # seasonal forecasts
+        (message(FIELD, 1, {**EDITION_1, "type": "fc", "numberOfForecastsInEnsemble": 0}),
+         Kind.DETERMINISTIC),
+        (message(FIELD, 1, {}), Kind.DETERMINISTIC),
+        (template(60), Kind.MEMBER),
+        (template(11), Kind.MEMBER),
+        (template(0), Kind.DETERMINISTIC),
+        (template(8), Kind.DETERMINISTIC),
+    ]  # fmt: skip
+    for raw, kind in kinds:
+        assert scan(write(raw))[0].meaning.kind == kind
+
+
+def test_a_deterministic_field_counts_where_there_are_no_members(write):
+    high = template(0, paramId=167)
+    with pytest.warns(DataNote, match="1 x deterministic field of t2m"):
+        both = GribFields([write(member(1), member(2), high)])
+    assert both.numbers == [1, 2]
+    assert GribFields([write(high)]).numbers == [0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"), [(0, 60), (13, 1), (10, 10800), (1, 3600), (2, 86400)]
+)
+def test_lead_times_are_exact_to_the_second(write, unit, seconds):
+    keys = {"indicatorOfUnitOfTimeRange": unit}
+    path = write(*(member(1, **keys, forecastTime=n) for n in (30, 90, 150)))
+    assert [m.meaning.window.end for m in scan(path)] == [n * seconds for n in (30, 90, 150)]
+    assert open_source(path)["step"].values.tolist() == [n * seconds / 3600 for n in (30, 90, 150)]
+
+
+def test_minutes_of_edition_1(write):
+    path = write(*(member(1, 1, unitOfTimeRange=0, P1=n) for n in (15, 30)))
+    assert open_source(path)["step"].values.tolist() == [0.25, 0.5]
+
+
+def test_lead_times_in_months_are_refused_by_name(write):
+    path = write(member(1, indicatorOfUnitOfTimeRange=3, forecastTime=2))
+    with pytest.raises(FileError, match=r"gives its lead time in months\. Write it in hours"):
+        GribFields([path])
+
+
+def rain(number, step_range, value, edition=2, **keys):
+    kind = {"productDefinitionTemplateNumber": 11}
+    if edition == 1:
+        kind = {**EDITION_1, "type": "pf", "stepType": "accum"}
+    keys = {**kind, "perturbationNumber": number, "paramId": 228, **keys}
+    return message(FIELD * 0 + value, edition, {**keys, "stepRange": step_range})
+
+
+@pytest.mark.parametrize("last", [0xFFFFFFFE, 0xFFFFFFFF])
+def test_a_range_of_all_ones_is_damage(write, last):
+    raw = bytearray(rain(1, "0-24", 0.001))
+    handle = eccodes.codes_new_from_message(bytes(raw))
+    begin = eccodes.codes_get_long(handle, "offsetSection4")
+    octets = slice(begin + 52, begin + 56)
+    assert raw[octets] == (24).to_bytes(4, "big")
+    raw[octets] = last.to_bytes(4, "big")
+    path = write(bytes(raw))
+    with pytest.raises(DamagedFileError, match=r"its time range from 0 to .* is impossible"):
+        GribFields([path])
+    assert "impossible" in inspect_path(path)[0].status
+
+
+def values(dataset, name="tp"):
+    return dataset[name].isel(time=0, number=0, latitude=0, longitude=0).values.tolist()
+
+
+def test_units_are_those_of_the_file(write):
+    path = write(rain(1, "0-24", 2.0, paramId=228228), rain(2, "0-24", 20.0, paramId=228228))
+    tp = open_source(path)["tp"]
+    handle = eccodes.codes_new_from_message(path.read_bytes())
+    assert eccodes.codes_get(handle, "units") == "kg m**-2"
+    assert (tp.attrs["units"], tp.attrs["converted_from"]) == ("m", "kg m**-2")
+    np.testing.assert_array_equal(tp[0, 0, :, 0, 0], np.float32([0.002, 0.02]))
+    store = ens10.prepare(path, path.parent / "s.zarr")
+    stored = ens10.open_store(store, "sfc")["tp"]
+    np.testing.assert_array_equal(stored, tp)
+    assert (stored.attrs["units"], stored.attrs["converted_from"]) == ("m", "kg m**-2")
+    (row,) = inspect_path(path)
+    assert (row.units, row.status) == ("m", "ok")
+    assert "converted from kg m**-2" in row.note
+    np.testing.assert_allclose([row.minimum, row.maximum], [0.002, 0.02], rtol=1e-6)
+
+
+def test_units_may_differ_between_dates(write):
+    path = write(
+        rain(1, "0-24", 2.0, paramId=228228), rain(1, "0-24", 0.003, dataDate=20170102, paramId=228)
+    )
+    np.testing.assert_allclose(open_source(path)["tp"][:, 0, 0, 0, 0], [0.002, 0.003], rtol=1e-4)
+
+
+def test_per_cent_becomes_a_share(write):
+    path = write(*(member(n, value=50.0, paramId=228164) for n in (1, 2)))
+    cover = open_source(path)["tcc"]
+    np.testing.assert_allclose(cover[0, 0, 0], (FIELD + 51) / 100, rtol=1e-6)
+    assert cover.attrs["units"] == "1"
+
+
+def test_any_values_changes_no_unit(write, tmp_path):
+    path = write(rain(1, "0-24", 2e4, paramId=228228))
+    assert main(["prepare", str(path), str(tmp_path / "s.zarr"), "--any-values"]) == 0
+    stored = ens10.open_store(tmp_path / "s.zarr", "sfc")["tp"]
+    np.testing.assert_array_equal(stored, np.full(stored.shape, 20.0, "f4"))
+
+
+def test_units_that_cannot_be_converted_are_an_error(write):
+    raw = bytearray(member(1, paramId=167))
+    path = write(bytes(raw))
+    fields = GribFields([path])
+    assert fields.attributes("t2m")["units"] == "K"
+    messages = scan(path)
+    messages.meanings[0] = replace(messages.meanings[0], units="m s**-1")
+    with pytest.raises(FileError, match=r"a\.grib at byte 0: t2m has the units 'm s\*\*-1'"):
+        axes_of(messages, [0])
+
+
+WINDOWS = {
+    "since the start": (["0-6", "0-12", "0-18"], [6, 12, 18]),
+    "of intervals": (["0-6", "6-12", "12-18"], [6, 12, 18]),
+    "of three and six hours": (["0-3", "0-6", "6-9", "6-12", "12-15", "12-18"], range(3, 19, 3)),
+    "of unequal steps": (["0-1", "1-6", "6-18"], [1, 6, 18]),
+}
+
+
+@pytest.mark.parametrize("edition", [1, 2])
+@pytest.mark.parametrize("which", WINDOWS)
+def test_sums_since_the_start_from_any_windows(write, which, edition):
+    """1 mm falls in each hour."""
+    ranges, steps = WINDOWS[which]
+    hours = [int(r.split("-")[1]) - int(r.split("-")[0]) for r in ranges]
+    path = write(
+        *(rain(n, r, h / 1000, edition) for n in (1, 2) for r, h in zip(ranges, hours, strict=True))
+    )
+    dataset = open_source(path)
+    assert dataset["step"].values.tolist() == list(steps)
+    np.testing.assert_allclose(values(dataset), np.array(steps) / 1000, rtol=1e-4)
+    assert dataset["tp"].attrs["window"] == "since start"
+    last = open_source(path, variables=["tp"])  # steps are selected after the sums
+    store = ens10.prepare(path, path.parent / "s.zarr", steps=[steps[-1]])
+    np.testing.assert_array_equal(ens10.open_store(store, "sfc")["tp"], last["tp"].isel(step=[-1]))
+
+
+def test_mean_rates_become_sums(write):
+    """A rate of 1 mm an hour over unequal steps, and the first step missing."""
+    rate = {"paramId": 235055}
+    path = write(
+        *(rain(1, r, 1 / 3600, **rate) for r in ("0-3", "3-6", "6-12")),
+        *(member(1, forecastTime=n) for n in (0, 3, 6, 12)),
+    )
+    dataset = open_source(path)
+    assert dataset["step"].values.tolist() == [0, 3, 6, 12]
+    np.testing.assert_allclose(values(dataset), [0, 0.003, 0.006, 0.012], rtol=1e-4)
+    assert dataset["tp"].attrs["units"] == "m"
+
+
+def test_a_rate_keeps_its_name_beside_the_amount(write):
+    path = write(rain(1, "0-3", 0.003), rain(1, "0-3", 1 / 3600, paramId=235055))
+    assert sorted(open_source(path).data_vars) == ["avg_tprate", "tp"]
+
+
+def test_windows_that_leave_a_gap_are_kept(write):
+    path = write(*(rain(1, r, h / 1000) for r, h in (("6-12", 6), ("12-24", 12))))
+    dataset = open_source(path)
+    np.testing.assert_allclose(values(dataset), [0.006, 0.012], rtol=1e-4)
+    assert dataset["tp"].attrs["window"] == "6-12, 12-24 h"
+    store = ens10.prepare(path, path.parent / "s.zarr")
+    assert ens10.open_store(store, "sfc")["tp"].attrs["window"] == "6-12, 12-24 h"
+    only = GribFields([path], selection=Selection.of(steps=[12])).dataset()
+    assert only["tp"].attrs["window"] == "6 h"
+
+
+def test_precipitation_without_a_first_step_beside_a_variable_that_has_it(write, capsys, tmp_path):
+    path = write(
+        *(member(n, forecastTime=s) for n in (1, 2) for s in (0, 24)),
+        *(rain(n, "0-24", 0.002) for n in (1, 2)),
+    )
+    assert main(["prepare", str(path), str(tmp_path / "s.zarr")]) == 0
+    stored = ens10.open_store(tmp_path / "s.zarr", "sfc")
+    np.testing.assert_allclose(values(stored), [0, 0.002], rtol=1e-4)
+    notes = {row.name: row.note for row in inspect_path(path)}
+    assert "no step 0 h, which other variables have" not in notes["t2m"]
+
+
+def test_a_step_that_a_variable_lacks_is_told_with_a_remedy(write):
+    path = write(*(member(1, forecastTime=s) for s in (24, 48)), member(1, paramId=165, step=24))
+    with pytest.raises(MissingDataError, match=r"--steps 24 alone; select these"):
+        GribFields([path])
+    steps = GribFields([path], selection=Selection.of(steps=[24])).steps
+    assert steps == [24]
+
+
+def test_methods_of_one_parameter_are_variables_of_their_own(write):
+    maximum = {**EDITION_1, "type": "pf", "stepType": "max", "stepRange": "0-6"}
+    path = write(
+        member(1, forecastTime=6), message(FIELD + 290, 1, {**maximum, "perturbationNumber": 1})
+    )
+    assert Window(Method.MAXIMUM, 0, 21600) in {m.meaning.window for m in scan(path)}
+    fields = GribFields([path], selection=Selection.of(["t2m"]))
+    assert fields.variables == ["t2m"]
+    np.testing.assert_array_equal(fields.dataset()["t2m"].squeeze(), FIELD + 281)
+    other = GribFields([path], selection=Selection.of(["t2m_maximum"])).dataset()["t2m_maximum"]
+    np.testing.assert_array_equal(other.squeeze(), FIELD + 290)
+    assert other.attrs["window"] == "since start"
+
+
+def test_levels_of_another_type_are_not_selected(write, tmp_path):
+    level = {"discipline": 0, "parameterCategory": 0, "parameterNumber": 0}
+    at = {"typeOfFirstFixedSurface": 100, "scaleFactorOfFirstFixedSurface": 0}
+    upper = {**level, **at, "scaledValueOfFirstFixedSurface": 50000}
+    near = {**upper, "typeOfFirstFixedSurface": 103, "scaledValueOfFirstFixedSurface": 80}
+    path = write(*(member(n, **keys) for n in (1, 2) for keys in (upper, near)))
+    with pytest.raises(FileError, match="select pressure levels with --levels"):
+        GribFields([path])
+    fields = GribFields([path], selection=Selection.of(["t"], [500]))
+    np.testing.assert_array_equal(fields.dataset()["t"][0, 0, 0, 1], FIELD + 282)
+
+
+def test_a_duplicate_names_the_attributes_that_differ(write):
+    raws = [member(1, 1, expver=version) for version in ("0001", "0002")]
+    path = write(*raws)
+    words = "with the same values, expver 0001 and 0002. Remove one of the two"
+    with pytest.raises(FileError, match=words):
+        GribFields([path])
+    assert "duplicated with the same values, expver 0001 and 0002" in inspect_path(path)[0].status

@@ -1,0 +1,404 @@
+"""Windows, times, members and kinds of arrays (netCDF, Zarr, datasets), and truth over windows."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import ens10
+from ens10.cli import main
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError
+from ens10.identity import Method, Window, WindowIndex, format_windows, parse_windows
+from ens10.source import open_source
+from ens10.source.layout import tidy
+from ens10.source.names import Names
+from ens10.source.pairing import pair_truth
+
+LAT, LON = np.array([60.0, 50.0, 40.0]), np.arange(0, 360, 90.0)
+H = 3600
+DIMS = ("time", "step", "number", "latitude", "longitude")
+STARTS = np.array(["2001-01-01", "2001-01-03"], "M8[ns]")
+
+
+def forecasts(tp, steps, units="m", starts=STARTS, name="tp", **attributes):
+    """Members over (time, step, number, ...) from values over the steps."""
+    values = np.broadcast_to(
+        np.asarray(tp, "f4")[None, :, None, None, None], (len(starts), len(steps), 2, 3, 4)
+    )
+    return xr.Dataset(
+        {name: (DIMS, values.copy(), {"units": units, **attributes})},
+        {"time": starts, "step": ("step", list(steps), {"units": "h"}), "number": [1, 2],
+             "latitude": LAT, "longitude": LON},
+    )  # fmt: skip
+
+
+def tidied(dataset, **options):
+    return tidy(dataset, Names(), "f", **options)
+
+
+def point(field):
+    return field.isel(time=0, number=0, latitude=0, longitude=0).values.tolist()
+
+
+# -- windows in words
+
+
+@pytest.mark.parametrize(
+    ("text", "ends", "begins"),
+    [
+        ("since start", [0, 6, 12], [0, 0, 0]),
+        ("previous step", [0, 3, 12], [0, 0, 3]),
+        ("previous step", [6, 12], [0, 6]),
+        ("6 h", [6, 24], [0, 18]),
+        ("24 hours", [24, 48], [0, 24]),
+        ("0.5 h", [0.5, 1], [0, 0.5]),
+        ("6-12, 12-24 h", [12, 24], [6, 12]),
+        ("6-12, 12-24 h", [24], [12]),
+    ],
+)
+def test_texts_of_windows(text, ends, begins):
+    windows = parse_windows(text, [round(end * H) for end in ends], Method.SUM)
+    assert [w.begin / H for w in windows] == begins
+    assert [w.end / H for w in windows] == ends
+
+
+@pytest.mark.parametrize("text", ["daily", "6", "12-24 h", "-6 h", "1-11-11-1 h"])
+def test_texts_that_are_no_windows(text):
+    with pytest.raises(ArgumentError, match=r"window: .* Write 'since start'"):
+        parse_windows(text, [6 * H], Method.SUM)
+
+
+@pytest.mark.parametrize("text", ["since start", "6 h", "6-12, 12-24 h"])
+def test_a_text_is_read_as_it_is_written(text):
+    windows = parse_windows(text, [12 * H, 24 * H], Method.SUM)
+    assert format_windows(windows) == text
+
+
+def test_the_fewest_windows_cover_an_interval():
+    spans = [(0, 3), (3, 6), (0, 6), (6, 9), (6, 12), (12, 15)]
+    index = WindowIndex(Window(Method.SUM, a, b) for a, b in spans)
+    assert index.cover(0, 12) == [2, 4]
+    assert index.cover(0, 15) == [2, 4, 5]
+    assert index.cover(3, 12) == [1, 4]
+    assert index.cover(6, 6) == []
+    assert index.cover(0, 14) is None
+    assert index.reach(0, 14) == 12
+
+
+# -- forecasts
+
+
+@pytest.mark.parametrize("attribute", ["window", "accumulation"])
+@pytest.mark.parametrize(
+    ("text", "given", "steps", "want", "kept"),
+    [
+        ("since start", [1, 3], [6, 12], [1, 3], "since start"),
+        ("previous step", [1, 2, 4], [6, 12, 24], [1, 3, 7], "since start"),
+        ("6 h", [1, 2, 4], [6, 12, 18], [1, 3, 7], "since start"),
+        ("6 h", [1, 4], [6, 24], [1, 4], "6 h"),  # 6 to 18 h is not there
+        ("6-12, 12-24 h", [1, 4], [12, 24], [1, 4], "6-12, 12-24 h"),
+    ],
+)
+def test_sums_of_arrays(attribute, text, given, steps, want, kept):
+    lazy = forecasts(np.array(given) / 1000, steps, **{attribute: text}).chunk(time=1)
+    tp = tidied(lazy)["tp"]
+    assert tp.chunks is not None
+    np.testing.assert_allclose(point(tp), np.array(want) / 1000, rtol=1e-6)
+    assert tp.attrs.get("window", tp.attrs.get("accumulation")) == kept
+
+
+@pytest.mark.parametrize(
+    ("units", "of_1_mm_an_hour"),
+    [("kg m-2 s-1", 1 / 3600), ("kg m**-2 s**-1", 1 / 3600), ("mm/h", 1.0), ("m s-1", 1e-3 / 3600)],
+)
+def test_rates_over_unequal_steps_with_a_missing_start(units, of_1_mm_an_hour):
+    """The rate is the mean since the step before; nothing is stated at the start (NaN)."""
+    rate = np.array([np.nan, 1, 2, 1]) * of_1_mm_an_hour
+    tp = tidied(forecasts(rate, [0, 3, 6, 12], units))["tp"]
+    np.testing.assert_allclose(point(tp), [0, 0.003, 0.009, 0.015], rtol=1e-6)
+    assert (tp.attrs["units"], tp.attrs["window"]) == ("m", "since start")
+
+
+def test_a_rate_at_one_time_is_no_sum():
+    with pytest.raises(FileError, match="tp is a rate at one time, which gives no sum"):
+        tidied(forecasts([1, 2], [6, 12], "kg m-2 s-1", cell_methods="time: point"))
+
+
+def test_precipitation_without_a_window_is_the_sum_since_the_start_as_before():
+    plain = forecasts([np.nan, 0.001, 0.004], [0, 6, 12])
+    tp = tidied(plain)["tp"]
+    np.testing.assert_allclose(point(tp), [0, 0.001, 0.004])
+    assert "window" not in tp.attrs
+
+
+def test_a_variable_that_nobody_selected_stops_nothing(tmp_path):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    data["tp"] = forecasts([1, 2], [6, 12], "furlong")["tp"]
+    data.to_netcdf(tmp_path / "f.nc")
+    with pytest.raises(FileError, match="tp has the units 'furlong'"):
+        open_source(tmp_path / "f.nc")
+    ens10.prepare(tmp_path / "f.nc", tmp_path / "s.zarr", variables=["2t"])
+    assert list(ens10.open_store(tmp_path / "s.zarr", "sfc").data_vars) == ["t2m"]
+
+
+def test_units_that_are_not_stated_are_told(tmp_path, capsys):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    del data["t2m"].attrs["units"]
+    with pytest.warns(DataNote, match=r"no units are stated; those of ENS-10 are assumed: t2m K"):
+        tidied(data)
+    data.to_netcdf(tmp_path / "f.nc")
+    assert main(["prepare", str(tmp_path / "f.nc"), str(tmp_path / "s.zarr")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("no units are stated" in line for line in lines) == 1
+
+
+# -- truth over exactly the window of the forecasts
+
+HOURS = np.datetime64("2000-12-31", "h") + np.arange(24 * 7)
+
+
+def rain_of_hours():
+    return (np.arange(HOURS.size) % 17 + 1).astype("f8") / 1000  # exact sums in the tests below
+
+
+def truth(length, unit="m", factor=1.0, **attributes):
+    """Sums of `length` hours that end at their times."""
+    sums = rain_of_hours().reshape(-1, length).sum(1) * factor
+    times = HOURS[length - 1 :: length].astype("M8[ns]")
+    values = np.broadcast_to(sums[:, None, None], (sums.size, 3, 4)).astype("f4")
+    data = xr.Dataset(
+        {"tp": (("time", "latitude", "longitude"), values, {"units": unit, **attributes})},
+        {"time": times, "latitude": LAT, "longitude": LON},
+    )
+    return tidied(data, optional_dimensions=True)
+
+
+def wanted(begin, end, start=STARTS[0]):
+    start = start.astype("M8[h]")
+    inside = (start + begin < HOURS) & (start + end >= HOURS)
+    return rain_of_hours()[inside].sum()
+
+
+@pytest.mark.parametrize("length", [1, 3, 6, 24])
+@pytest.mark.parametrize("as_rate", [False, True])
+def test_truth_since_the_start_from_any_length(length, as_rate):
+    """The first hour of a day is 01: HOURS begin at 00, so shift the series by one hour."""
+    kept = {"window": f"{length} h"} if length > 1 else {}
+    factor = 1000 / (length * H) if as_rate else 1.0
+    observed = truth(length, "kg m-2 s-1" if as_rate else "m", factor, **kept)
+    observed = observed.assign_coords(time=observed.time + np.timedelta64(1, "h"))
+    observed = observed.assign_coords(valid_time=observed.time)
+    steps = [0, 24, 48]
+    got = pair_truth(tidied(forecasts([0, 1, 2], steps)), observed)["tp"]
+    assert got["step"].values.tolist() == steps
+    shifted = [wanted(-1, step - 1) if step else 0 for step in steps]
+    np.testing.assert_allclose(got[0, :, 0, 0], shifted, rtol=1e-5)
+
+
+def test_truth_of_the_forecasts_own_window():
+    """Sums from hour 6 to 30 of the forecast, as of Frankfurt's rain."""
+    hourly = truth(1)
+    data = tidied(forecasts([0.01], [30], window="6-30 h"))
+    assert data["tp"].attrs["window"] == "24 h"
+    got = pair_truth(data, hourly)["tp"]
+    np.testing.assert_allclose(got[0, 0, 0, 0], wanted(6, 30), rtol=1e-5)
+
+
+def test_a_missing_part_of_a_window_is_named():
+    six_hours = truth(6, window="6 h")
+    six_hours = six_hours.isel(time=six_hours.time != np.datetime64("2001-01-01T11"))
+    shifted = six_hours.assign_coords(time=six_hours.time + np.timedelta64(1, "h"))
+    shifted = shifted.assign_coords(valid_time=shifted.time)
+    with pytest.raises(MissingDataError, match="step 24 h: no tp after 2001-01-01T06:00"):
+        pair_truth(tidied(forecasts([1], [24])), shifted)
+
+
+def test_sums_of_an_unknown_window_are_refused():
+    with pytest.raises(ArgumentError, match="tp is not known to be of the window of the forecasts"):
+        pair_truth(tidied(forecasts([1], [24])), truth(6))
+
+
+def test_means_over_the_forecasts_window():
+    """Daily means of the forecasts, and of the truth in two halves of a day."""
+    data = forecasts([280.0], [24], "K", name="avg_2t", window="24 h", cell_methods="time: mean")
+    halves = truth(12, "K", 1.0, window="12 h").rename(tp="avg_2t")
+    halves = halves.assign_coords(time=halves.time + np.timedelta64(1, "h"))
+    halves = halves.assign_coords(valid_time=halves.time)
+    got = pair_truth(tidied(data), halves)["avg_2t"]
+    np.testing.assert_allclose(got[0, 0, 0, 0], wanted(-1, 23) / 2, rtol=1e-5)
+    del halves["avg_2t"].attrs["window"]
+    with pytest.raises(ArgumentError, match=r"avg_2t is not known .*\(24 h\)"):
+        pair_truth(tidied(data), halves)
+
+
+def test_a_table_of_observations_with_one_lead(tmp_path):
+    times = ["2001-01-01", "2001-01-02"]
+    rows = [f"a,{t},24,{m},0.00{m},50,8" for t in times for m in (1, 2)]
+    (tmp_path / "f.csv").write_text("\n".join(["station,time,step,number,tp,lat,lon", *rows]))
+    (tmp_path / "o.csv").write_text("station,time,tp\na,2001-01-02,0.003\na,2001-01-03,0.004\n")
+    with pytest.warns(DataNote, match="tp of the table is taken to be of the window"):
+        ens10.prepare(tmp_path / "f.csv", tmp_path / "s.zarr", truth=tmp_path / "o.csv")
+    stored = ens10.open_store(tmp_path / "s.zarr", "truth")["tp"]
+    np.testing.assert_allclose(stored.squeeze(), [0.003, 0.004])
+    rows += [row.replace(",24,", ",48,") for row in rows]
+    (tmp_path / "f.csv").write_text("\n".join(["station,time,step,number,tp,lat,lon", *rows]))
+    with pytest.raises(ArgumentError, match="Add the column step, or prepare one lead time"):
+        ens10.prepare(tmp_path / "f.csv", tmp_path / "t.zarr", truth=tmp_path / "o.csv")
+
+
+# -- times by CF standard names
+
+
+def run(valid, **coordinates):
+    """One member and point over valid times."""
+    values = np.arange(float(len(valid)))[:, None, None, None] + np.zeros((1, 2, 3, 4)) + 280
+    return xr.Dataset(
+        {"t2m": (("time", "realization", "latitude", "longitude"), values, {"units": "K"})},
+        {"time": ("time", np.array(valid, "M8[ns]"), {"standard_name": "time"}),
+         "realization": ("realization", [3, 5], {"standard_name": "realization"}),
+         "latitude": LAT, "longitude": LON, **coordinates},
+    )  # fmt: skip
+
+
+REFERENCE = {"standard_name": "forecast_reference_time"}
+PERIOD = {"standard_name": "forecast_period"}
+VALID = ["2000-01-02", "2000-01-03T12"]
+
+
+def days(*values, unit="h"):
+    return np.array(values, f"m8[{unit}]").astype("m8[ns]")
+
+
+RUNS = {
+    "a scalar reference": {"frt": ((), np.datetime64("2000-01-01", "ns"), REFERENCE)},
+    "a scalar reference and leads": {
+        "frt": ((), np.datetime64("2000-01-01", "ns"), REFERENCE),
+        "fp": ("time", days(24, 60), PERIOD),
+    },
+    "leads that vary along time": {"fp": ("time", days(24, 60), PERIOD)},
+    "leads as numbers": {"fp": ("time", [24.0, 60.0], {**PERIOD, "units": "hours"})},
+    "references along time": {"frt": ("time", np.array(["2000-01-01"] * 2, "M8[ns]"), REFERENCE)},
+    "without attributes": {"forecast_reference_time": ((), np.datetime64("2000-01-01", "ns"))},
+}
+
+
+@pytest.mark.parametrize("which", RUNS)
+def test_a_run_in_valid_times(which):
+    got = tidied(run(VALID, **RUNS[which]))
+    assert got["time"].values.tolist() == [np.datetime64("2000-01-01", "ns").astype(int)]
+    assert got["step"].values.tolist() == [24, 60]
+    assert got["number"].values.tolist() == [3, 5]
+    assert got["valid_time"].values[0].astype("M8[h]").astype(str).tolist() == [
+        "2000-01-02T00", "2000-01-03T12"
+    ]  # fmt: skip
+    np.testing.assert_array_equal(got["t2m"][0, :, 0, 0, 0], [280, 281])
+
+
+@pytest.mark.parametrize("coordinates", [{}, {"fp": ((), days(24)[0], PERIOD)}])
+def test_a_time_alone_is_the_start(coordinates):
+    got = tidied(run(VALID, **coordinates))
+    assert got["time"].values.astype("M8[h]").astype(str).tolist() == [
+        "2000-01-02T00", "2000-01-03T12"
+    ]  # fmt: skip
+    assert got.get("step", xr.DataArray([24])).values.tolist() == [24]
+
+
+def test_several_runs_in_valid_times():
+    starts = np.array(["2000-01-02", "2000-01-01", "2000-01-02", "2000-01-01"], "M8[ns]")
+    leads = days(24, 24, 48, 48)
+    data = run(starts + leads, frt=("time", starts, REFERENCE))
+    got = tidied(data)
+    assert got["time"].values.astype("M8[D]").astype(str).tolist() == ["2000-01-01", "2000-01-02"]
+    assert got["step"].values.tolist() == [24, 48]
+    np.testing.assert_array_equal(got["t2m"][:, :, 0, 0, 0], [[281, 283], [280, 282]])
+    with pytest.raises(FileError, match="its 3 valid times are not all 2 lead times of all 2"):
+        tidied(data.isel(time=[0, 1, 2]))
+
+
+def test_starts_and_leads_as_dimensions():
+    values = np.arange(4.0).reshape(2, 2)[:, :, None, None] + np.zeros((1, 1, 3, 4)) + 280
+    starts, leads = np.array(["2000-01-01", "2000-01-02"], "M8[ns]"), days(24, 48)
+    data = xr.Dataset(
+        {"t2m": (("frt", "fp", "lat", "lon"), values, {"units": "K"})},
+        {"frt": ("frt", starts, REFERENCE), "fp": ("fp", leads, PERIOD), "lat": LAT, "lon": LON,
+         "time": (("frt", "fp"), starts[:, None] + leads, {"standard_name": "time"})},
+    )  # fmt: skip
+    got = tidied(data)
+    assert got["step"].values.tolist() == [24, 48]
+    np.testing.assert_array_equal(got["t2m"][..., 0, 0], [[280, 281], [282, 283]])
+    np.testing.assert_array_equal(got["valid_time"], starts[:, None] + leads)
+
+
+# -- members, columns, kinds, missing fields
+
+
+def test_members_with_names_are_numbered(tmp_path):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    data["t2m"] = data["t2m"] + data["number"]
+    named = data.assign_coords(number=["m07", "m02"])
+    named.to_netcdf(tmp_path / "f.nc")
+    ens10.prepare(tmp_path / "f.nc", tmp_path / "s.zarr")
+    stored = ens10.open_store(tmp_path / "s.zarr", "sfc")
+    assert stored["number"].values.tolist() == [1, 2]
+    assert list(stored["number"].attrs["labels"]) == ["m07", "m02"]
+    np.testing.assert_array_equal(stored["t2m"], data["t2m"])
+    (tmp_path / "two").mkdir()
+    for n in (0, 1):
+        named.isel(number=[n]).to_netcdf(tmp_path / f"two/{n}.nc")
+    both = open_source(tmp_path / "two")
+    assert both["number"].attrs["labels"] == ["m02", "m07"]
+    np.testing.assert_array_equal(both["t2m"].sel(number=2), data["t2m"].sel(number=1))
+
+
+@pytest.mark.parametrize("east", [np.arange(0, 361, 90.0), np.arange(-180, 181, 90.0)])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_column_twice_counts_once(east, lazy):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    data["t2m"] = data["t2m"] + data["longitude"] / 100
+    round_earth = data.reindex(longitude=east % 360).assign_coords(longitude=east)
+    got = tidied(round_earth.chunk(time=1) if lazy else round_earth)
+    xr.testing.assert_allclose(got["t2m"], tidied(data)["t2m"])
+    round_earth["t2m"][0, 0, 0, 0, -1] += 1
+    with pytest.raises(FileError, match="are one place, and their values differ"):
+        tidied(round_earth.chunk(time=1) if lazy else round_earth).compute()
+
+
+def test_products_in_arrays_are_no_members(tmp_path):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    mean = data["t2m"].mean("number", keep_attrs=True)
+    data["t2m_mean"] = mean.assign_attrs(cell_methods="realization: mean")
+    data["t2m_std"] = mean.assign_attrs(cell_methods="realization: standard_deviation")
+    data["t2m_quantile"] = mean.expand_dims(quantile=[0.1, 0.9])
+    words = r"t2m_mean \(ensemble mean\), t2m_std \(ensemble spread\), t2m_quantile \(quantile\)"
+    with pytest.warns(DataNote, match=words):
+        got = tidied(data)
+    assert list(got.data_vars) == ["t2m"]
+    assert "quantile" not in got.dims
+    with pytest.raises(FileError, match=r"only t2m_mean .ensemble mean., t2m_std"):
+        tidied(data[["t2m_mean", "t2m_std"]])
+    kept = tidy(data, Names({"t2m_mean": "t2m"}), "f")
+    assert "number" not in kept["t2m"].dims
+
+
+def test_whole_missing_fields_of_arrays(tmp_path):
+    data = forecasts([280, 281], [6, 12], "K", name="t2m")
+    data["t2m"][0, 1, 1] = np.nan
+    data.to_netcdf(tmp_path / "f.nc")
+    observed = data["t2m"].isel(step=0, number=0, drop=True).to_dataset().copy(deep=True)
+    observed = observed.assign_coords(time=STARTS + np.timedelta64(6, "h"))
+    observed["t2m"][1] = np.nan
+    observed.to_netcdf(tmp_path / "o.nc")
+    source, out = tmp_path / "f.nc", tmp_path / "s.zarr"
+    with pytest.raises(MissingDataError) as caught:
+        ens10.prepare(source, out, truth=tmp_path / "o.nc")
+    assert caught.value.missing == [
+        "t2m of 2001-01-01T00 step 12 number 2",
+        f"{tmp_path / 'o.nc'}: t2m of 2001-01-03T00 step 6",
+    ]
+    assert not out.exists()
+    ens10.prepare(source, out, missing="skip", force=True)
+    stored = ens10.open_store(out, "sfc")["t2m"]
+    np.testing.assert_array_equal(stored, data["t2m"].isel(time=[1]))
+    ens10.prepare(source, out, missing="nan", force=True)
+    np.testing.assert_array_equal(ens10.open_store(out, "sfc")["t2m"], data["t2m"])
+    with pytest.raises(MissingDataError, match="2 parts are missing"):
+        ens10.prepare(source, out, truth=tmp_path / "o.nc", missing="skip", force=True)
