@@ -217,6 +217,17 @@ def test_sums_of_an_unknown_window_are_refused():
         pair_truth(tidied(forecasts([1], [24])), truth(6))
 
 
+def test_analyses_in_grib_are_of_the_forecasts_window():
+    """Synthetic worlds have the sum since the start as an analysis, at step 0 of the valid date."""
+    analyses = truth(6).expand_dims(step=[0]).assign_coords(step=("step", [0], {"units": "h"}))
+    valid = analyses["tp"].sel(time="2001-01-02T23").isel(step=0, latitude=0, longitude=0)
+    starts = STARTS[:1] - np.timedelta64(1, "h")
+    got = pair_truth(
+        tidied(forecasts([1], [24], starts=starts + np.timedelta64(24, "h"))), analyses
+    )
+    np.testing.assert_array_equal(got["tp"][0, 0, 0, 0], valid)
+
+
 def test_means_over_the_forecasts_window():
     """Daily means of the forecasts, and of the truth in two halves of a day."""
     data = forecasts([280.0], [24], "K", name="avg_2t", window="24 h", cell_methods="time: mean")
