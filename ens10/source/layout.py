@@ -10,6 +10,8 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.source.layouts import with_layout
+from ens10.source.layouts.level_names import with_levels_of_names
 from ens10.source.names import (
     NAMES_OPTION,
     TRUTH_OPTION,
@@ -59,7 +61,7 @@ def tidy(
             or unknown units of the lead times.
         FileError: a coordinate has duplicate or missing values, or units cannot be converted.
     """
-    dataset = with_month_times(dataset)
+    dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_starts_of_hindcasts(renamed, source)
@@ -81,6 +83,7 @@ def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     table = recognise_dimensions(dataset)
     level_alias = {dim: alias for alias, dim in (names.dimensions | table).items()}.get("level", "")
     dataset = with_levels_in_hpa(dataset.rename(table), level_alias)
+    dataset = with_levels_of_names(dataset, names.variables.values())
     if names.variables:  # the mapping names all variables that are kept
         return dataset
     return dataset.rename(recognise_variables(dataset))

@@ -12,7 +12,7 @@ HDF5 File Format Specification, superblock).
 import io
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
@@ -24,11 +24,13 @@ import xarray as xr
 
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import is_grib
-from ens10.places import for_xarray, is_url
+from ens10.places import is_url
 from ens10.source import times
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
+from ens10.source.layouts.level_names import expand_levels, union_of_levels
 from ens10.source.names import Names, recognise_dimensions
+from ens10.source.stores import check_group, is_reference, is_zarr, store_of
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
 from ens10.stations import coordinates, has_stations, station_columns
@@ -308,8 +310,8 @@ def _concatenate_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
 
 def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, path: Path) -> xr.Dataset:
     """Merge variables, each with NaN at levels that only others have."""
-    levels = _union(field["level"].to_numpy() for field in fields if "level" in field.dims)
-    arrays = [_expand_levels(field, levels) for field in fields]
+    levels = union_of_levels(fields)
+    arrays = [expand_levels(field, levels) for field in fields]
     for dim in ("time", "step", "number"):
         coordinates = [set(f[dim].to_numpy().tolist()) for f in arrays if dim in f.dims]
         if missing == "error" and any(values != coordinates[0] for values in coordinates):
@@ -334,25 +336,12 @@ def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, path: Pat
         ) from error
 
 
-def _union(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    levels = [level for array in values for level in array.tolist()]
-    return np.unique(np.array(levels)) if levels else np.array([])
-
-
-def _expand_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
-    if "level" not in field.dims or np.array_equal(field["level"].to_numpy(), levels):
-        return field
-    present = np.sort(field["level"].to_numpy()).tolist()
-    result = field.reindex(level=levels)
-    return result if present == levels.tolist() else result.assign_attrs(levels_hpa=present)
-
-
-__all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
+__all__ = ["FORECAST_DIMS", "as_truth", "is_zarr", "open_source", "tidy", "with_valid_time"]
 
 _NETCDF_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 UNFINISHED = ".unfinished"  # in the folder of a synthetic world while it is written
 _OUTER = ("time", "step", "level")
-_IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}
+IGNORED_SUFFIXES = {".idx", ".index", ".txt", ".md", ".json", ".yaml", ".yml"}
 
 
 def open_source(
@@ -366,7 +355,8 @@ def open_source(
 
     Args:
         path: a GRIB or netCDF file, a table of stations (CSV, Parquet), a folder of such files
-            (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads.
+            (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads, an
+            icechunk repository or kerchunk references.
         names: how the file's names map to ours; see `ens10.source.names`.
         missing: "error" to refuse files that lack fields, "nan" to fill gaps with NaN, "skip" to
             leave out dates that lack fields.
@@ -382,8 +372,8 @@ def open_source(
         ArgumentError: the data have unknown dimensions.
     """
     names = names or Names()
-    if is_url(path) or is_zarr(Path(path)):
-        dataset = _open_zarr(path, by_chunk=not optional_dimensions)
+    if is_url(path) or is_zarr(Path(path)) or is_reference(Path(path)):
+        dataset = _open_zarr(path, names.group, by_chunk=not optional_dimensions)
         return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
     path = Path(path)
     if not path.exists():
@@ -392,11 +382,6 @@ def open_source(
     if len(parts) == 1:
         return tidy(parts[0][1], names, path, optional_dimensions=optional_dimensions)
     return _combine_parts(parts, names, missing, path, optional_dimensions)
-
-
-def is_zarr(path: Path) -> bool:
-    """Return True if a folder is a Zarr store."""
-    return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
 
 
 def _open_parts(
@@ -468,8 +453,8 @@ def _names_of(part: xr.Dataset, names: Names) -> Names:
     )
 
 
-def _open_zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
-    """Open a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
+def _open_zarr(path: Path | str, group: str, by_chunk: bool) -> xr.Dataset:
+    """Open a group of a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
 
     The latter open fast if few of very many chunks are read, such as hourly truth of many years:
     dask would list each chunk first.
@@ -478,16 +463,23 @@ def _open_zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             chunks: dict[str, int] | None = {} if by_chunk else None
+            store = store_of(path)
             dataset = times.open_with_times(
                 lambda times: xr.open_zarr(
-                    for_xarray(path), decode_times=times, decode_timedelta=True, chunks=chunks
+                    store,
+                    group=group or None,
+                    decode_times=times,
+                    decode_timedelta=True,
+                    chunks=chunks,
                 ),
                 path,
             )
     except FileError:
         raise
     except (OSError, ValueError, KeyError) as error:
+        check_group(path, group, None)
         raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
+    check_group(path, group, dataset)
     if "ens10_format" in dataset.attrs:
         raise FileError(
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
@@ -520,7 +512,7 @@ def files_in(path: Path) -> list[Path]:
     files = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
     for file in files:
         check_complete(file)
-    return [f for f in files if f.suffix not in _IGNORED_SUFFIXES]
+    return [f for f in files if f.suffix not in IGNORED_SUFFIXES]
 
 
 def _data_files(path: Path) -> list[Path]:
@@ -571,6 +563,7 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
             lambda times: xr.open_dataset(
                 file,
                 engine="netcdf4",
+                group=names.group or None,
                 chunks=chunks,
                 drop_variables=drop,
                 decode_times=times,
@@ -583,6 +576,7 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     try:
         dataset = open_file({}, [])
         fields = dataset.data_vars
+        check_group(file, names.group, dataset)
         contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]
         if not contiguous:
             return dataset
@@ -594,5 +588,6 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     except FileError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
+        check_group(file, names.group, None)
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
     return dataset.assign({name: by_date[name] for name in contiguous})
