@@ -125,8 +125,9 @@ class Batches:
     of dates.
 
     Args:
-        data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
-            samples of them that are open already (`target`, `truth` and `ensemble` are theirs).
+        data: path of a store, any lazy dataset in this package's layout or that of a producer,
+            streamed as it is, a tree of them, or samples of them that are open already (`target`,
+            `truth` and `ensemble` are theirs).
         target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several;
             or several channels.
         inputs: channels that are features; see `ens10.loader.content`.
@@ -155,6 +156,7 @@ class Batches:
             element of the batches of every date, with the feature "lead".
         normaliser: statistics of an earlier training; None to take them from the data. With them
             forecasts without truth can be read, whose dates are all of the split "test".
+        group: of a tree with several groups of fields.
 
     Raises:
         MissingDataError: there is no truth, and the split is not "test" or there is no normaliser.
@@ -165,7 +167,7 @@ class Batches:
 
     def __init__(
         self,
-        data: Path | str | xr.Dataset | Samples,
+        data: Path | str | xr.Dataset | xr.DataTree | Samples,
         target: str | Sequence[str],
         inputs: Sequence[str] | None = None,
         split: Split = "train",
@@ -189,10 +191,15 @@ class Batches:
         normalise: bool = True,
         normaliser: Normaliser | None = None,
         step: float | Sequence[float] | None = None,
+        group: str = "",
     ) -> None:
         _check_names(split, extras)
         _check_minimums({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
+        if isinstance(data, xr.DataTree):
+            from ens10.source.stores import dataset_of  # needs dask
+
+            data = dataset_of(data, group)
         self.samples = open_samples(data, target, truth, ensemble, step)
         if split != "test" or normaliser is None:
             self.samples.require_truth()
