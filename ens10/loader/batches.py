@@ -117,6 +117,15 @@ def _open_samples(
     return StoreSamples(data, target, ensemble)
 
 
+def _of_tree(data: Any, group: str) -> Any:
+    """Return the dataset of a group of a tree; other data are unchanged."""
+    if not isinstance(data, xr.DataTree):
+        return data
+    from ens10.source.stores import dataset_of  # needs dask
+
+    return dataset_of(data, group)
+
+
 class Batches:
     """An iterable of batches of one split.
 
@@ -196,11 +205,7 @@ class Batches:
         _check_names(split, extras)
         _check_minimums({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
-        if isinstance(data, xr.DataTree):
-            from ens10.source.stores import dataset_of  # needs dask
-
-            data = dataset_of(data, group)
-        self.samples = open_samples(data, target, truth, ensemble, step)
+        self.samples = open_samples(_of_tree(data, group), target, truth, ensemble, step)
         if split != "test" or normaliser is None:
             self.samples.require_truth()
         self.protocol = protocol_of(protocol)

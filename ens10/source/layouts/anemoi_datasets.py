@@ -1,8 +1,7 @@
 """Datasets of anemoi-datasets: `data` over (time, variable, ensemble, [step,] cell) in Zarr.
 
-Source: https://github.com/ecmwf/anemoi-datasets, create/gridded (`variables_metadata` with units,
-process, period) and docs/layouts/trajectories.rst (`step`). The attribute `variables` names the
-fields (`2t`, `z_500`). Dates are valid times, or starts if there are steps.
+Source: https://github.com/ecmwf/anemoi-datasets, create/gridded (`variables_metadata`: units,
+process, period), docs/layouts/trajectories.rst (`step`). Dates are valid times, or starts of steps.
 """
 
 import re

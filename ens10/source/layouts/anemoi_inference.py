@@ -26,7 +26,8 @@ def _one_run(dataset: xr.Dataset) -> xr.Dataset:
     start = dataset[_START].to_numpy() if _START in dataset else pd.Timestamp(reference).to_numpy()
     grid = with_rows_and_columns(dataset, "values", "latitude", "longitude")
     bare = grid.drop_vars([_START, "forecast_period"], errors="ignore")
-    return bare.assign_coords(time=grid["time"] - start).rename(time="step").assign(time=start)
+    over_steps = bare.assign_coords(time=grid["time"] - start).rename(time="step")
+    return over_steps.assign_coords(time=start)
 
 
 register(Layout(

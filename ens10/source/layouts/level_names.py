@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.catalog import names_of_kind
+from ens10.catalog import VARIABLES, names_of_kind
 from ens10.errors import ArgumentError
 from ens10.source.names import name_in_words
 
@@ -34,7 +34,7 @@ def level_of_name(name: str, *, channel: bool = False) -> tuple[str, float] | No
         (('t', 850.0), ('z', 500.0), None)
     """
     match = _NAMES.fullmatch(name)
-    if match is None:
+    if match is None or name in VARIABLES:  # such as u10
         return None
     variable = name_in_words(match["name"] or match["behind"])
     hpa = float(match["level"] or match["first"])
@@ -72,12 +72,11 @@ def with_levels_of_names(dataset: xr.Dataset, channels: Collection[str]) -> xr.D
         return dataset
     used = [n for variable in stacked for same in names[variable].values() for n in same]
     rest = dataset.drop_vars(used)
-    if "level" in rest.coords and "level" not in rest.dims:
-        rest = rest.drop_vars("level")
     fields = [*stacked.values(), *(f for f in rest.data_vars.values() if "level" in f.dims)]
     levels = union_of_levels(fields)
     expanded = {str(field.name): expand_levels(field, levels) for field in fields}
-    return rest.drop_vars([name for name in expanded if name in rest]).assign(expanded)
+    other_kinds = rest.drop_dims("level", errors="ignore").drop_vars("level", errors="ignore")
+    return other_kinds.assign(expanded)
 
 
 def _stack(variable: str, fields: dict[float, xr.DataArray]) -> xr.DataArray:
@@ -90,9 +89,7 @@ def _stack(variable: str, fields: dict[float, xr.DataArray]) -> xr.DataArray:
             f"the levels of {variable} are in {' and '.join(sorted(units))}",
             "Convert them to one unit",
         )
-    # Lazy arrays of a file without chunks would be read by a concatenation.
-    arrays = [fields[hpa] for hpa in levels]
-    arrays = [f.chunk(f.encoding.get("preferred_chunks", {})) for f in arrays]
+    arrays = [_by_stored_chunks(fields[hpa]) for hpa in levels]
     whole = [int(hpa) if hpa.is_integer() else hpa for hpa in levels]
     coordinate = xr.DataArray(whole, dims="level", name="level", attrs={"units": "hPa"})
     bare = [array.drop_vars("level", errors="ignore") for array in arrays]
@@ -100,6 +97,14 @@ def _stack(variable: str, fields: dict[float, xr.DataArray]) -> xr.DataArray:
         bare, coordinate, coords="minimal", compat="override", combine_attrs="override"
     )
     return result.rename(variable)
+
+
+def _by_stored_chunks(field: xr.DataArray) -> xr.DataArray:
+    """Return a field of a Zarr store as a dask array, since a concatenation would read it."""
+    stored = field.encoding.get("chunks") or ()
+    if field.chunks is not None or len(stored) != field.ndim:
+        return field
+    return field.chunk(dict(zip(field.dims, stored, strict=True)))
 
 
 def union_of_levels(fields: Iterable[xr.DataArray]) -> np.ndarray[Any, Any]:
