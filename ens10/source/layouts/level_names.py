@@ -68,10 +68,11 @@ def with_levels_of_names(dataset: xr.Dataset, channels: Collection[str]) -> xr.D
         for variable, levels in names.items()
         if variable not in dataset and all(len(same) == 1 for same in levels.values())
     }
-    if not stacked:
-        return dataset
     used = [n for variable in stacked for same in names[variable].values() for n in same]
     rest = dataset.drop_vars(used)
+    is_scalar = "level" in rest.coords and "level" not in rest.dims
+    if not stacked or (is_scalar and {*rest.data_vars} & {*names_of_kind("pl")}):
+        return dataset
     fields = [*stacked.values(), *(f for f in rest.data_vars.values() if "level" in f.dims)]
     levels = union_of_levels(fields)
     expanded = {str(field.name): expand_levels(field, levels) for field in fields}

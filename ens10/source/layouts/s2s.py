@@ -1,8 +1,8 @@
-"""Daily means of the S2S database: GRIB 2, `avg_2t` of the 24 hours that end at the step.
+"""Daily means of the S2S database: GRIB 2, means over the 24 hours that end at the step.
 
-Source: https://confluence.ecmwf.int/display/S2S/Parameters (template 4.11, processing 0, 24 hours).
-A daily mean is another field than the temperature of an hour, so that it keeps its name: its truth
-is a daily mean, too, mapped with `variables: {t2m: avg_2t}`.
+Source: https://confluence.ecmwf.int/display/S2S/Parameters (template 4.11, mean over 24 hours).
+ecCodes calls the 2 metre temperature `2t` in messages of S2S (production status 6 or 7), and
+`avg_2t` (paramId 228004) in others. Its truth is a daily mean, too.
 """
 
 from ens10.source.layouts.registry import Layout, register
@@ -11,6 +11,6 @@ register(
     Layout(
         name="S2S daily means",
         source="https://confluence.ecmwf.int/display/S2S/Parameters",
-        special="GRIB 2; avg_2t is the mean of 24 hours, which is not t2m and keeps its name",
+        special="GRIB 2; avg_2t is the mean of the 24 hours that end at the step",
     )
 )
