@@ -19,7 +19,7 @@ EXTRAS = {
     "gcsfs": "cloud",
     "pyarrow": "tables",
 }
-PACKAGES = ("icechunk", "fastparquet", "kerchunk")  # of no extra; pip installs them by these names
+PACKAGES = ("icechunk", "kerchunk")  # of no extra; pip installs them by these names
 
 
 class MissingExtraError(Ens10Error, ModuleNotFoundError):

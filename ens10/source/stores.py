@@ -59,10 +59,12 @@ def _references(path: Path) -> Any:
     options: dict[str, Any] = {}
     if path.is_dir():
         with telling_extras("Kerchunk references in Parquet"):
-            import_module("fastparquet")
+            import_module("pyarrow")
         options = {"remote_protocol": _protocol(path), "remote_options": {"asynchronous": True}}
-    references = filesystem("reference", fo=str(path.absolute()), asynchronous=True, **options)
-    return FsspecStore(references, read_only=True, path="")
+    opened = filesystem("reference", fo=str(path.absolute()), asynchronous=True, **options)
+    if path.is_dir():
+        opened.references.engine = "pyarrow"  # not fastparquet, which pandas has deprecated
+    return FsspecStore(opened, read_only=True, path="")
 
 
 def _protocol(path: Path) -> str:
@@ -70,7 +72,7 @@ def _protocol(path: Path) -> str:
     import pandas as pd
 
     for file in sorted(path.rglob("*.parq")):
-        for target in pd.read_parquet(file, columns=["path"])["path"].dropna():
+        for target in pd.read_parquet(file, columns=["path"], engine="pyarrow")["path"].dropna():
             return str(target).partition("://")[0] if is_url(target) else "file"
     return "file"
 
@@ -130,7 +132,7 @@ def dataset_of(data: Any, group: str = "", argument: str = "data") -> Any:
     if not isinstance(data, xr.DataTree):
         return data
     groups = {node.path.strip("/"): node for node in data.subtree if node.data_vars}
-    names = [name or "/" for name in groups]
+    names = sorted(name or "/" for name in groups)
     if not group and len(groups) == 1:
         return next(iter(groups.values())).to_dataset()
     if group.strip("/") not in groups or not group:

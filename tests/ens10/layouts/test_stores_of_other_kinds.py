@@ -1,9 +1,10 @@
 """Groups, trees of datasets, icechunk repositories and kerchunk references."""
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from layouttools import FROM_GREENWICH, NORTH_TO_SOUTH, STARTS, values
@@ -95,21 +96,22 @@ def test_which_groups_there_are(grouped):
 
 
 def test_trees_in_python(tmp_path):
-    one = xr.DataTree.from_dict({"/surface": SURFACE})
-    both = xr.DataTree.from_dict({"/surface": SURFACE, "/pressure_level": UPPER})
-    truth = truth_of(SURFACE)
-    wants = SURFACE["t2m"]
+    years = np.array(["2025-01-01", "2026-01-03"], "datetime64[ns]")
+    fields = SURFACE.assign_coords(time=years)
+    one = xr.DataTree.from_dict({"/surface": fields})
+    both = xr.DataTree.from_dict({"/surface": fields, "/pressure_level": UPPER})
+    truth = truth_of(fields)
+    rules = Protocol(test=[2026], val=[], weighting="none")
     for data, options in ((one, {}), (both, {"group": "surface"})):
-        name = f"{len(options)}.zarr"
-        tree = xr.DataTree.from_dict({"/era5": truth})
-        store = ens10.prepare(data, tmp_path / name, truth=tree, **options)
-        np.testing.assert_array_equal(ens10.open_store(store, "sfc")["t2m"], wants)
-        rules = Protocol(test=[2026], val=[], weighting="none")
-        batches = Batches(data, "t2m@24", ["t2m"], "test", protocol=rules, truth=truth,
-                          members=True, normalise=False, **options)  # fmt: skip
-        members = np.concatenate([batch["members"] for batch in batches])
-        np.testing.assert_array_equal(members, wants.sel(step=24))
-    with pytest.raises(ArgumentError, match="several groups.*one of: pressure_level, surface"):
+        path = tmp_path / f"{len(options)}.zarr"
+        observed = xr.DataTree.from_dict({"/era5": truth})
+        store = ens10.prepare(data, path, truth=observed, **options)
+        np.testing.assert_array_equal(ens10.open_store(store, "sfc")["t2m"], fields["t2m"])
+        options |= {"protocol": rules, "truth": truth, "members": True, "normalise": False}
+        (batch,) = Batches(data, "t2m@24", ["t2m"], "test", **options)
+        np.testing.assert_array_equal(batch["members"][0], fields["t2m"][1, 0])
+        np.testing.assert_array_equal(batch["target"][0], fields["t2m"][1, 0, 0])
+    with pytest.raises(ArgumentError, match=r"several groups.*one of: pressure_level, surface"):
         ens10.prepare(both, tmp_path / "no.zarr")
     with pytest.raises(ArgumentError, match="no group 'upper'"):
         dataset_of(both, "upper")
@@ -138,9 +140,7 @@ def test_icechunk_is_not_installed(tmp_path, monkeypatch):
         (tmp_path / "repo" / folder).mkdir(parents=True)
     assert is_icechunk(tmp_path / "repo")
     monkeypatch.setattr(stores, "import_module", _missing)
-    with pytest.raises(
-        MissingExtraError, match=r"icechunk\. Install it with: pip install icechunk$"
-    ):
+    with pytest.raises(MissingExtraError, match=r"needs icechunk\..* pip install icechunk$"):
         open_source(tmp_path / "repo")
 
 
@@ -173,20 +173,40 @@ def test_kerchunk_references_in_json(tmp_path):
     assert (row.name, row.status, row.members) == ("t2m", "ok", 3)
 
 
+def write_parquet(path, refs):
+    """References as kerchunk stores them: a table for each array, a row for each chunk."""
+    path.mkdir()
+    metadata = {key: json.loads(text) for key, text in refs.items() if ".z" in key}
+    contents = json.dumps({"metadata": metadata, "record_size": 10})
+    (path / ".zmetadata").write_text(contents)
+    chunks = {key: target for key, target in sorted(refs.items()) if ".z" not in key}
+    for name in {key.partition("/")[0] for key in chunks}:
+        targets = [target for key, target in chunks.items() if key.startswith(f"{name}/")]
+        rows = [
+            (None, 0, 0, b64decode(t[len("base64:") :])) if isinstance(t, str) else (*t, None)
+            for t in targets
+        ]
+        (path / name).mkdir()
+        table = pd.DataFrame(rows, columns=["path", "offset", "size", "raw"])
+        table.to_parquet(path / name / "refs.0.parq", engine="pyarrow")
+
+
 def test_kerchunk_references_in_parquet(tmp_path):
-    pytest.importorskip("fastparquet")
-    frames = pytest.importorskip("kerchunk.df")
-    frames.refs_to_dataframe(references(tmp_path), str(tmp_path / "references.parq"))
-    store = ens10.prepare(tmp_path / "references.parq", tmp_path / "s.zarr")
+    path = tmp_path / "references.parq"
+    write_parquet(path, references(tmp_path)["refs"])
+    assert is_reference(path)
+    store = ens10.prepare(path, tmp_path / "s.zarr")
     np.testing.assert_array_equal(ens10.open_store(store, "sfc")["t2m"], SURFACE["t2m"])
+    (row,) = inspect_path(path)
+    assert (row.name, row.status) == ("t2m", "ok")
 
 
-def test_fastparquet_is_not_installed(tmp_path, monkeypatch):
+def test_pyarrow_is_not_installed(tmp_path, monkeypatch):
     (tmp_path / "a.parq").mkdir()
     metadata = {"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10}
     (tmp_path / "a.parq" / ".zmetadata").write_text(json.dumps(metadata))
     monkeypatch.setattr(stores, "import_module", _missing)
-    with pytest.raises(MissingExtraError, match="pip install fastparquet$"):
+    with pytest.raises(MissingExtraError, match=r"Parquet needs pyarrow.*ens10\[tables\]"):
         open_source(tmp_path / "a.parq")
 
 
