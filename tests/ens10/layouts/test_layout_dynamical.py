@@ -124,24 +124,26 @@ def test_the_window_of_rates():
     assert layout_of(dataset).convert(dataset)["tp"].attrs["accumulation"] == "previous step"
 
 
-@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
-def test_a_group_of_pressure_levels(tmp_path):
-    """Datasets of many levels have them in the group pressure_level."""
-    names = {"geopotential_height": "z", "temperature": "t"}
+def write_group(path):
+    """A store whose variables on many levels are in the group pressure_level; returns them."""
     sizes = (*SHAPE, 2)
     upper = imitation({}).assign_coords(
         pressure_level=("pressure_level", [500, 850], {"units": "hPa", "positive": "down"})
     )
-    field = values("t", sizes)
-    upper["temperature"] = ([*DIMS, "pressure_level"], field, {"units": "K"})
-    upper["geopotential_height"] = (
-        [*DIMS, "pressure_level"], values("z", sizes) / np.float32(9.80665),
-        {"units": "m", "standard_name": "geopotential_height"},
-    )  # fmt: skip
-    path = tmp_path / "a.zarr"
-    imitation({"temperature_2m": values("t2m", SHAPE)}).to_zarr(path, zarr_format=3)
-    upper.to_zarr(path, group="pressure_level", zarr_format=3, mode="a")
-    got = open_source(path, Names(group="pressure_level"))
-    assert set(got.data_vars) == set(names.values())
-    want = oriented(field, [*OURS, "level"], NORTH_TO_SOUTH, LONGITUDE)
+    dims = [*DIMS, "pressure_level"]
+    heights = values("z", sizes) / np.float32(9.80665)
+    attributes = {"units": "m", "standard_name": "geopotential_height"}
+    upper["temperature"] = (dims, values("t", sizes), {"units": "K"})
+    upper["geopotential_height"] = (dims, heights, attributes)
+    surface = imitation({"temperature_2m": values("t2m", SHAPE)})
+    surface.to_zarr(path, zarr_format=3, consolidated=False)
+    upper.to_zarr(path, group="pressure_level", zarr_format=3, mode="a", consolidated=False)
+    return upper
+
+
+def test_a_group_of_pressure_levels(tmp_path):
+    upper = write_group(tmp_path / "a.zarr")
+    got = open_source(tmp_path / "a.zarr", Names(group="pressure_level"))
+    assert set(got.data_vars) == {"z", "t"}
+    want = oriented(upper["temperature"], [*OURS, "level"], NORTH_TO_SOUTH, LONGITUDE)
     np.testing.assert_array_equal(got["t"], want)
