@@ -92,8 +92,8 @@ def registered_layouts() -> tuple[Layout, ...]:
 
     Examples:
         >>> from ens10.source.layouts import registered_layouts
-        >>> [layout.name for layout in registered_layouts()][0]
-        'ECMWF open data'
+        >>> registered_layouts()[0].name
+        'anemoi-datasets'
     """
     _import_modules()
     return tuple(sorted(_LAYOUTS.values(), key=lambda layout: layout.name.lower()))

@@ -6,6 +6,7 @@ import xarray as xr
 from layouttools import FROM_GREENWICH, NORTH_TO_SOUTH, STARTS, layouts_of, oriented, values
 
 import ens10
+from ens10.errors import ArgumentError
 from ens10.source import tidy
 from ens10.source.names import Names
 from ens10.store import forecasts
@@ -77,6 +78,12 @@ def test_one_run_without_its_start(tmp_path):
     got = tidy(one.assign_coords(valid_time=valid), Names(), "one run")
     np.testing.assert_array_equal(got["time"], STARTS[:1])
     np.testing.assert_array_equal(got["t2m"], ours(one["2t"])[None])
+
+
+def test_a_run_without_any_time_of_its_start():
+    one = imitation().isel(forecast_reference_time=0, drop=True)
+    with pytest.raises(ArgumentError, match=r"left out the start.*ensure_dims"):
+        tidy(one, Names(), "one run")
 
 
 def test_the_library_itself(tmp_path, write):
