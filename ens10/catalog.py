@@ -152,6 +152,11 @@ GRID_SHAPE = (361, 720)
 MODEL_YEAR = 2018
 TARGETS = ("z500", "t850", "t2m")
 ACCUMULATED = ("tp", "cp")  # sums since the start of the forecast
+# Mean rates, by GRIB short name and CF standard name, and the variable that they are the rate of
+RATES = {
+    **dict.fromkeys(("tprate", "avg_tprate", "mtpr", "prate", "precipitation_flux"), "tp"),
+    **dict.fromkeys(("cprate", "avg_cpr", "mcpr", "cpr", "convective_precipitation_flux"), "cp"),
+}
 DATA_LICENCE = "CC BY 4.0 (the ENS-10 data; the code of this package is Apache-2.0)"
 CITATION = (
     "Ashkboos, S., Huang, L., Dryden, N., Ben-Nun, T., Dueben, P., Gianinazzi, L., Kummer, L., "

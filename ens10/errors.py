@@ -76,6 +76,13 @@ class MissingDataError(Ens10Error, ValueError):
         )
 
 
+class DataNote(UserWarning):
+    """What a user should know of the data: fields left out, or units that were assumed.
+
+    The command line prints it as one line.
+    """
+
+
 class OverlapError(Ens10Error, ValueError):
     """Two splits of a protocol share dates.
 

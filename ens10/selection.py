@@ -98,48 +98,12 @@ class Selection:
             dataset = dataset.isel(time=date_places(dataset["time"].to_numpy(), self.dates))
         return dataset
 
-    def of_messages(self, messages: MessageList) -> MessageList:
-        """Return the selected GRIB messages; a message without a member number is member 0.
+    def of_variables(self, messages: MessageList) -> MessageList:
+        """Return the GRIB messages of the selected variables.
 
         Raises:
-            UnknownNameError: a variable, level, step, member or date is in none of the messages.
-            ArgumentError: a text that is not a date, more members than there are, or levels of
-                surface fields alone.
-            MissingDataError: each selected item exists, but no message has all of them.
+            UnknownNameError: a variable is in none of the messages.
         """
-        if self == Selection():
-            return messages
-        subset = self._of_variables(messages)
-        meanings, records = subset.meanings, subset.records
-        keep = np.ones(len(subset), dtype=bool)
-        if self.levels is not None:
-            levels = np.array([m.pressure for m in meanings], dtype=np.float64)  # None becomes NaN
-            upper = np.unique(levels[~np.isnan(levels)])
-            if not upper.size:
-                reason = "no selected variable lies on pressure levels"
-                raise ArgumentError("levels", reason, "Omit the levels")
-            selected_values = upper[_places("levels", self.levels, upper)]
-            keep &= (np.isnan(levels) | np.isin(levels, selected_values))[records["meaning"]]
-        if self.steps is not None:
-            steps = np.array([meaning.step for meaning in meanings])
-            available = np.unique(steps)
-            selected_values = available[_places("steps", self.steps, available)]
-            keep &= np.isin(steps, selected_values)[records["meaning"]]
-        if self.members is not None:
-            # the first members are those of all variables, whatever else is selected
-            available = np.unique(np.maximum(messages.records["number"], 0))
-            selected_values = available[_member_places(available, self.members)]
-            keep &= np.isin(np.maximum(records["number"], 0), selected_values)
-        if self.dates is not None:
-            times = np.unique(messages.records["time"])
-            selected_values = times[date_places(times.astype("datetime64[s]"), self.dates)]
-            keep &= np.isin(records["time"], selected_values)
-        if not keep.any():
-            description = "a field with the variables, levels, steps, members and dates selected"
-            raise MissingDataError(messages.paths[0].parent, [description], "Select less at a time")
-        return subset.take(keep)
-
-    def _of_variables(self, messages: MessageList) -> MessageList:
         if self.variables is None:
             return messages
         names = {meaning.name: meaning.name for meaning in messages.meanings}
@@ -150,6 +114,65 @@ class Selection:
         selected_names = {aliases[name] for name in self.variables}
         is_selected = np.array([meaning.name in selected_names for meaning in messages.meanings])
         return messages.take(is_selected[messages.records["meaning"]])
+
+    def of_messages(self, messages: MessageList, numbers: npt.NDArray[Any]) -> MessageList:
+        """Return the GRIB messages of the selected levels, members and dates.
+
+        A message without a member number is member 0. Of a variable that has pressure levels, only
+        these are selected by `levels`; others are not affected. Steps are selected after sums over
+        several messages were planned, by `of_steps`.
+
+        Args:
+            messages: of the selected variables.
+            numbers: sorted members of all variables, of which the first may be selected.
+
+        Raises:
+            UnknownNameError: a level, member or date is in none of the messages.
+            ArgumentError: a text that is not a date, more members than there are, or levels of
+                surface fields alone.
+            MissingDataError: each selected item exists, but no message has all of them.
+        """
+        if self.levels is None and self.members is None and self.dates is None:
+            return messages
+        records = messages.records
+        keep = np.ones(len(messages), dtype=bool)
+        if self.levels is not None:
+            keep &= self._on_levels(messages)[records["meaning"]]
+        if self.members is not None:
+            selected_values = numbers[_member_places(numbers, self.members)]
+            keep &= np.isin(np.maximum(records["number"], 0), selected_values)
+        if self.dates is not None:
+            times = np.unique(records["time"])
+            selected_values = times[date_places(times.astype("datetime64[s]"), self.dates)]
+            keep &= np.isin(records["time"], selected_values)
+        if not keep.any():
+            description = "a field with the variables, levels, members and dates selected"
+            raise MissingDataError(messages.paths[0].parent, [description], "Select less at a time")
+        return messages.take(keep)
+
+    def of_steps(self, steps: Sequence[float]) -> list[float]:
+        """Return the selected ones of some sorted steps.
+
+        Raises:
+            UnknownNameError: a selected step is none of them.
+        """
+        if self.steps is None:
+            return list(steps)
+        return [steps[place] for place in _places("steps", self.steps, steps)]
+
+    def _on_levels(self, messages: MessageList) -> npt.NDArray[np.bool_]:
+        """Return which meanings lie on the selected levels."""
+        meanings = messages.meanings
+        levels = np.array([m.pressure for m in meanings], dtype=np.float64)  # None becomes NaN
+        is_upper = ~np.isnan(levels)
+        upper = np.unique(levels[is_upper])
+        if not upper.size:
+            reason = "no selected variable lies on pressure levels"
+            raise ArgumentError("levels", reason, "Omit the levels")
+        names = np.array([meaning.name for meaning in meanings])
+        selected = np.isin(levels, upper[_places("levels", self.levels or (), upper)])
+        on_other_levels = ~is_upper & ~np.isin(names, names[is_upper])
+        return np.asarray(selected | on_other_levels)
 
 
 def _as_tuple(argument: str, values: Sequence[Any] | None, convert: Any) -> Any:

@@ -7,12 +7,14 @@ experiments, inside its functions.
 
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ens10.cli import apply, data, runs
 from ens10.cli.output import print_environment
-from ens10.errors import ArgumentError, suggestion
+from ens10.errors import ArgumentError, DataNote, suggestion
 from ens10.extras import telling_extras
 from ens10.machine_errors import check_memory_limit
 from ens10.usage import Command, command_parser, reports_errors
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_memory_limit(name)
     _check_python(name)
     try:
-        with telling_extras(f"`ens10 {name}`", *extras):
+        with telling_extras(f"`ens10 {name}`", *extras), _notes_as_lines():
             command, options = parse(words)
             status = int(command.run(**options) or 0)
             sys.stdout.flush()
@@ -108,6 +110,23 @@ def _check_python(command: str) -> None:
     if sys.flags.optimize and command not in ("info", "env"):
         reason = "zarr cannot open stores with it"
         raise ArgumentError("python -O", reason, "Run without -O, and without PYTHONOPTIMIZE")
+
+
+@contextmanager
+def _notes_as_lines() -> Iterator[None]:
+    """Print each note on the data once, as one line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataNote)
+        show = warnings.showwarning
+
+        def show_note(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+            if issubclass(category, DataNote):
+                print(f"ens10: {message}", file=sys.stderr)
+            else:
+                show(message, category, *rest)
+
+        warnings.showwarning = show_note  # type: ignore[assignment]
+        yield
 
 
 def _reader_is_gone() -> bool:

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
 import dask
 import numpy as np
@@ -18,13 +18,13 @@ from ens10.convert.empty_store import Part
 from ens10.convert.plan import Source
 from ens10.convert.workers import dead_worker_error, processes
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.grib import Message, MessageList, is_grib, pack, scan
+from ens10.grib import LatLonGrid, MessageList, is_grib, scan
 from ens10.packed16.layout import Field
 from ens10.places import is_url
 from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
-from ens10.source.gribs import GribFields, Missing
+from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
 from ens10.source.layout import FORECAST_DIMS, tidy
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
@@ -160,7 +160,8 @@ def open_forecasts(
         ArgumentError: the selection is empty, or a selected item does not exist.
     """
     if isinstance(src, xr.Dataset):
-        return _dataset_forecasts(tidy(src, names, "the dataset"), "the dataset", selection)
+        dataset = tidy(src, names, "the dataset", variables=selection.variables)
+        return _dataset_forecasts(dataset, "the dataset", selection)
     gribs = grib_files(src) if not (names.variables or names.truth) else []
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
@@ -168,7 +169,8 @@ def open_forecasts(
         template = _with_all_dims(tidy(fields.dataset(), names, src))
         if matches(fields, template):
             return GribForecasts(fields, template, numbers, list(range(template.sizes["time"])))
-    return _dataset_forecasts(open_source(src, names, missing), str(src), selection)
+    dataset = open_source(src, names, missing, variables=selection.variables)
+    return _dataset_forecasts(dataset, str(src), selection)
 
 
 def grib_files(src: Path | str) -> list[Path]:
@@ -307,47 +309,41 @@ def open_inputs(
     return forecasts.at(paired_truth["time"]), paired_truth
 
 
-Members = tuple[Message | None, ...]
-
-
 @dataclass(frozen=True)
 class PackedFields:
     """The messages of one date and step.
 
     Attributes:
-        messages: of the members of each part.
+        members: the parts of the fields of all members, of each chunk.
         files: the number of each file in the store's plan.
+        grid: of the fields.
     """
 
-    messages: tuple[Members, ...]
+    members: tuple[tuple[Parts, ...], ...]
     files: dict[Path, int]
+    grid: LatLonGrid
 
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Open each file once."""
-        with ExitStack() as stack:
-            files: dict[Path, BinaryIO] = {}
-
-            def read_field(message: Message | None) -> Field:
-                if message is None:
-                    return None
-                if message.path not in files:
-                    files[message.path] = stack.enter_context(message.path.open("rb"))
-                return pack(message, files[message.path])
-
-            yield lambda part: [read_field(message) for message in self.messages[part]]
+        with field_reader(self.grid) as read:
+            yield lambda part: [read(parts) for parts in self.members[part]]
 
     def origin(self, part: int) -> str:
-        """Return FILE:BYTE+LENGTH of each member, with the file's number; a dash for none."""
+        """Return FILE:BYTE+LENGTH of each member, with the file's number.
+
+        A dash stands for a missing field, and for one that is computed: a sum of messages, or one
+        in other units.
+        """
+        messages = [p[0].message if p and is_copy(p) else None for p in self.members[part]]
         return " ".join(
-            "-" if m is None else f"{self.files[m.path]}:{m.offset}+{m.length}"
-            for m in self.messages[part]
+            "-" if m is None else f"{self.files[m.path]}:{m.offset}+{m.length}" for m in messages
         )
 
     def place(self, part: int, member: int) -> str:
         """Return file and byte of one member."""
-        message = self.messages[part][member]
-        return "no message" if message is None else message.place
+        parts = self.members[part][member]
+        return parts[-1].message.place if parts else "no message"
 
 
 class GribForecasts:
@@ -376,11 +372,12 @@ class GribForecasts:
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
         """Return the fields of one date and step, for a worker to read."""
-        messages = tuple(self._messages(place, part) for part in parts)
-        paths = {m.path for members in messages for m in members if m is not None}
-        return PackedFields(messages, {path: self._file_numbers[path] for path in paths})
+        chunks = tuple(self._members(place, part) for part in parts)
+        paths = {one.message.path for chunk in chunks for field in chunk for one in field or ()}
+        files = {path: self._file_numbers[path] for path in paths}
+        return PackedFields(chunks, files, self._fields.grid)
 
-    def _messages(self, place: tuple[int, int], part: Part) -> Members:
+    def _members(self, place: tuple[int, int], part: Part) -> tuple[Parts, ...]:
         i, j = self._time_indices[place[0]], place[1]
         if part.level is None:
             return tuple(self._fields.messages(part.variable, i, j))
@@ -392,8 +389,8 @@ class GribForecasts:
 
     def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
         """Return the maximum number of bytes of all fields of one date and step."""
-        messages = (m for part in parts for m in self._messages(place, part) if m is not None)
-        total = sum(map(_bytes_per_value, messages))
+        fields = (field for part in parts for field in self._members(place, part))
+        total = sum(map(_bytes_per_value, fields))
         return total * self.template.sizes["latitude"] * self.template.sizes["longitude"]
 
     def at(self, times: Any) -> "GribForecasts":
@@ -408,9 +405,14 @@ class GribForecasts:
         )
 
 
-def _bytes_per_value(message: Message) -> int:
+def _bytes_per_value(parts: Parts) -> int:
     """Return the bytes of a value in the store: 2 if it stays packed, 4 as float32."""
-    return 2 if message.packing == "grid_simple" and message.bits <= 16 else 4
+    if parts is None:
+        return 0
+    if not is_copy(parts):
+        return 4
+    meaning = parts[0].message.meaning
+    return 2 if meaning.packing == "grid_simple" and meaning.bits <= 16 else 4
 
 
 def open_gribs(

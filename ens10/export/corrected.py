@@ -115,8 +115,10 @@ class Headers:
         with message.path.open("rb") as file:
             file.seek(message.offset)
             data = file.read(message.length)
-        points = np.arange(message.grid.rows * message.grid.columns)
-        return Header(data, message.scan.orient(points, message.grid), self._encoding)
+        points = np.arange(message.meaning.grid.rows * message.meaning.grid.columns)
+        return Header(
+            data, message.meaning.scan.orient(points, message.meaning.grid), self._encoding
+        )
 
     def _raw_message(
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int
@@ -124,8 +126,9 @@ class Headers:
         raw: Any = self._raw
         time_index = int(np.searchsorted(raw.times, time.astype(raw.times.dtype)))
         level_index = 0 if level is None else raw.levels[name].index(level)
-        messages = raw.messages(name, time_index, raw.steps.index(int(step)), level_index)
-        message: Message = messages[member] or next(m for m in messages if m is not None)
+        members = raw.messages(name, time_index, raw.steps.index(step), level_index)
+        parts = members[member] or next(parts for parts in members if parts)
+        message: Message = parts[-1].message
         return message
 
     def _new_header(self, variable: Variable, time: np.datetime64, step: int, level: int) -> Header:

@@ -51,12 +51,14 @@ def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
     """
     file.seek(message.offset)
     raw = file.read(message.length)
-    is_framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.edition
+    is_framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.meaning.edition
     if len(raw) != message.length or not is_framed:
         reason = "the message that was indexed here is gone; the file has changed since"
         raise DamagedFileError(message.path, message.offset, reason)
     return raw, sections(
-        RawMessage(message.path, raw, 0, len(raw), message.edition, raw[:512], message.offset)
+        RawMessage(
+            message.path, raw, 0, len(raw), message.meaning.edition, raw[:512], message.offset
+        )
     )
 
 
@@ -77,7 +79,7 @@ def unpack_as_double(
         DamagedFileError: ecCodes cannot unpack the values, or no float32 holds them.
         FileError: the process of ecCodes was ended from outside.
     """
-    points = message.grid.rows * message.grid.columns
+    points = message.meaning.grid.rows * message.meaning.grid.columns
     try:
         values, packing = values_of(message.path, raw, points)
     except EccodesError as error:
@@ -88,7 +90,7 @@ def unpack_as_double(
     largest = max(np.fmax.reduce(values), -np.fmin.reduce(values))  # these two leave out NaN
     if largest > np.finfo(np.float32).max:
         raise DamagedFileError(message.path, message.offset, "values that no float32 holds")
-    return message.scan.orient(values, message.grid), packing
+    return message.meaning.scan.orient(values, message.meaning.grid), packing
 
 
 class Encoder:

@@ -28,8 +28,17 @@ _KEYS = (
     "units",
     "typeOfLevel",
     "level",
-    "endStep",
     "dataType",
+    "numberOfForecastsInEnsemble",
+    "derivedForecast",
+    "percentileValue",
+    "quantileValue",
+    "totalNumberOfQuantiles",
+    "probabilityType",
+    "productDefinitionTemplateNumber",
+    "forecastProbabilityNumber",
+    "expver",
+    "centre",
     "packingType",
     "bitsPerValue",
     "gridType",
@@ -47,7 +56,13 @@ _KEYS = (
     "ijDirectionIncrementGiven",
     "iDirectionIncrementInDegrees",
     "jDirectionIncrementInDegrees",
+    "stepType",
+    "indicatorOfUnitOfTimeRange",
+    "indicatorOfUnitForTimeRange",
+    "startStep",
+    "endStep",
 )
+_STEPS = ("startStep", "endStep")  # in seconds, so that no fraction of an hour is lost
 _MAX_CACHE = 1 << 28  # bytes; ecCodes caches tables of other centres and versions
 
 Packing = tuple[float, int, int, int]
@@ -105,9 +120,9 @@ def _read_keys(shared_fd: int) -> dict[str, Any]:
     try:
         for key in _KEYS:
             try:
-                if key == "endStep":
-                    eccodes.codes_set(handle, "stepUnits", "h")
-                keys[key] = eccodes.codes_get(handle, key)
+                if key in _STEPS:
+                    eccodes.codes_set(handle, "stepUnits", "s")
+                keys[key] = eccodes.codes_get(handle, key, int if key in _STEPS else None)
             except eccodes.KeyValueNotFoundError:
                 continue
             except (eccodes.CodesInternalError, ValueError) as error:

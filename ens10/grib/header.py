@@ -18,6 +18,7 @@ from ens10.grib.grid import LatLonGrid, Scan, from_header
 from ens10.grib.isolated import EccodesError, keys_of
 from ens10.grib.message import Meaning
 from ens10.grib.sections import RawMessage, Spans, check, spans_of
+from ens10.identity import Kind, Method, Window
 
 Keys = Mapping[str, Any]
 
@@ -74,18 +75,103 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
         param_id=param_id,
         short_name=short_name,
         name=variable.name if variable else str(_get(keys, "cfVarName") or short_name),
-        units=variable.units if variable else str(_get(keys, "units") or "unknown"),
+        units=str(_get(keys, "units") or "unknown"),
+        kind=_kind(keys),
+        product=_product(keys),
         level_type=str(_get(keys, "typeOfLevel")),
         level=int(_get(keys, "level") or 0),
-        step=int(_get(keys, "endStep")),
+        window=_window(keys, path, offset),
         data_type=str(_get(keys, "dataType")),
         # MARS calls the model version `date` and the date hindcast `hdate`.
         model_date=int(_get(keys, "mars.date") or 0) or None if hindcast else None,
+        version=str(_get(keys, "expver") or ""),
+        centre=str(_get(keys, "centre")),
         packing=str(_get(keys, "packingType")),
         bits=int(_get(keys, "bitsPerValue")),
         grid=grid,
         scan=scan,
     )
+
+
+# Types of MARS that are products of an ensemble, whatever the rest of the header contains.
+_PRODUCT_TYPES = {
+    **dict.fromkeys(("em", "cm", "taem"), Kind.MEAN),
+    **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), Kind.SPREAD),
+    **dict.fromkeys(("pb", "pd", "cd"), Kind.QUANTILE),
+    **dict.fromkeys(("ep", "fp"), Kind.PROBABILITY),
+    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.INDEX),
+}
+# Edition 2, code table 4.7: means, and measures of spread, of all members or of a cluster
+_DERIVED = {
+    **dict.fromkeys((0, 1, 6), Kind.MEAN), **dict.fromkeys((2, 3, 4, 7), Kind.SPREAD),
+}  # fmt: skip
+_ERROR_TEMPLATE = 7  # edition 2: error of an analysis or forecast
+_PERTURBED = ("pf", "cf")
+# Types of step of ecCodes; those that it lacks here are "other"
+_METHODS = {
+    "instant": Method.POINT, "accum": Method.SUM, "sum": Method.SUM, "avg": Method.MEAN,
+    "max": Method.MAXIMUM, "min": Method.MINIMUM, "range": Method.RANGE,
+    "sd": Method.STANDARD_DEVIATION,
+}  # fmt: skip
+_CALENDAR_UNITS = {3: "months", 4: "years", 5: "decades", 6: "30 years", 7: "centuries"}
+_LONGEST = 100 * 365 * 86400  # seconds; a longer lead time is damage, such as an octet of all ones
+
+
+def _kind(keys: Keys) -> Kind:
+    """Return the kind of a field, from ECMWF's type or the keys of its product template."""
+    data_type, template = _get(keys, "dataType"), _get(keys, "productDefinitionTemplateNumber")
+    is_second = _get(keys, "edition") == 2  # ecCodes computes these keys for edition 1, too
+    derived = _get(keys, "derivedForecast")
+    if data_type in _PRODUCT_TYPES:
+        return _PRODUCT_TYPES[data_type]
+    if str(_get(keys, "stepType")).startswith("diff"):
+        return Kind.DIFFERENCE
+    if is_second and derived is not None:
+        return _DERIVED.get(derived, Kind.INDEX)
+    if is_second and {"percentileValue", "quantileValue"} & keys.keys():
+        return Kind.QUANTILE
+    if is_second and "probabilityType" in keys:
+        return Kind.PROBABILITY
+    if is_second and template == _ERROR_TEMPLATE:
+        return Kind.SPREAD
+    # Edition 1 has a member number in deterministic forecasts, too.
+    total = _get(keys, "numberOfForecastsInEnsemble")
+    if "perturbationNumber" in keys and (is_second or data_type in _PERTURBED or total != 0):
+        return Kind.MEMBER
+    return Kind.DETERMINISTIC
+
+
+def _product(keys: Keys) -> str:
+    """Return which quantile or probability a field is, "" for other fields."""
+    if "percentileValue" in keys:
+        return f"{_get(keys, 'percentileValue')} %"
+    if "quantileValue" in keys:
+        return f"{_get(keys, 'quantileValue')} of {_get(keys, 'totalNumberOfQuantiles')}"
+    if "forecastProbabilityNumber" in keys:
+        return f"number {_get(keys, 'forecastProbabilityNumber')}"
+    return ""  # a quantile of edition 1 has its number in that of the member
+
+
+def _window(keys: Keys, path: Path, offset: int) -> Window:
+    """Return the time window of a field, exact to the second.
+
+    Raises:
+        FileError: lead times in months or years, which have no fixed length.
+        DamagedFileError: a lead time of more than a century.
+    """
+    ranges = ("indicatorOfUnitForTimeRange",) if keys["edition"] == 2 else ()
+    for key in ("indicatorOfUnitOfTimeRange", *ranges):
+        units = _CALENDAR_UNITS.get(keys.get(key, -1))
+        if units:
+            reason = f"the message at byte {offset} gives its lead time in {units}"
+            raise FileError(path, reason, "Write it in hours, minutes or seconds")
+    step_type = str(_get(keys, "stepType"))
+    begin, end = int(_get(keys, "startStep")), int(_get(keys, "endStep"))
+    if max(abs(begin), abs(end)) > _LONGEST:
+        reason = f"its time range from {begin} to {end} s after the start is impossible"
+        raise DamagedFileError(path, offset, reason)
+    method = _METHODS.get(step_type, Method.OTHER)
+    return Window.at(end) if method == Method.POINT else Window(method, begin, end)
 
 
 def _get(keys: Keys, key: str) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.grib.grid import LatLonGrid, Scan
+from ens10.identity import Kind, Window
 
 _HECTOPASCAL = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level type in one hPa
 
@@ -17,19 +18,24 @@ _HECTOPASCAL = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level t
 class Meaning:
     """The header of a message, except for its time and member.
 
-    The messages of an ensemble share a few hundred meanings.
+    The messages of an ensemble share a few hundred meanings. Kind, level and window identify the
+    field; units, model date, experiment version, edition, packing and centre are its attributes.
 
     Attributes:
         edition: GRIB edition, 1 or 2.
         param_id: ECMWF parameter number.
         short_name: GRIB short name, such as `2t`.
         name: cfgrib's name, such as `t2m`.
-        units: of the values.
+        units: of the values, as the file states them.
+        kind: class of the values.
+        product: which quantile or probability it is, such as "10 %" or "> 303.15"; else "".
         level_type: such as `surface` or `isobaricInhPa`.
         level: in the units of the level type.
-        step: hours from the start to the end of the field's validity.
+        window: the time that the field describes.
         data_type: such as `pf`, `cf` or `an`.
         model_date: YYYYMMDD of the model version that computed a hindcast, None for other data.
+        version: ECMWF's experiment version; "" for other data.
+        centre: such as `ecmf`.
         packing: such as `grid_simple`.
         bits: bits per value.
         grid: the grid, as fields are laid out in this package.
@@ -41,15 +47,24 @@ class Meaning:
     short_name: str
     name: str
     units: str
+    kind: Kind
+    product: str
     level_type: str
     level: int
-    step: int
+    window: Window
     data_type: str
     model_date: int | None
+    version: str
+    centre: str
     packing: str
     bits: int
     grid: LatLonGrid
     scan: Scan
+
+    @property
+    def step(self) -> float:
+        """Hours from the start to the end of the field's window, an integer if they are whole."""
+        return self.window.step
 
     @property
     def pressure(self) -> float | None:
@@ -68,7 +83,7 @@ class Message:
         length: number of bytes.
         time: start (reference) time, datetime64[s]; of a hindcast, the date hindcast.
         number: ensemble member, or None where the message names none.
-        meaning: the other keys of its header; they are attributes of the message, too.
+        meaning: the other keys of its header.
     """
 
     path: Path
@@ -82,71 +97,6 @@ class Message:
     def place(self) -> str:
         """File and byte, for messages to the user."""
         return f"{self.path} at byte {self.offset}"
-
-    @property
-    def edition(self) -> int:
-        """GRIB edition, 1 or 2."""
-        return self.meaning.edition
-
-    @property
-    def param_id(self) -> int:
-        """ECMWF parameter number."""
-        return self.meaning.param_id
-
-    @property
-    def short_name(self) -> str:
-        """GRIB short name, such as `2t`."""
-        return self.meaning.short_name
-
-    @property
-    def name(self) -> str:
-        """The name in cfgrib, such as `t2m`."""
-        return self.meaning.name
-
-    @property
-    def units(self) -> str:
-        """Units of the values."""
-        return self.meaning.units
-
-    @property
-    def level_type(self) -> str:
-        """Such as `surface` or `isobaricInhPa`."""
-        return self.meaning.level_type
-
-    @property
-    def level(self) -> int:
-        """In the units of the level type."""
-        return self.meaning.level
-
-    @property
-    def step(self) -> int:
-        """Hours from the start to the end of the field's validity."""
-        return self.meaning.step
-
-    @property
-    def data_type(self) -> str:
-        """Such as `pf`, `cf` or `an`."""
-        return self.meaning.data_type
-
-    @property
-    def packing(self) -> str:
-        """Such as `grid_simple`."""
-        return self.meaning.packing
-
-    @property
-    def bits(self) -> int:
-        """Bits per value."""
-        return self.meaning.bits
-
-    @property
-    def grid(self) -> LatLonGrid:
-        """The grid, as fields are laid out in this package."""
-        return self.meaning.grid
-
-    @property
-    def scan(self) -> Scan:
-        """How the message's values are ordered."""
-        return self.meaning.scan
 
 
 RECORD = np.dtype(

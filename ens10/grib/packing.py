@@ -112,7 +112,9 @@ def pack(message: Message, file: BinaryIO) -> Field:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
     raw, spans = read_message(message, file)
-    simple = (_simple_packing1 if message.edition == 1 else _simple_packing2)(raw, spans, message)
+    simple = (_simple_packing1 if message.meaning.edition == 1 else _simple_packing2)(
+        raw, spans, message
+    )
     if simple is not None:
         packed = _codes(raw, simple, message)
         if packed is not None and _is_verified(packed, simple, message, file):
@@ -139,7 +141,7 @@ def _simple_packing1(raw: bytes, spans: Spans, message: Message) -> _SimplePacki
 
 def _fits(values: int, bitmap: int | None, end: int, message: Message) -> bool:
     """Return True if the number of values fits the points and the bitmap."""
-    points = message.grid.rows * message.grid.columns
+    points = message.meaning.grid.rows * message.meaning.grid.columns
     if bitmap is None:
         return values == points
     return 0 < values <= points and bitmap + (points + 7) // 8 <= end
@@ -163,7 +165,7 @@ def _simple_packing2(raw: bytes, spans: Spans, message: Message) -> _SimplePacki
 
 def _codes(raw: bytes, simple: _SimplePacking, message: Message) -> Packed | None:
     """Return the message's codes; None if its bitmap leaves no free code for gaps."""
-    grid, gap = message.grid, None
+    grid, gap = message.meaning.grid, None
     if simple.bitmap_offset is None:
         codes: npt.NDArray[np.uint16] = np.frombuffer(
             raw, ">u2", simple.num_values, simple.data_offset
@@ -177,7 +179,7 @@ def _codes(raw: bytes, simple: _SimplePacking, message: Message) -> Packed | Non
             return None
         codes, gap = codes_and_gap
     return Packed(
-        np.ascontiguousarray(message.scan.orient(codes, grid), dtype=np.uint16),
+        np.ascontiguousarray(message.meaning.scan.orient(codes, grid), dtype=np.uint16),
         simple.reference,
         power(2, simple.binary_exponent),
         power(10, -simple.decimal_exponent),
@@ -192,12 +194,12 @@ def _is_verified(packed: Packed, simple: _SimplePacking, message: Message, file:
         return False
     mask = simple.bitmap_offset is not None
     signature = (
-        message.edition,
+        message.meaning.edition,
         mask,
         simple.binary_exponent,
         simple.decimal_exponent,
-        message.scan,
-        message.grid,
+        message.meaning.scan,
+        message.meaning.grid,
     )
     if signature not in _exact_packings:
         _exact_packings[signature] = same_bits(to_float32(packed), decode(message, file))
@@ -255,9 +257,11 @@ def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
     Raises:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
-    if (message.packing, message.bits) != ("grid_simple", 16):
+    if (message.meaning.packing, message.meaning.bits) != ("grid_simple", 16):
         return decode(message, file)
-    return to_float32(pack(message, file), (message.grid.rows, message.grid.columns))
+    return to_float32(
+        pack(message, file), (message.meaning.grid.rows, message.meaning.grid.columns)
+    )
 
 
 def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:

@@ -4,29 +4,25 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from ens10.catalog import VARIABLES
-from ens10.errors import Ens10Error, FileError
-from ens10.grib import Meaning, Message, MessageList, decode, unpack
+from ens10.catalog import ACCUMULATED, VARIABLES
+from ens10.errors import FileError, listing
+from ens10.grib import Meaning, MessageList, unpack
+from ens10.identity import Method
 from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
 from ens10.machine_errors import read_failure
 from ens10.progress import track
-from ens10.source.gribs import check_agreement
+from ens10.source.grib_kinds import are_forecasts, check_agreement, with_own_names
+from ens10.source.gribs import conversion_of, difference
 
 # Below this share of dates x steps x members the fields may never have been meant to fill the
 # whole cube: the members of a lagged ensemble have start dates and steps of their own.
 _SPARSE = 0.5
-_TYPES = {
-    "an": "analysis",
-    "fc": "single forecast",
-    "fcmean": "forecast means",
-    "em": "ensemble mean",
-    "es": "ensemble spread",
-}
+_TYPES = {"an": "analysis", "fc": "single forecast", "fcmean": "forecast means"}
 _SCANS: tuple[tuple[str, Callable[[Meaning], bool]], ...] = (
     ("scanned south to north", lambda m: m.scan.northward),
     ("scanned east to west", lambda m: m.scan.westward),
@@ -65,6 +61,11 @@ def notes_of(group: MessageList, lagged: bool) -> Iterator[str]:
 
 
 def _member_notes(group: MessageList) -> Iterator[str]:
+    first = group.meanings[0]
+    if not first.kind.is_forecast:
+        product = f" {first.product}" if first.product else ""
+        yield f"{first.kind}{product}, no member: `ens10 prepare` leaves it out"
+        return
     kinds = np.array([meaning.data_type for meaning in group.meanings])[group.records["meaning"]]
     numbers = {
         str(kind): len(np.unique(group.records["number"][kinds == kind]))
@@ -120,7 +121,8 @@ def _first_column(meaning: Meaning) -> float:
     return round(west, 3) + 0.0
 
 
-_Key = tuple[str, float, str, int, str]  # name, hPa, type of level, level, grid
+# Name, kind of a product and which it is, hPa, type of level, level, grid
+_Key = tuple[str, str, str, float, str, int, str]
 _PROGRESS_MINIMUM = 2000  # messages from which a progress bar is worth it
 _MIN_LEVEL_SHARE = 0.1  # of the fields of other levels; a level with fewer is reported as wrong
 
@@ -134,8 +136,10 @@ def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) 
         values: True to decode all values.
         progress: show a progress bar.
     """
+    messages = with_own_names(messages)
     groups = _groups(messages)
-    statistics = {key: FieldStatistics(key[0]) for key in groups}
+    # the values of a spread or a probability have no plausible range
+    statistics = {key: FieldStatistics("" if key[1] else key[0]) for key in groups}
     if values:
         _measure(groups, statistics, progress)
     max_fields: dict[tuple[str, str], int] = defaultdict(int)
@@ -145,9 +149,11 @@ def grib_rows(messages: MessageList, source: str, values: bool, progress: bool) 
         _row(key, group, statistics[key], max_fields[key[0], key[-1]])
         for key, group in sorted(groups.items())
     ]
+    _note_steps(rows)
+    is_forecast = are_forecasts(messages.meanings)
     try:
-        if len(messages):
-            check_agreement(messages)
+        if is_forecast.any():
+            check_agreement(messages.take(is_forecast[messages.records["meaning"]]))
     except FileError as error:
         rows.append(Row(source, status=str(error)))
     return rows
@@ -165,6 +171,8 @@ def _groups(messages: MessageList) -> dict[_Key, MessageList]:
 def _key(meaning: Meaning) -> _Key:
     return (
         meaning.name,
+        "" if meaning.kind.is_forecast else meaning.kind,
+        meaning.product,
         meaning.pressure or 0.0,
         meaning.level_type,
         meaning.level,
@@ -180,11 +188,31 @@ def _measure(
     with closing(_OpenFile()) as files:
         for key, message in track(fields, "inspect", total, progress and total > _PROGRESS_MINIMUM):
             try:
-                statistics[key].add(unpack(message, files.of(message.path)), message.place)
+                values = unpack(message, files.of(message.path))
+                factor, offset = _conversion(message.meaning)
+                if (factor, offset) != (1.0, 0.0):
+                    values = (values * np.float64(factor) + offset).astype(np.float32)
+                statistics[key].add(values, message.place)
             except FileError as error:
                 statistics[key].read_errors.add(error)
             except OSError as error:
                 statistics[key].read_errors.add(read_failure(message.path, error))
+
+
+def _conversion(meaning: Meaning) -> tuple[float, float]:
+    """Return factor and offset to the catalogue's units; (1, 0) for products and unknown units."""
+    conversion = conversion_of(meaning.name, meaning) if meaning.kind.is_forecast else None
+    return conversion or (1.0, 0.0)
+
+
+def _note_steps(rows: Sequence[Row]) -> None:
+    """Note the steps that a variable lacks and others have."""
+    steps = sorted({step for row in rows for step in row.steps})
+    for row in rows:
+        lacking = [f"{step:g}" for step in steps if step not in row.steps]
+        if lacking and len(row.steps) > 1:
+            text = f"no step {','.join(lacking)} h, which other variables have"
+            row.note = f"{row.note}; {text}" if row.note else text
 
 
 class _OpenFile:
@@ -208,7 +236,7 @@ class _OpenFile:
 
 
 def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields: int) -> Row:
-    name, _, level_type, level, grid = key
+    name, *_, level_type, level, grid = key
     cube = _Cube(group)
     units = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}.get(level_type)
     problems = [*statistics.problems(), *cube.problems()]
@@ -225,12 +253,35 @@ def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields:
         steps=cube.steps,
         members=len(cube.numbers),
         missing=len(cube.gaps),
-        units=group.meanings[0].units,
+        units=_units(group.meanings[0]),
         grid=grid,
         status=format_status(problems),
-        note="; ".join(notes_of(group, cube.lagged)),
+        note="; ".join([*notes_of(group, cube.lagged), *_unit_notes(group)]),
     )
     return statistics.fill(row)
+
+
+def _units(meaning: Meaning) -> str:
+    """Return the units of the values as they are shown."""
+    variable = VARIABLES.get(meaning.name)
+    if (
+        variable is None
+        or not meaning.kind.is_forecast
+        or conversion_of(meaning.name, meaning) is None
+    ):
+        return meaning.units
+    is_rate = meaning.name in ACCUMULATED and meaning.window.method == Method.MEAN
+    return f"{variable.units} s-1" if is_rate else variable.units
+
+
+def _unit_notes(group: MessageList) -> Iterator[str]:
+    units = sorted({m.units for m in group.meanings if _conversion(m) != (1.0, 0.0)})
+    if units:
+        yield f"converted from {', '.join(units)}"
+    windows = sorted({m.window for m in group.meanings if m.window.method != Method.POINT})
+    if windows:
+        methods = " and ".join(dict.fromkeys(window.method for window in windows))
+        yield f"{methods} of {listing([window.hours for window in windows])} h"
 
 
 def _level_problems(key: _Key, group: MessageList, max_fields: int) -> Iterator[str]:
@@ -265,11 +316,14 @@ class _Cube:
     def __init__(self, group: MessageList) -> None:
         self.group = group
         records = group.records
-        steps = np.array([meaning.step for meaning in group.meanings])[records["meaning"]]
-        columns = (records["time"], steps, np.maximum(records["number"], 0))
+        windows = sorted({meaning.window for meaning in group.meanings})
+        place_of = {window: n for n, window in enumerate(windows)}
+        places = np.array([place_of[m.window] for m in group.meanings])[records["meaning"]]
+        columns = (records["time"], places, np.maximum(records["number"], 0))
         axes = [np.unique(column, return_inverse=True) for column in columns]
         self.times = axes[0][0].astype("datetime64[s]")
-        self.steps, self.numbers = axes[1][0].tolist(), axes[2][0].tolist()
+        self._windows, self.numbers = windows, axes[2][0].tolist()
+        self.steps = sorted({window.step for window in windows})
         self._shape = tuple(len(values) for values, _ in axes)
         self._place = np.ravel_multi_index([index for _, index in axes], self._shape)
         present = np.zeros(self._shape, dtype=bool)
@@ -295,7 +349,7 @@ class _Cube:
         for time, step, number in self.gaps.tolist():
             numbers[time, step].append(self.numbers[number])
         return [
-            f"{str(self.times[time])[:13]} step {self.steps[step]} h "
+            f"{str(self.times[time])[:13]} step {self._windows[step].step} h "
             + (
                 "all members"
                 if len(members) == self._shape[2]
@@ -311,12 +365,11 @@ class _Cube:
         places_by_difference: dict[str, list[str]] = defaultdict(list)
         for n in duplicates.tolist():
             one, other = (self.group[int(order[m])] for m in (n, n + 1))
-            places_by_difference[_difference(one, other)].append(f"{one.place} and {other.place}")
-        for difference, places in places_by_difference.items():
+            places_by_difference[difference(one, other)].append(f"{one.place} and {other.place}")
+        for text, places in places_by_difference.items():
             fields = format_count(len(places), "field")
             yield (
-                f"{fields} duplicated with {difference}: {format_places(places)}; "
-                f"remove one of the two"
+                f"{fields} duplicated with {text}: {format_places(places)}; remove one of the two"
             )
 
 
@@ -341,25 +394,3 @@ def _format_ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ", ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
-
-
-def _difference(one: Message, other: Message) -> str:
-    """Describe the difference between two messages of one field."""
-    if one.data_type != other.data_type:
-        return f"dataType {one.data_type} and {other.data_type}"
-    try:
-        same = _raw(one) == _raw(other) or np.array_equal(_bits(one), _bits(other))
-    except Ens10Error:
-        return "values that cannot be compared"
-    return "equal values" if same else "different values"
-
-
-def _raw(message: Message) -> bytes:
-    with message.path.open("rb") as file:
-        file.seek(message.offset)
-        return file.read(message.length)
-
-
-def _bits(message: Message) -> npt.NDArray[Any]:
-    with message.path.open("rb") as file:
-        return decode(message, file).view(np.uint32)

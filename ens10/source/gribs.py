@@ -1,11 +1,12 @@
 """GRIB files as cubes of fields, with checks for missing, duplicate and inconsistent fields."""
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeVar
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import xarray as xr
 from dask.base import tokenize
 
-from ens10.catalog import VARIABLES
+from ens10.catalog import ACCUMULATED, VARIABLES, variable_of_param
 from ens10.errors import (
     ArgumentError,
     DamagedFileError,
@@ -21,125 +22,35 @@ from ens10.errors import (
     MissingDataError,
     UnknownNameError,
 )
-from ens10.grib import LatLonGrid, Meaning, Message, MessageList, decode, scan, unpack
-from ens10.selection import Selection
-
-_NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
-_Counts = npt.NDArray[np.int64]
-_Value = TypeVar("_Value", bound=Hashable)
-
-
-def check_agreement(messages: MessageList) -> LatLonGrid:
-    """Check that messages agree in grid, units and levels; return the grid.
-
-    Raises:
-        FileError: messages disagree in the grid, or messages of one variable in units, parameter or
-            type of level. The error names the first message with the rarest value.
-    """
-    counts = np.bincount(messages.records["meaning"], minlength=len(messages.meanings))
-    grid = _common_grid(messages, counts)
-    for rule in _RULES:
-        groups: dict[Hashable, dict[Hashable, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for n, meaning in enumerate(messages.meanings):
-            group = (meaning.name, meaning.edition if rule.per_edition else 0)
-            groups[group][rule.get_value(meaning)].append(n)
-        for by_value in groups.values():
-            if len(by_value) > 1:
-                _refuse(rule, *_odd_and_common(messages, counts, by_value))
-    return grid
-
-
-class _Rule(NamedTuple):
-    """A property in which the messages of one variable must agree.
-
-    Attributes:
-        key: GRIB key of the property.
-        get_value: returns the value that must be equal.
-        format_value: formats the value for error messages.
-        per_edition: True if only messages of one edition must agree. Parameters and types of level
-            differ between editions: ECMWF's 2 m temperature lies at the surface in edition 1, and
-            2 m above ground in edition 2.
-    """
-
-    key: str
-    get_value: Callable[[Meaning], Hashable]
-    format_value: Callable[[Meaning], str]
-    per_edition: bool
-
-
-def _level(meaning: Meaning) -> str:
-    return f"{meaning.level_type} {meaning.level}"
-
-
-def _level_type(meaning: Meaning) -> str:
-    """Return type and value of the level; an empty text for all pressure levels."""
-    return "" if meaning.pressure is not None else _level(meaning)
-
-
-_RULES = (
-    _Rule("units", lambda m: m.units, lambda m: m.units, False),
-    _Rule("paramId", lambda m: m.param_id, lambda m: str(m.param_id), True),
-    _Rule("typeOfLevel", _level_type, _level, True),
-    _Rule("typeOfLevel", lambda m: m.pressure is not None, _level, False),
+from ens10.grib import (
+    LatLonGrid,
+    Meaning,
+    Message,
+    MessageList,
+    decode,
+    pack,
+    scan,
+    to_float32,
+    unpack,
 )
-
-
-def _refuse(rule: _Rule, odd: Message, common: Message) -> None:
-    raise FileError(
-        odd.path,
-        f"the message at byte {odd.offset} gives {odd.name} with {rule.key} "
-        f"{rule.format_value(odd.meaning)}, that at {common.place} with "
-        f"{rule.format_value(common.meaning)}",
-        "Correct or remove it, or prepare the two kinds of field separately",
-    )
-
-
-def _common_grid(messages: MessageList, counts: _Counts) -> LatLonGrid:
-    by_grid: dict[LatLonGrid, list[int]] = defaultdict(list)
-    for n, meaning in enumerate(messages.meanings):
-        group_grid = next((grid for grid in by_grid if _is_near(grid, meaning.grid)), meaning.grid)
-        by_grid[group_grid].append(n)
-    if len(by_grid) == 1:
-        return next(iter(by_grid))
-    odd, common = _odd_and_common(messages, counts, by_grid)
-    raise FileError(
-        odd.path,
-        f"the message at byte {odd.offset} lies on the grid {odd.grid}, that of {common.place} on "
-        f"{common.grid} (Ni, Nj and corners)",
-        "Correct or remove it, or prepare files on different grids into different stores",
-    )
-
-
-def _is_near(one: LatLonGrid, other: LatLonGrid) -> bool:
-    if (one.rows, one.columns) != (other.rows, other.columns):
-        return False
-    offsets = (one.north - other.north, one.south - other.south, one.west - other.west)
-    east_offset = (one.spacing - other.spacing) * one.columns
-    return max(abs(offset) for offset in (*offsets, east_offset)) < _NEAR
-
-
-def _odd_and_common(
-    messages: MessageList, counts: _Counts, groups: Mapping[_Value, Sequence[int]]
-) -> tuple[Message, Message]:
-    """Return the first message of the smallest and of the largest group.
-
-    Of two groups of the same size, the one that comes first in the files counts as the larger.
-    """
-    sizes = {value: int(counts[ids].sum()) for value, ids in groups.items()}
-    largest = max(sizes, key=lambda value: sizes[value])
-    others = [value for value in reversed(sizes) if value != largest]
-    smallest = min(others, key=lambda value: sizes[value])
-    return _first_message(messages, groups[smallest]), _first_message(messages, groups[largest])
-
-
-def _first_message(messages: MessageList, meanings: Sequence[int]) -> Message:
-    return messages[int(np.isin(messages.records["meaning"], meanings).argmax())]
-
+from ens10.identity import Method, Window
+from ens10.packed16.layout import Field
+from ens10.selection import Selection
+from ens10.source.grib_kinds import (
+    are_forecasts,
+    check_agreement,
+    forecast_messages,
+    window_of,
+    with_own_names,
+)
+from ens10.source.units import amount_of_rate, conversion, unit_of, units_error
+from ens10.source.windows import Recipe, in_seconds, recipes, window_text
 
 Missing = Literal["error", "nan", "skip"]
 _MIN_FILLED_SHARE = 0.05  # share of fields with a message below which a cube is not built
 _SPARSE = 0.5  # share below which the files may be complete, but of a lagged ensemble
 _LAGGED_REMEDY = "The members may be lagged; choose dates, steps or members that belong together"
+_UNCHANGED = (1.0, 0.0)  # factor and offset of fields in the catalogue's units
 _SMALL_CUBE = 1_000_000  # fields; cubes of at most so many are built however empty they are
 
 
@@ -147,7 +58,7 @@ class Cell(NamedTuple):
     """Position of a field in the cube of one variable; the level is None off pressure levels."""
 
     time: np.datetime64
-    step: int
+    step: float
     level: float | None
     number: int
 
@@ -156,19 +67,27 @@ class Cell(NamedTuple):
         return f"{str(self.time)[:13]}, step {self.step} h, number {self.number}{level}"
 
 
+class Part(NamedTuple):
+    """A message, and the factor and offset of its values in a field."""
+
+    message: Message
+    factor: float = 1.0
+    offset: float = 0.0
+
+
+Parts = (
+    tuple[Part, ...] | None
+)  # their sum is the field, 0 if there are none; None if it is missing
+
+
 @dataclass(frozen=True)
 class Axes:
     """The axes of the cubes of a set of files, all sorted."""
 
     times: npt.NDArray[np.datetime64]
-    steps: list[int]
+    steps: list[float]
     numbers: list[int]
     grid: LatLonGrid
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Sizes of the axes."""
-        return len(self.times), len(self.steps), len(self.numbers)
 
 
 @dataclass(frozen=True)
@@ -179,38 +98,103 @@ class Cube:
         name: cfgrib's name.
         messages: of the variable, in the order of the files.
         levels: in hPa, sorted; empty off pressure levels.
-        table: shape (time, step, level, number), the index in `messages` of each field's message,
+        table: shape (time, window, level, number), the index in `messages` of each field's message,
             -1 for none; one level off pressure levels.
+        recipes: how the field of each step is computed from those of the windows, None for a step
+            that the variable does not have.
+        conversions: factor and offset to the catalogue's units, by meaning of the messages.
     """
 
     name: str
     messages: MessageList
     levels: list[float]
     table: npt.NDArray[np.int32]
+    recipes: list[Recipe | None]
+    conversions: list[tuple[float, float]]
 
-    def members(self, time: int, step: int, level: int) -> list[Message | None]:
-        """Return the messages of all members at a position, None where there is none."""
-        return [None if n < 0 else self.messages[n] for n in self.table[time, step, level].tolist()]
+    @cached_property
+    def present(self) -> npt.NDArray[np.bool_]:
+        """Which fields are complete, shape (time, step, level, number)."""
+        shape = (self.table.shape[0], len(self.recipes), *self.table.shape[2:])
+        present = np.zeros(shape, dtype=bool)
+        for step, recipe in enumerate(self.recipes):
+            if recipe is not None:
+                places = [n for n, _ in recipe.parts if not self._is_zero(recipe)]
+                present[:, step] = (self.table[:, places] >= 0).all(axis=1)
+        return present
+
+    def members(self, time: int, step: int, level: int) -> list[Parts]:
+        """Return the parts of the fields of all members at a position."""
+        recipe = self.recipes[step]
+        if recipe is None:
+            return [None] * self.table.shape[3]
+        indices = self.table[time][[n for n, _ in recipe.parts], level].T.tolist()
+        if self._is_zero(recipe):
+            indices = [[n for n in member if n >= 0] for member in indices]
+        factors = [factor for _, factor in recipe.parts]
+        return [
+            None if min(member, default=0) < 0 else
+            tuple(self._part(n, factor) for n, factor in zip(member, factors, strict=False))
+            for member in indices
+        ]  # fmt: skip
+
+    def _is_zero(self, recipe: Recipe) -> bool:
+        """Return True for precipitation at the start, which is 0 if there is no message."""
+        return self.name in ACCUMULATED and recipe.window.end == 0
+
+    def _part(self, n: int, factor: float) -> Part:
+        unit_factor, offset = self.conversions[self.messages.records["meaning"][n]]
+        return Part(self.messages[n], factor * unit_factor, offset)
 
 
-def axes_of(messages: MessageList) -> Axes:
-    """Return the dates, steps and members that appear in any message, and their common grid.
+def conversion_of(name: str, meaning: Meaning) -> tuple[float, float] | None:
+    """Return factor and offset to the catalogue's units; None if they cannot be converted."""
+    variable, units = VARIABLES.get(name), meaning.units
+    if variable is None or units in (variable.units, "unknown"):
+        return _UNCHANGED
+    if name in ACCUMULATED and meaning.window.method == Method.MEAN:
+        amount, seconds = amount_of_rate(units) or (units, 1.0)
+        factor, offset = conversion(variable, amount) or (None, 0.0)
+        return None if factor is None else (factor / seconds, offset)
+    return conversion(variable, units)
+
+
+def axes_of(messages: MessageList, steps: list[float]) -> Axes:
+    """Return the dates and members that appear in any message, the steps, and their common grid.
+
+    Args:
+        messages: of all variables.
+        steps: the steps to keep.
 
     Raises:
-        FileError: messages do not agree in grid, units or levels.
+        FileError: messages do not agree in grid or levels, or have units that cannot be converted.
     """
     grid = check_agreement(messages)
-    records = messages.records
-    return Axes(
-        np.unique(records["time"]).astype("datetime64[s]"),
-        sorted({meaning.step for meaning in messages.meanings}),
-        np.unique(np.maximum(records["number"], 0)).tolist(),
-        grid,
-    )
+    for n, meaning in enumerate(messages.meanings):
+        if conversion_of(meaning.name, meaning) is None:
+            first = messages[int((messages.records["meaning"] == n).argmax())]
+            raise units_error(VARIABLES[meaning.name], meaning.units, first.place)
+    times = np.unique(messages.records["time"]).astype("datetime64[s]")
+    return Axes(times, steps, np.unique(np.maximum(messages.records["number"], 0)).tolist(), grid)
 
 
-def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
+def _steps(messages: MessageList) -> list[float]:
+    return sorted({meaning.step for meaning in messages.meanings})
+
+
+def _numbers(messages: MessageList) -> npt.NDArray[Any]:
+    """Return the sorted members of all messages that are fields of forecasts."""
+    is_forecast = are_forecasts(messages.meanings)[messages.records["meaning"]]
+    return np.unique(np.maximum(messages.records["number"][is_forecast], 0))
+
+
+def cubes_of(messages: MessageList, axes: Axes, *, join: bool = True) -> dict[str, Cube]:
     """Return the cube of each variable, by name.
+
+    Args:
+        messages: of all variables.
+        axes: of the cubes.
+        join: False to leave sums of intervals as they are, see `ens10.source.windows.recipes`.
 
     Raises:
         FileError: two messages hold the same field.
@@ -219,24 +203,30 @@ def cubes_of(messages: MessageList, axes: Axes) -> dict[str, Cube]:
     names, name_of_meaning = np.unique([m.name for m in messages.meanings], return_inverse=True)
     name_of_message = name_of_meaning.astype(np.int16)[messages.records["meaning"]]
     return {
-        str(name): _cube(str(name), messages.take(np.flatnonzero(name_of_message == n)), axes)
+        str(name): _cube(str(name), messages.take(np.flatnonzero(name_of_message == n)), axes, join)
         for n, name in enumerate(names)
     }
 
 
-def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
+def _cube(name: str, messages: MessageList, axes: Axes, join: bool) -> Cube:
+    windows = sorted({window_of(meaning) for meaning in messages.meanings})
+    plan = recipes(name, windows, in_seconds(axes.steps), join=join)
+    windows, plan = _used_windows(windows, plan)
+    place_of = {window: n for n, window in enumerate(windows)}
+    is_used = np.array([window_of(meaning) in place_of for meaning in messages.meanings])
+    messages = messages.take(is_used[messages.records["meaning"]])
     pressures = [meaning.pressure for meaning in messages.meanings]
     levels = sorted({pressure for pressure in pressures if pressure is not None})
     records, ids = messages.records, messages.records["meaning"]
-    shape = (*axes.shape[:2], len(levels) or 1, axes.shape[2])
+    shape = (len(axes.times), len(windows), len(levels) or 1, len(axes.numbers))
     if len(messages) < _MIN_FILLED_SHARE * np.prod(shape) > _MIN_FILLED_SHARE * _SMALL_CUBE:
         raise _no_cube_error(name, messages, int(np.prod(shape)))
     level_indices = [0 if pressure is None else levels.index(pressure) for pressure in pressures]
     positions = np.ravel_multi_index(
         (
             np.searchsorted(axes.times.astype(np.int64), records["time"]),
-            np.array([axes.steps.index(meaning.step) for meaning in messages.meanings])[ids],
-            np.array(level_indices)[ids],
+            np.array([place_of[window_of(m)] for m in messages.meanings], np.int64)[ids],
+            np.array(level_indices, np.int64)[ids],
             np.searchsorted(axes.numbers, np.maximum(records["number"], 0)),
         ),
         shape,
@@ -245,7 +235,20 @@ def _cube(name: str, messages: MessageList, axes: Axes) -> Cube:
     table.reshape(-1)[positions] = np.arange(len(messages), dtype=np.int32)
     if np.count_nonzero(table >= 0) < len(messages):
         raise _duplicate_error(messages, positions)
-    return Cube(name, messages, levels, table)
+    conversions = [conversion_of(name, meaning) or _UNCHANGED for meaning in messages.meanings]
+    return Cube(name, messages, levels, table, plan, conversions)
+
+
+def _used_windows(
+    windows: Sequence[Window], plan: Sequence[Recipe | None]
+) -> tuple[list[Window], list[Recipe | None]]:
+    """Return the windows that recipes use, and the recipes with positions among these."""
+    used = sorted({n for recipe in plan if recipe is not None for n, _ in recipe.parts})
+    place_of = {n: place for place, n in enumerate(used)}
+    return [windows[n] for n in used], [
+        recipe and Recipe(recipe.window, tuple((place_of[n], f) for n, f in recipe.parts))
+        for recipe in plan
+    ]
 
 
 def _no_cube_error(name: str, messages: MessageList, size: int) -> MissingDataError:
@@ -262,25 +265,30 @@ def _duplicate_error(messages: MessageList, positions: npt.NDArray[np.int64]) ->
     second_index = int(order[duplicates + 1].min())  # the first in the order of the files
     rank = int(np.flatnonzero(order == second_index)[0])
     first, second = messages[int(order[rank - 1])], messages[second_index]
-    cell = Cell(second.time, second.step, second.meaning.pressure, second.number or 0)
+    cell = Cell(second.time, second.meaning.step, second.meaning.pressure, second.number or 0)
     note = f" ({len(duplicates)} fields are given more than once)" if len(duplicates) > 1 else ""
     return FileError(
         second.path,
-        f"the message at byte {second.offset} holds {second.name} of {cell} a second time, after "
-        f"{first.place}, with {_difference(first, second)}{note}",
+        f"the message at byte {second.offset} holds {second.meaning.name} of {cell} a second time, "
+        f"after {first.place}, with {difference(first, second)}{note}",
         "Remove one of the two",
     )
 
 
-def _difference(first: Message, second: Message) -> str:
+# What may differ between messages of one field
+_ATTRIBUTES = {
+    "dataType": "data_type", "model version": "model_date", "expver": "version",
+    "units": "units", "paramId": "param_id", "edition": "edition", "centre": "centre",
+    "packingType": "packing", "bits per value": "bits",
+}  # fmt: skip
+
+
+def difference(first: Message, second: Message) -> str:
     """Describe the difference between two messages of one field."""
     differences = [
-        f"{label} {first_value} and {second_value}"
-        for label, first_value, second_value in (
-            ("dataType", first.data_type, second.data_type),
-            ("model version", first.meaning.model_date, second.meaning.model_date),
-        )
-        if first_value != second_value
+        f"{label} {getattr(first.meaning, key)} and {getattr(second.meaning, key)}"
+        for label, key in _ATTRIBUTES.items()
+        if getattr(first.meaning, key) != getattr(second.meaning, key)
     ]
     try:
         with first.path.open("rb") as file, second.path.open("rb") as other:
@@ -301,15 +309,15 @@ def without_gaps(
     """
     complete = np.ones(len(axes.times), dtype=bool)
     for cube in cubes.values():
-        complete &= (cube.table >= 0).all(axis=(1, 2, 3))
+        complete &= cube.present.all(axis=(1, 2, 3))
     if complete.all():
         return cubes, axes
     if missing == "error" or not complete.any():
-        fields = sum(cube.table.shape[2] for cube in cubes.values())
+        fields = sum(cube.present.shape[2] for cube in cubes.values())
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
             _describe_gaps(_gaps(cubes, axes), fields, len(axes.numbers)),
-            _remedy(cubes, bool(complete.any())),
+            _remedy(cubes, axes, bool(complete.any())),
         )
     complete_cubes = {
         name: replace(cube, table=cube.table[complete]) for name, cube in cubes.items()
@@ -317,12 +325,25 @@ def without_gaps(
     return complete_cubes, replace(axes, times=axes.times[complete])
 
 
-def _remedy(cubes: dict[str, Cube], any_complete: bool) -> str:
-    share = float(np.mean([np.mean(cube.table >= 0) for cube in cubes.values()]))
+def _remedy(cubes: dict[str, Cube], axes: Axes, any_complete: bool) -> str:
+    steps = [
+        f"{step:g}"
+        for n, step in enumerate(axes.steps)
+        if all(cube.recipes[n] is not None for cube in cubes.values())
+    ]
+    if 0 < len(steps) < len(axes.steps):
+        return (
+            f"All variables have --steps {' '.join(steps)} alone; select these, or fewer variables "
+            "with --variables, or accept the gaps with --missing nan"
+        )
+    share = float(np.mean([np.mean(cube.present) for cube in cubes.values()]))
     if share < _SPARSE:
         return f"The fields fill {share:.0%} of their cube. {_LAGGED_REMEDY}"
     if not any_complete:
-        return "No date is complete"
+        return (
+            "No date is complete: select fewer --variables or --steps, or accept the gaps with "
+            "--missing nan"
+        )
     return "Fetch the files again, or accept the gaps with --missing nan or --missing skip"
 
 
@@ -331,7 +352,7 @@ def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
     gaps: dict[Cell, list[str]] = defaultdict(list)
     for name, cube in cubes.items():
         labels = [f"{name} {level:g} hPa" for level in cube.levels] or [name]
-        for time, step, level, number in np.argwhere(cube.table < 0).tolist():
+        for time, step, level, number in np.argwhere(~cube.present).tolist():
             cell = Cell(axes.times[time], axes.steps[step], None, axes.numbers[number])
             gaps[cell].append(labels[level])
     return gaps
@@ -339,7 +360,7 @@ def _gaps(cubes: dict[str, Cube], axes: Axes) -> dict[Cell, list[str]]:
 
 def _describe_gaps(gaps: dict[Cell, list[str]], fields: int, members: int) -> list[str]:
     """Describe gaps, one per line; a member or date that is missing entirely takes one line."""
-    by_date: dict[tuple[Any, int], list[tuple[int, str]]] = defaultdict(list)
+    by_date: dict[tuple[Any, float], list[tuple[int, str]]] = defaultdict(list)
     for cell in sorted(gaps, key=lambda cell: (cell.time, cell.step, cell.number)):
         names = gaps[cell]
         text = "all fields" if len(names) == fields else ", ".join(names)
@@ -367,6 +388,8 @@ class GribFields:
         missing: what to do about missing fields: "error" to raise an error, "nan" to leave gaps,
             "skip" to leave out the start dates concerned.
         selection: the fields to keep; None for all. Other fields are not checked for gaps.
+        join: False to leave sums of intervals as they are; otherwise precipitation is summed since
+            the start (`ens10.source.windows`).
 
     Attributes:
         paths: the files.
@@ -389,13 +412,19 @@ class GribFields:
         files: Sequence[Path | MessageList],
         missing: Missing = "error",
         selection: Selection | None = None,
+        *,
+        join: bool = True,
     ) -> None:
         if not files:
             raise ArgumentError("files", "none are given", "Choose at least one GRIB file")
         lists = (file if isinstance(file, MessageList) else scan(file) for file in files)
-        messages = (selection or Selection()).of_messages(MessageList.concatenate(lists))
-        axes = axes_of(messages)
-        cubes, all_times = cubes_of(messages, axes), axes.times
+        selection = selection or Selection()
+        all_messages = with_own_names(MessageList.concatenate(lists))
+        messages = forecast_messages(selection.of_variables(all_messages))
+        steps = selection.of_steps(_steps(messages))
+        messages = selection.of_messages(messages, _numbers(all_messages))
+        axes = axes_of(messages, _steps(messages) if selection.steps is None else steps)
+        cubes, all_times = cubes_of(messages, axes, join=join), axes.times
         if missing != "nan":
             cubes, axes = without_gaps(messages.paths, cubes, axes, missing)
         self.paths, self._cubes = messages.paths, cubes
@@ -407,8 +436,8 @@ class GribFields:
 
     def messages(
         self, variable: str, time_index: int, step_index: int, level_index: int = 0
-    ) -> list[Message | None]:
-        """Return the messages of all members of one field, None where there is none.
+    ) -> list[Parts]:
+        """Return the parts of the fields of all members, None where a field is missing.
 
         Args:
             variable: cfgrib's name.
@@ -419,13 +448,24 @@ class GribFields:
         return self._cube(variable).members(time_index, step_index, level_index)
 
     def attributes(self, variable: str) -> dict[str, Any]:
-        """Return CF attributes of a variable, and `levels_hpa` on pressure levels."""
+        """Return CF attributes of a variable, and `levels_hpa` on pressure levels.
+
+        `window` is the time window of precipitation if the files state it, and that of means and
+        extremes.
+        """
         cube = self._cube(variable)
         meaning = cube.messages.meanings[0]
         # A variable that the catalogue lacks needs its number to be written as GRIB again.
-        attributes: dict[str, Any] = {"units": meaning.units, "paramId": meaning.param_id}
+        known = variable_of_param(meaning.param_id)
+        same_units = known and unit_of(known.units) == unit_of(meaning.units)
+        units = known.units if known and same_units else meaning.units
+        attributes: dict[str, Any] = {"units": units, "paramId": meaning.param_id}
         if variable in VARIABLES:
             attributes = dict(VARIABLES[variable].attributes)
+        if set(cube.conversions) != {_UNCHANGED}:
+            attributes["converted_from"] = meaning.units
+        if any(m.window.method != Method.POINT for m in cube.messages.meanings):
+            attributes["window"] = window_text(cube.recipes)
         if cube.levels:
             attributes["levels_hpa"] = tidy_levels(cube.levels).tolist()
         return attributes
@@ -454,14 +494,13 @@ class GribFields:
     def _variable(self, name: str, levels: Sequence[float]) -> xr.Variable:
         cube = self._cubes[name]
         outer = ["time", "step", "level", "number"]
-        table = cube.table
+        places: list[int | None] = [None]
         if cube.levels:
-            table = np.full((*table.shape[:2], len(levels), table.shape[3]), -1, np.int32)
-            table[:, :, np.searchsorted(levels, cube.levels)] = cube.table
+            place_of = {level: n for n, level in enumerate(cube.levels)}
+            places = [place_of.get(level) for level in levels]
         else:
             outer.remove("level")
-            table = table[:, :, 0]
-        data = _lazy_array(cube, table, self.grid)
+        data = _lazy_array(_Reader(cube, places, self.grid), (len(self.times), len(self.steps)))
         return xr.Variable((*outer, "latitude", "longitude"), data, self.attributes(name))
 
     def _cube(self, variable: str) -> Cube:
@@ -470,13 +509,21 @@ class GribFields:
         return self._cubes[variable]
 
 
-def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Dataset:
+def grib_dataset(
+    paths: Sequence[Path],
+    missing: Missing = "error",
+    selection: Selection | None = None,
+    *,
+    join: bool = True,
+) -> xr.Dataset:
     """Open GRIB files lazily: a dask chunk for each date, step and level.
 
     Args:
         paths: the files, in any order, with their messages in any order.
         missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
             "skip" to leave out the start dates concerned.
+        selection: the fields to keep; None for all.
+        join: False to leave sums of intervals as they are, see `GribFields`.
 
     Returns:
         Variables by cfgrib's name over (time, step[, level], number, latitude, longitude), float32.
@@ -486,7 +533,7 @@ def grib_dataset(paths: Sequence[Path], missing: Missing = "error") -> xr.Datase
         MissingDataError: fields are missing; all of them are listed.
         FileError: two messages hold the same field, or do not agree in grid, units or levels.
     """
-    return GribFields(paths, missing).dataset()
+    return GribFields(paths, missing, selection, join=join).dataset()
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
@@ -495,46 +542,82 @@ def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
     return array.astype(np.int64) if np.all(array == array.round()) else array
 
 
-def _lazy_array(cube: Cube, table: npt.NDArray[np.int32], grid: LatLonGrid) -> da.Array:
-    """Build a lazy array (..., number, rows, columns) from messages, chunked by `...`."""
-    outer, members = table.shape[:-1], table.shape[-1]
-    chunks = (*((1,) * size for size in outer), (members,), (grid.rows,), (grid.columns,))
+@contextmanager
+def field_reader(
+    grid: LatLonGrid, read: Callable[[Message, BinaryIO], Field] = pack
+) -> Iterator[Callable[[Parts], Field]]:
+    """Yield a function that reads a field from its parts; each file is opened once.
+
+    The function returns the result of `read` for a field that is one unchanged message. Sums and
+    converted fields are float32, computed in float64. A missing field is None.
+    """
+    shape = (grid.rows, grid.columns)
+    with ExitStack() as stack:
+        files: dict[Path, BinaryIO] = {}
+
+        def read_message(message: Message) -> Field:
+            if message.path not in files:
+                files[message.path] = stack.enter_context(message.path.open("rb"))
+            return read(message, files[message.path])
+
+        def read_field(parts: Parts) -> Field:
+            if parts is None:
+                return None
+            if is_copy(parts):
+                return read_message(parts[0].message)
+            total = np.zeros(shape)
+            for message, factor, offset in parts:
+                total += to_float32(read_message(message), shape) * np.float64(factor) + offset
+            return None if np.isnan(total).all() else total.astype(np.float32)
+
+        yield read_field
+
+
+def is_copy(parts: Parts) -> bool:
+    """Return True if a field is one message without a conversion."""
+    return parts is not None and len(parts) == 1 and parts[0][1:] == _UNCHANGED
+
+
+def _lazy_array(reader: "_Reader", outer: tuple[int, int]) -> da.Array:
+    """Build a lazy array (time, step[, level], number, rows, columns), a chunk a date and step."""
+    cube, grid = reader.cube, reader.grid
+    levels = ((1,) * len(reader.levels),) if cube.levels else ()
+    members = (cube.table.shape[3],)
+    dates = tuple((1,) * size for size in outer)
+    chunks = (*dates, *levels, members, (grid.rows,), (grid.columns,))
     paths = [str(path) for path in cube.messages.paths]
+    token = tokenize(paths, cube.messages.records, cube.table, cube.recipes, reader.levels)
     return da.map_blocks(  # type: ignore[no-any-return, no-untyped-call]
-        _Reader(cube.messages, table, grid),
+        reader,
         chunks=chunks,
         dtype=np.float32,
         meta=np.empty((0,) * len(chunks), dtype=np.float32),
-        name=f"grib-{cube.name}-{tokenize(paths, cube.messages.records, table)}",
+        name=f"grib-{cube.name}-{token}",
     )
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Decodes the messages of one chunk of a lazy array.
+    """Reads the fields of one chunk of a lazy array.
 
     Attributes:
-        messages: of the variable.
-        table: shape (..., number), the index of each field's message, -1 for none.
+        cube: of the variable.
+        levels: for each level of the array, its position in the cube; None if the cube lacks it.
         grid: of the fields.
     """
 
-    messages: MessageList
-    table: npt.NDArray[np.int32]
+    cube: Cube
+    levels: list[int | None]
     grid: LatLonGrid
 
     def __call__(self, block_id: tuple[int, ...] | None = None) -> npt.NDArray[np.float32]:
-        index = (block_id or (0,) * (self.table.ndim + 2))[: self.table.ndim - 1]
-        message_ids = self.table[index].tolist()
-        shape = (len(message_ids), self.grid.rows, self.grid.columns)
-        members = np.full(shape, np.nan, dtype=np.float32)
-        with ExitStack() as stack:
-            open_files: dict[Path, BinaryIO] = {}
-            for member, n in zip(members, message_ids, strict=True):
-                if n < 0:
-                    continue
-                message = self.messages[n]
-                if message.path not in open_files:
-                    open_files[message.path] = stack.enter_context(message.path.open("rb"))
-                member[:] = unpack(message, open_files[message.path])
-        return members[(None,) * len(index)]
+        time, step, *inner = block_id or (0,) * 6
+        level: int | None = self.levels[inner[0]] if self.cube.levels else 0
+        count = self.cube.table.shape[3]
+        members: list[Parts] = [None] * count
+        if level is not None:
+            members = self.cube.members(time, step, level)
+        shape = (self.grid.rows, self.grid.columns)
+        with field_reader(self.grid, unpack) as read:
+            values = np.stack([to_float32(read(parts), shape) for parts in members])
+        return values[(None,) * (3 if self.cube.levels else 2)]

@@ -1,6 +1,7 @@
 """One layout for all gridded data: names and order of dimensions, orientation, valid times."""
 
 from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import xarray as xr
 
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.source.cf_times import with_cf_times
 from ens10.source.layouts import with_layout
 from ens10.source.layouts.level_names import with_levels_of_names
 from ens10.source.names import (
@@ -27,7 +29,8 @@ from ens10.source.times import (
     with_step_numbers,
     with_valid_time,
 )
-from ens10.source.units import in_catalogue_units
+from ens10.source.units import in_catalogue_units, note_assumed_units
+from ens10.source.windows import with_sums
 from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
@@ -36,14 +39,21 @@ _COORDINATE_NAMES = (*FORECAST_DIMS, "valid_time", *COORDINATES)
 
 
 def tidy(
-    dataset: xr.Dataset, names: Names, source: Path | str, *, optional_dimensions: bool = False
+    dataset: xr.Dataset,
+    names: Names,
+    source: Path | str,
+    *,
+    optional_dimensions: bool = False,
+    variables: Sequence[str] | None = None,
+    keep_labels: bool = False,
 ) -> xr.Dataset:
     """Convert a dataset to this package's names, order of dimensions and orientation.
 
     Rows run north to south, columns eastward: a round grid from the first column at or east of
     Greenwich, a regional one from its western edge, in [0, 360), or negative where it crosses 0.
     Stations are one row, see `ens10.stations`. Levels are in hPa. Variables of the catalogue are in
-    its units.
+    its units, and precipitation is the sum since the start where the file's windows allow it. A
+    warning names the variables whose units the file does not state.
 
     Args:
         dataset: fields over at least latitude and longitude; other variables are left out.
@@ -54,6 +64,8 @@ def tidy(
             of dimensions that the dataset lacks, name the truth's mapping in errors, and leave
             units and order of dimensions to `ens10.source.pairing.pair_truth`, which converts only
             the selected fields.
+        variables: the variables to keep, so that no other is converted; None for all.
+        keep_labels: keep texts as labels of members, to be numbered by `number_members`.
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
@@ -64,18 +76,29 @@ def tidy(
     dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     renamed = _rename(dataset, names, source, optional_dimensions)
-    renamed = with_starts_of_hindcasts(renamed, source)
+    renamed = with_cf_times(with_starts_of_hindcasts(renamed, source), names, source)
     renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)
-    renamed = _rename_recognised(renamed, names)
+    renamed = _select_variables(_rename_recognised(renamed, names), variables)
     gridded = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(gridded, source)
-    result = with_valid_time(_orient(gridded), names)
+    result = with_valid_time(_orient(gridded, source), names)
     if not optional_dimensions:
         result = result.transpose(*FORECAST_DIMS, missing_dims="ignore")
-        fields = result.data_vars
+        fields = with_sums(result, source).data_vars
         result = result.assign({name: in_catalogue_units(fields[name], source) for name in fields})
+        note_assumed_units(result, source)
+    result = result if keep_labels else number_members(result)
     result.encoding["source"] = str(source)
     return result
+
+
+def _select_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> xr.Dataset:
+    """Drop all other variables, if the dataset has any of the selected ones."""
+    short_names = {v.short_name: v.name for v in VARIABLES.values()}
+    selected = {name for one in variables or () for name in (one, short_names.get(one, one))}
+    if not selected & set(map(str, dataset.data_vars)):
+        return dataset  # `Selection` raises the error
+    return _drop_variables(dataset, set(dataset.data_vars) - selected - set(_COORDINATE_NAMES))
 
 
 def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
@@ -241,7 +264,70 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
             )
 
 
-def _orient(dataset: xr.Dataset) -> xr.Dataset:
+def number_members(dataset: xr.Dataset) -> xr.Dataset:
+    """Number members that have names: 1 to n in their order; `labels` are their names."""
+    if "number" not in dataset.coords or dataset["number"].dtype.kind not in "OSUT":
+        return dataset
+    labels = [str(label) for label in dataset["number"].to_numpy().tolist()]
+    numbers = np.arange(1, len(labels) + 1)
+    return dataset.assign_coords(number=("number", numbers, {"labels": labels}))
+
+
+def _without_repeated_columns(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
+    """Drop columns at the place of another one, as at 0 and 360 E, whose values must be equal.
+
+    Values of dask arrays are compared when they are computed, others at the first date.
+
+    Raises:
+        FileError: the values differ.
+    """
+    east = dataset["longitude"].to_numpy().astype(np.float64).round(6) % 360.0
+    _, first, place = np.unique(east, return_index=True, return_inverse=True)
+    repeated = [n for n in range(east.size) if first[place[n]] != n]
+    if not repeated:
+        return dataset
+    kept = dataset.isel(longitude=[n for n in range(east.size) if n not in repeated])
+    for n in repeated:
+        pair = dataset.isel(longitude=[int(first[place[n]]), n])
+        check = partial(_check_equal, source, pair["longitude"].to_numpy().tolist())
+        kept = kept.assign(
+            {
+                name: _with_check(kept[name], pair[name], check)
+                for name in kept.data_vars
+                if "longitude" in kept[name].dims
+            }
+        )
+    return kept
+
+
+def _with_check(field: xr.DataArray, pair: xr.DataArray, check: Any) -> xr.DataArray:
+    if field.chunks is None:
+        first = pair.isel({dim: 0 for dim in ("time", "step") if dim in pair.dims})
+        check(field, *(first.isel(longitude=n).to_numpy() for n in (0, 1)))
+        return field
+    columns = [pair.isel(longitude=n, drop=True) for n in (0, 1)]
+    bare = field.drop_vars("longitude")
+    checked = xr.apply_ufunc(
+        check, bare, *columns, dask="parallelized", output_dtypes=[field.dtype]
+    )
+    return field.copy(data=checked.transpose(*field.dims).data)
+
+
+def _check_equal(
+    source: Path | str, longitudes: list[float], field: Any, column: Any, other: Any
+) -> Any:
+    """Return `field` if two columns are equal, missing values included."""
+    if not np.array_equal(column, other, equal_nan=True):
+        first, second = longitudes
+        raise FileError(
+            source,
+            f"its columns at {first:g} and {second:g} E are one place, and their values differ",
+            "Correct them, or drop one of the two",
+        )
+    return field
+
+
+def _orient(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Sort times in ascending order, rows north to south and columns eastward."""
     if not dataset.indexes["time"].is_monotonic_increasing:
         dataset = dataset.sortby("time")
@@ -251,6 +337,7 @@ def _orient(dataset: xr.Dataset) -> xr.Dataset:
         southward = dataset.isel(latitude=slice(None, None, -1))  # reads faster than a list
         rising = dataset.indexes["latitude"].is_monotonic_increasing
         dataset = southward if rising else dataset.sortby("latitude", ascending=False)
+    dataset = _without_repeated_columns(dataset, source)
     old_longitude = dataset["longitude"].to_numpy()
     order, longitude = eastward(old_longitude)
     if not np.array_equal(order, np.arange(order.size)):
@@ -271,9 +358,6 @@ def eastward(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArr
     """
     degrees = np.asarray(longitude)
     east = degrees.astype(np.float64).round(6) % 360.0
-    if np.unique(east).size < east.size:  # both 0 and 360 degrees
-        order = np.argsort(degrees, kind="stable")
-        return order, degrees[order]
     order = np.argsort(east)
     gaps = np.diff(east[order], append=east[order[0]] + 360.0)
     target = east[order]

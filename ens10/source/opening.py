@@ -27,7 +27,7 @@ from ens10.grib import is_grib
 from ens10.places import is_url
 from ens10.source import times
 from ens10.source.gribs import Missing, grib_dataset
-from ens10.source.layout import FORECAST_DIMS, as_truth, tidy
+from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
 from ens10.source.layouts.level_names import expand_levels, union_of_levels
 from ens10.source.names import Names, recognise_dimensions
 from ens10.source.stores import check_group, is_reference, is_zarr, store_of
@@ -267,7 +267,8 @@ def _refuse_duplicates(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) ->
 
 def _describe(cell: dict[str, Any]) -> str:
     parts = [
-        f"{dim} {str(value)[:13] if dim == 'time' else f'{value:g}'}" for dim, value in cell.items()
+        f"{dim} {value:g}" if isinstance(value, np.number) else f"{dim} {str(value)[:13]}"
+        for dim, value in cell.items()
     ]
     return f" of {', '.join(parts)}" if parts else ""
 
@@ -350,6 +351,7 @@ def open_source(
     missing: Missing = "error",
     *,
     optional_dimensions: bool = False,
+    variables: Sequence[str] | None = None,
 ) -> xr.Dataset:
     """Open a file, folder or Zarr store as one lazy dataset.
 
@@ -360,7 +362,9 @@ def open_source(
         names: how the file's names map to ours; see `ens10.source.names`.
         missing: "error" to refuse files that lack fields, "nan" to fill gaps with NaN, "skip" to
             leave out dates that lack fields.
-        optional_dimensions: accept a mapping of dimensions that the file lacks, as truth may.
+        optional_dimensions: True for truth: accept a mapping of dimensions that the file lacks, and
+            leave sums of intervals as they are.
+        variables: the variables that are needed, so that no other is converted; None for all.
 
     Returns:
         Dataset over the dimensions of `FORECAST_DIMS` that the data have, with the coordinate
@@ -374,14 +378,18 @@ def open_source(
     names = names or Names()
     if is_url(path) or is_zarr(Path(path)) or is_reference(Path(path)):
         dataset = _open_zarr(path, names.group, by_chunk=not optional_dimensions)
-        return tidy(dataset, names, path, optional_dimensions=optional_dimensions)
+        return tidy(
+            dataset, names, path, optional_dimensions=optional_dimensions, variables=variables
+        )
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
     parts = _open_parts(_data_files(path), names, missing, truth=optional_dimensions)
     if len(parts) == 1:
-        return tidy(parts[0][1], names, path, optional_dimensions=optional_dimensions)
-    return _combine_parts(parts, names, missing, path, optional_dimensions)
+        return tidy(
+            parts[0][1], names, path, optional_dimensions=optional_dimensions, variables=variables
+        )
+    return _combine_parts(parts, names, missing, path, optional_dimensions, variables)
 
 
 def _open_parts(
@@ -401,7 +409,7 @@ def _open_parts(
     ]
     if gribs:
         place = gribs[0] if len(gribs) == 1 else gribs[0].parent
-        parts.insert(0, (place, grib_dataset(gribs, missing)))
+        parts.insert(0, (place, grib_dataset(gribs, missing, join=not truth)))
     return parts
 
 
@@ -411,6 +419,7 @@ def _combine_parts(
     missing: Missing,
     path: Path,
     optional_dimensions: bool,
+    variables: Sequence[str] | None,
 ) -> xr.Dataset:
     """Convert the parts to this package's layout and combine them.
 
@@ -432,12 +441,19 @@ def _combine_parts(
         part_names = _names_of(part, names)
         if names.variables and not part_names.variables:
             continue
-        part = tidy(part, part_names, source, optional_dimensions=optional_dimensions)
+        part = tidy(
+            part,
+            part_names,
+            source,
+            optional_dimensions=optional_dimensions,
+            variables=variables,
+            keep_labels=True,
+        )
         bare = part.drop_vars("valid_time")
         is_implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
         datasets.append(bare if is_implied else part)
         sources.append(source)
-    result = with_valid_time(combine(datasets, sources, missing, path), names)
+    result = with_valid_time(number_members(combine(datasets, sources, missing, path)), names)
     result.encoding["source"] = str(path)
     return result
 

@@ -1,17 +1,17 @@
 """Pair forecasts with truth: the same valid dates, grid points, variables and levels."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.catalog import ACCUMULATED
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
 from ens10.source.regridding import Regrid, regrid_truth
+from ens10.source.truth_windows import chunk_by_date, seconds_of, sums_of_truth, times_of_truth
 from ens10.source.units import in_catalogue_units
 from ens10.stations import coordinates, has_stations, station_columns
 
@@ -145,8 +145,6 @@ _TOLERANCE_DEGREES = 1e-3
 # The truth covers a step if at least this share of the step's valid dates has truth. Valid dates of
 # other steps coincide with a few dates of truth (31 December + 48 h, 1 January + 24 h).
 _MIN_TRUTH_SHARE = 0.5
-_HOUR = 3600  # seconds
-SINCE_START = "since start"  # value of the attribute `accumulation` of sums since the start
 
 
 def pair_truth(
@@ -160,11 +158,8 @@ def pair_truth(
 
     Only coordinates are read. Fields stay lazy, and are converted to the catalogue's units.
 
-    Forecasts of precipitation (tp, cp) are sums since the start. Hourly truth, as in ERA5, is the
-    sum of the hour before its time: it is added up over the hours from the start to the valid time,
-    negative rounding set to 0. Truth that is not hourly must be a sum since the start as well:
-    fields of the forecast's own start and step, GRIB analyses at the valid dates, as synthetic
-    worlds have them, or a variable with the attribute `accumulation` "since start".
+    Truth of precipitation, and of other means and sums of a window, is computed for exactly the
+    forecasts' windows, see `ens10.source.truth_windows`.
 
     Args:
         forecasts: with `valid_time` over (time, step).
@@ -188,25 +183,23 @@ def pair_truth(
         FileError: units of the truth that cannot be converted.
     """
     source = truth.encoding.get("source", "truth")
-    analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
     truth = select_truth_fields(forecasts, as_truth(truth), source, variables)
     if regrid and (has_stations(forecasts) or has_stations(truth)):
         raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
     picks = {} if regrid else _grid_indices(truth, forecasts)
     position = _positions(forecasts, truth)
     has_truth = position >= 0
-    hourly_names = _hourly_sums(forecasts, truth, analyses)
-    hours = _hour_positions(forecasts, truth) if hourly_names else {}
+    sums = sums_of_truth(forecasts, truth, source)
+    if len(sums) == len(truth.data_vars):  # no field of the valid time itself is needed
+        has_truth = has_truth | np.any([one.has_windows for one in sums], axis=0)
     steps = _covered_steps(has_truth)
-    for j in steps if hourly_names else ():
-        has_truth[:, j] &= (hours[j] >= 0).all(axis=1)
-    times = _start_indices(forecasts, truth, has_truth, steps, missing, hourly_names)
-    parts = []
-    if len(hourly_names) < len(truth.data_vars):
-        parts = [_select_positions(truth.drop_vars(hourly_names), position[np.ix_(times, steps)])]
-    if hourly_names:
-        places = [np.where(has_truth[times, j, None], hours[j][times], -1) for j in steps]
-        parts.append(_sum_hours(truth[hourly_names], places))
+    has_truth &= np.all([one.has_windows for one in sums], axis=0)
+    gaps = {place: text for one in sums for place, text in one.gaps.items()}
+    times = _start_indices(forecasts, truth, has_truth, steps, missing, gaps)
+    others = truth.drop_vars([one.name for one in sums])
+    parts = [one.compute(times, steps) for one in sums]
+    if others.data_vars:
+        parts.append(_select_positions(others, position[np.ix_(times, steps)]))
     fields = xr.merge(parts, compat="override", join="override").isel(picks)
     if regrid:
         fields = regrid_truth(fields, forecasts, regrid)
@@ -263,8 +256,8 @@ def _positions(forecasts: xr.Dataset, truth: xr.Dataset) -> npt.NDArray[np.int64
     and step has priority over other fields of the same valid time.
     """
     valid_times, available = (
-        _seconds(forecasts["valid_time"]),
-        _seconds(_truth_times(truth)).ravel(),
+        seconds_of(forecasts["valid_time"]),
+        seconds_of(times_of_truth(truth)).ravel(),
     )
     position = _find_times(valid_times, available)
     if "step" in truth.dims:
@@ -286,95 +279,6 @@ def _find_times(
     return np.where((place >= 0) & (available[position] == requested_times), position, -1)
 
 
-def _hourly_sums(forecasts: xr.Dataset, truth: xr.Dataset, analyses: bool) -> list[Hashable]:
-    """Return the names of hourly precipitation, which has to be summed since the start.
-
-    Args:
-        forecasts: with `valid_time` over (time, step).
-        truth: over (time, ...) or (time, step, ...).
-        analyses: True if the truth has step 0 alone, as GRIB analyses do.
-
-    Raises:
-        ArgumentError: the period of a sum is unknown, or it is one hour and lead times are not in
-            hours.
-    """
-    names: list[Hashable] = [
-        name
-        for name, field in truth.data_vars.items()
-        if name in ACCUMULATED and field.attrs.get("accumulation") != SINCE_START
-    ]
-    if not names:
-        return []
-    available = np.unique(_seconds(_truth_times(truth)))
-    if available.size > 1 and np.median(np.diff(available)) == _HOUR:
-        if str(forecasts["step"].attrs.get("units", "h")) != "h":
-            reason = "precipitation of every hour, and lead times that are not in hours"
-            raise ArgumentError("truth", reason, "Use lead times in hours")
-        return names
-    same_starts = "step" in truth.dims and bool(
-        truth.indexes["time"].isin(forecasts.indexes["time"]).all()
-    )
-    if same_starts or analyses:
-        return []
-    fields = ", ".join(map(str, names))
-    raise ArgumentError(
-        "truth",
-        f"{fields} is not known to be the sum since the start, as that of the forecasts: in ERA5 "
-        "it is the sum of one hour",
-        "Pass the fields of every hour, which are added up, or set the attribute accumulation of "
-        f"{fields} to '{SINCE_START}' if it is that sum",
-    )
-
-
-def _hour_positions(forecasts: xr.Dataset, truth: xr.Dataset) -> dict[int, npt.NDArray[np.int64]]:
-    """Return the positions of the hours from the start to the valid time, by index of the step.
-
-    Each is of shape (time, hours), with -1 for missing hours. Step 0 has no hours.
-    """
-    available, valid = _seconds(_truth_times(truth)).ravel(), _seconds(forecasts["valid_time"])
-    steps = np.rint(forecasts["step"].to_numpy().astype(np.float64)).astype(np.int64)
-    return {
-        j: _find_times(valid[:, j, None] - _HOUR * np.arange(step), available)
-        for j, step in enumerate(steps.tolist())
-    }
-
-
-def _sum_hours(fields: xr.Dataset, places: Sequence[npt.NDArray[np.int64]]) -> xr.Dataset:
-    """Return the sums over the hours of each step, over (time, step, ...).
-
-    Args:
-        fields: hourly sums.
-        places: for each step, positions of the hours, (time, hours); the sum is NaN if one is -1.
-    """
-    bare = fields.drop_vars([c for c in fields.coords if c not in _GRID])
-    parts = []
-    for place in places:
-        if place.shape[1] == 0:
-            dry = bare.isel({d: 0 for d in ("time", "step") if d in bare.dims}) * 0.0
-            parts.append(dry.fillna(0.0).expand_dims(time=len(place)))
-            continue
-        positions = {"time": place.clip(0)}
-        if "step" in bare.dims:
-            positions = dict(
-                zip(("time", "step"), np.divmod(place.clip(0), bare.sizes["step"]), strict=True)
-            )
-        index = {d: xr.DataArray(i, dims=("start", "hour")) for d, i in positions.items()}
-        part = bare.isel(index).rename(start="time").map(_chunk_by_date)
-        total = part.clip(min=0).sum("hour", skipna=False, keep_attrs=True)
-        parts.append(total.where(xr.DataArray((place >= 0).all(axis=1), dims="time")))
-    result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
-    return result.map(lambda field: field.assign_attrs(fields[field.name].attrs))
-
-
-def _truth_times(truth: xr.Dataset) -> xr.DataArray:
-    """Return the valid times of the truth's fields, over (time,) or (time, step)."""
-    return truth["valid_time" if "valid_time" in truth.coords else "time"]
-
-
-def _seconds(times: xr.DataArray) -> npt.NDArray[np.int64]:
-    return times.to_numpy().astype("datetime64[s]").astype(np.int64)
-
-
 def _covered_steps(has_truth: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Return the indices of the steps that the truth covers; see `_MIN_TRUTH_SHARE`.
 
@@ -393,7 +297,7 @@ def _start_indices(
     has_truth: npt.NDArray[np.bool_],
     steps: npt.NDArray[np.int64],
     missing: Literal["error", "nan", "skip"],
-    hourly_names: Sequence[Hashable] = (),
+    gaps: Mapping[tuple[int, int], str],
 ) -> npt.NDArray[np.int64]:
     """Return the indices of the start dates to keep.
 
@@ -403,7 +307,7 @@ def _start_indices(
         has_truth: shape (time, step).
         steps: indices of the covered steps.
         missing: "error", "nan" or "skip".
-        hourly_names: variables that are summed over hours, for the error.
+        gaps: the first missing part of sums, by index of date and step, for the error.
 
     Raises:
         MissingDataError: valid dates without truth; all are listed.
@@ -420,11 +324,8 @@ def _start_indices(
         "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
         "--missing nan"
     )
-    if hourly_names:
-        fields = ", ".join(map(str, hourly_names))
-        remedy = f"Every hour from the start on is needed for the sums of {fields}. {remedy}"
     if not has_truth.any():
-        truth_dates = _truth_times(truth).to_numpy()
+        truth_dates = times_of_truth(truth).to_numpy()
         remedy = (
             f"The truth's own dates, {str(truth_dates.min())[:13]} to "
             f"{str(truth_dates.max())[:13]}, are none of them: give it a time dimension of valid "
@@ -433,8 +334,8 @@ def _start_indices(
     raise MissingDataError(
         "truth",
         [
-            f"{str(dates[i, j])[:13]} (step {names[j]} {units})"
-            for i, j in np.argwhere(~has_truth[:, steps])
+            f"{str(dates[i, j])[:13]} (step {names[j]} {units}{gaps.get((i, int(steps[j])), '')})"
+            for i, j in np.argwhere(~has_truth[:, steps]).tolist()
         ],
         remedy,
     )
@@ -455,18 +356,11 @@ def _select_positions(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.
             part = bare.isel(index | {"step": xr.DataArray(columns, dims="time")})
         else:
             part = bare.isel(time=place)
-        part = part.map(_chunk_by_date)
+        part = part.map(chunk_by_date)
         has_truth = xr.DataArray(column >= 0, dims="time")
         parts.append(part if has_truth.all() else part.where(has_truth))
     result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")
     return result
-
-
-def _chunk_by_date(field: xr.DataArray) -> xr.DataArray:
-    """Chunk a lazy field by date; a field in memory is unchanged."""
-    if field.variable._in_memory:  # public attributes show this for dask arrays only
-        return field
-    return field.chunk({"time": 1})
 
 
 def _convert_to_catalogue(truth: xr.Dataset, source: str) -> xr.Dataset:

@@ -155,7 +155,12 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
     return hindcasts
 
 
-_HOURS = {"h": 1, "hr": 1, "hour": 1, "hours": 1, "d": 24, "day": 24, "days": 24}
+_HOURS = {
+    **dict.fromkeys(("h", "hr", "hour", "hours"), 1),
+    **dict.fromkeys(("d", "day", "days"), 24),
+    **dict.fromkeys(("min", "minute", "minutes"), 1 / 60),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1 / 3600),
+}
 _MONTHS = ("month", "months")
 _NO_UNITS = ("", "1", "unitless", "unknown", "none")
 
@@ -205,8 +210,25 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
     Raises:
         ArgumentError: other units.
     """
-    step = dataset["step"].to_numpy()
-    text = str(dataset["step"].attrs.get("units", "")).strip().lower()
+    values, units = lead_times(dataset["step"], names, source)
+    return dataset.assign_coords(step=("step", values, {"units": units}))
+
+
+def lead_times(
+    coordinate: xr.DataArray, names: Names, source: Path | str
+) -> tuple[npt.NDArray[Any], str]:
+    """Return lead times in hours or months, integers if all are whole, and their units.
+
+    Args:
+        coordinate: durations, or numbers in hours, minutes, seconds, days or months.
+        names: with `step_units`, for numbers without units.
+        source: path of the dataset, for errors.
+
+    Raises:
+        ArgumentError: other units.
+    """
+    step = coordinate.to_numpy()
+    text = str(coordinate.attrs.get("units", "")).strip().lower()
     units = "h"
     if np.issubdtype(step.dtype, np.timedelta64):
         step = step / np.timedelta64(1, "h")
@@ -225,8 +247,7 @@ def with_step_numbers(dataset: xr.Dataset, names: Names, source: Path | str) -> 
     if step.dtype == np.float32:
         step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
     integers = step.round().astype(np.int64)
-    values = integers if np.array_equal(integers, step) else step
-    return dataset.assign_coords(step=("step", values, {"units": units}))
+    return (integers if np.array_equal(integers, step) else step), units
 
 
 def _valid_times(

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.catalog import VARIABLES, Variable
-from ens10.errors import FileError
+from ens10.errors import DataNote, FileError
 
 # Numbers that mark missing values in meteorological files.
 _MISSING_VALUES = (9999.0, -9999.0, 99999.0, -99999.0, -999.0, 1e20, -1e20, 9.969209968386869e36)
@@ -190,6 +191,48 @@ def unit_of(text: str) -> str:
     return " ".join(base if n == 1 else f"{base}{n}" for base, n in factors)
 
 
+def conversion(variable: Variable, text: str) -> tuple[float, float] | None:
+    """Return the factor and offset that convert a unit to the catalogue's.
+
+    Args:
+        variable: of the catalogue.
+        text: the unit, in any spelling.
+
+    Returns:
+        Factor and offset, (1, 0) for the catalogue's own unit; None if it cannot be converted.
+
+    Examples:
+        >>> from ens10.catalog import VARIABLES
+        >>> from ens10.source.units import conversion
+        >>> conversion(VARIABLES["tp"], "kg m**-2"), conversion(VARIABLES["tp"], "K")
+        ((0.001, 0.0), None)
+    """
+    unit = unit_of(text)
+    if unit == unit_of(variable.units):
+        return 1.0, 0.0
+    return _CONVERSIONS.get(variable.units, {}).get(unit)
+
+
+_RATES = {"s-1": 1.0, "h-1": 3600.0, "d-1": 86400.0, "day-1": 86400.0}
+
+
+def amount_of_rate(text: str) -> tuple[str, float] | None:
+    """Return the unit of an amount and the seconds in the time unit of its rate.
+
+    Args:
+        text: a unit, in any spelling.
+
+    Returns:
+        Such as ("kg m-2", 1.0) for "kg m**-2 s**-1" and ("mm", 3600.0) for "mm/h"; None if the unit
+        is no rate.
+    """
+    factors = unit_of(text).split()
+    time = next((factor for factor in factors if factor in _RATES), None)
+    if time is None or len(factors) == 1:
+        return None
+    return " ".join(factor for factor in factors if factor != time), _RATES[time]
+
+
 def in_catalogue_units(
     field: xr.DataArray, source: Path | str, option: str = "--names"
 ) -> xr.DataArray:
@@ -212,24 +255,51 @@ def in_catalogue_units(
     text = field.attrs.get("units")
     if variable is None or text in _MISSING_UNITS or text == variable.units:
         return field
-    unit = unit_of(str(text))
-    if unit == unit_of(variable.units):
+    factor_offset = conversion(variable, str(text))
+    is_height = variable.name == "z" and unit_of(str(text)) == "m"
+    unclear_height = is_height and not _is_geopotential_height(field)
+    if factor_offset is None or unclear_height:
+        raise units_error(variable, str(text), source, option, unclear_height)
+    if unit_of(str(text)) == unit_of(variable.units):
         return field.assign_attrs(units=variable.units)
-    conversion = _CONVERSIONS.get(variable.units, {}).get(unit)
-    height = variable.name == "z" and unit == "m" and not _is_geopotential_height(field)
-    if conversion is None or height:
-        raise FileError(
-            source,
-            f"{variable.name} has the units {text!r}, and {variable.long_name} is in "
-            f"{variable.units!r}",
-            "Set standard_name geopotential_height if it is that, or convert it"
-            if height
-            else f"Convert it, mend the attribute units, or map another with {option} FILE",
-        )
-    factor, offset = conversion
+    factor, offset = factor_offset
     converted = (field.astype(np.float64) * factor + offset).astype(np.float32)
     attributes = {k: v for k, v in field.attrs.items() if k not in ("standard_name", "long_name")}
     return converted.assign_attrs(attributes | variable.attributes | {"converted_from": str(text)})
+
+
+def units_error(
+    variable: Variable, text: str, source: Path | str, option: str = "--names", height: bool = False
+) -> FileError:
+    """Return the error of a unit that cannot be converted.
+
+    Args:
+        variable: of the catalogue.
+        text: the unit in the file.
+        source: path of the field.
+        option: command-line option that maps the names of this source.
+        height: True for a height in metres that may be geopotential height.
+    """
+    return FileError(
+        source,
+        f"{variable.name} has the units {text!r}, and {variable.long_name} is in "
+        f"{variable.units!r}",
+        "Set standard_name geopotential_height if it is that, or convert it"
+        if height
+        else f"Convert it, mend the attribute units, or map another with {option} FILE",
+    )
+
+
+def note_assumed_units(dataset: xr.Dataset, source: Path | str) -> None:
+    """Warn of variables whose units the file does not state: the catalogue's are assumed."""
+    names = [
+        f"{name} {VARIABLES[str(name)].units}"
+        for name, field in dataset.data_vars.items()
+        if name in VARIABLES and field.attrs.get("units") in _MISSING_UNITS
+    ]
+    if names:
+        text = f"{source}: no units are stated; those of ENS-10 are assumed: {', '.join(names)}"
+        warnings.warn(text, DataNote, stacklevel=3)
 
 
 def _is_geopotential_height(field: xr.DataArray) -> bool:

@@ -204,7 +204,7 @@ DAMAGES = {
     ),
     "i.grib: a message twice, equal": Damage(
         twice_equal,
-        ["duplicated with equal values", "byte {first} and {path} at byte {byte}", "remove one"],
+        ["duplicated with the same values", "byte {first} and {path} at byte {byte}", "remove one"],
         ["{path}", "byte {byte}", "a second time", "the same values", "Remove one"],
     ),
     "j.grib: a message twice, different": Damage(

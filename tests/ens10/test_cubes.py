@@ -6,7 +6,7 @@ import pytest
 from gribfiles import GRID, cube, values_of
 from packedmessages import SHAPE, message, scanned
 
-from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
 from ens10.grib import Message, decode, pack, scan, to_float32
 from ens10.selection import Selection
 from ens10.source.gribs import GribFields
@@ -53,16 +53,17 @@ def test_every_field_is_found_whatever_the_order(write):
     assert (found.steps, found.numbers, found.grid) == ([24, 48], [1, 2, 3], GRID)
     for name, t, s in product(found.variables, range(3), range(2)):
         for n, level in enumerate(found.levels[name] or [0]):
-            for number, m in enumerate(found.messages(name, t, s, n), 1):
+            for number, ((m, factor, offset),) in enumerate(found.messages(name, t, s, n), 1):
+                assert (factor, offset) == (1, 0)
                 day = int(str(found.times[t])[:10].replace("-", ""))
                 want = values_of((name, int(level), day, found.steps[s], number))
-                assert (m.number, m.step, m.name) == (number, found.steps[s], name)
+                assert (m.number, m.meaning.step, m.meaning.name) == (number, found.steps[s], name)
                 np.testing.assert_allclose(values(m), want, atol=1e-3)
 
 
 def test_a_unit_of_work_is_small_and_travels_alone(write):
     found = GribFields([write(cube(NAMES))])
-    unit = [m for name in found.variables for m in found.messages(name, 0, 1)]
+    unit = [m for name in found.variables for ((m, *_),) in found.messages(name, 0, 1)]
     data = pickle.dumps(unit)
     assert len(data) < 300 * len(unit)
     assert pickle.loads(data) == unit
@@ -143,7 +144,7 @@ def test_dates_that_are_none_and_selections_that_meet_nowhere(write):
         GribFields([path], selection=Selection.of(steps=[]))
     with pytest.raises(ArgumentError, match="files: none are given"):
         GribFields([])
-    with pytest.raises(MissingDataError, match="variables, levels, steps"):
+    with pytest.raises(MissingDataError, match="2016-01-01T00 step 48 h: all members"):
         GribFields([path], selection=Selection.of(steps=[48], dates=["2016-01-01"]))
 
 
@@ -181,11 +182,13 @@ def test_a_field_given_twice(files, other, words):
 def test_a_control_and_another_run_for_the_same_member(files):
     control = numbered(0, type="cf")
     high = message(FIELD + 5, 1, {**LOCAL, "type": "fc", "stream": "oper"})
-    with pytest.raises(FileError, match="with different values, dataType cf and fc"):
-        GribFields(files([control, numbered(1), high]))
-    found = GribFields(files([control, numbered(1), numbered(2)]))
+    with pytest.raises(FileError, match="with the same values, dataType cf and pf"):
+        GribFields(files([control, numbered(0), numbered(1)]))
+    with pytest.warns(DataNote, match="are left out: 1 x deterministic field of t2m"):
+        found = GribFields(files([control, numbered(1), high, numbered(2)]))
     assert found.numbers == [0, 1, 2]
-    assert [m.data_type for m in found.messages("t2m", 0, 0)] == ["cf", "pf", "pf"]
+    types = [part.message.meaning.data_type for (part,) in found.messages("t2m", 0, 0)]
+    assert types == ["cf", "pf", "pf"]
 
 
 def test_a_hindcast_of_two_model_versions(files):
@@ -215,7 +218,7 @@ def test_members_scanned_and_packed_in_their_own_way_are_placed_alike(files):
         numbered(7, edition=2),
     ]
     found = GribFields(files(raws[:4], raws[4:6], raws[6:]))
-    for number, m in enumerate(found.messages("t2m", 0, 0), 1):
+    for number, ((m, *_),) in enumerate(found.messages("t2m", 0, 0), 1):
         np.testing.assert_allclose(values(m), FIELD + number, atol=1e-3)
         with m.path.open("rb") as file:
             np.testing.assert_array_equal(values(m), decode(m, file))
@@ -256,13 +259,15 @@ def test_the_message_that_does_not_agree_is_named(files, which, place):
         GribFields(files(raws))
 
 
-def test_other_units_for_the_same_variable(files):
+def test_members_in_other_units_are_converted(files):
     # Total precipitation is 228 in m, and 228228 in kg m-2; both are called tp.
     odd = numbered(3, edition=2, paramId=228228, productDefinitionTemplateNumber=11)
-    assert scan(files([odd])[0])[0].name == "tp"
+    assert scan(files([odd])[0])[0].meaning.name == "tp"
     raws = [numbered(number, paramId=228) for number in (1, 2)]
-    with pytest.raises(FileError, match=r"gives tp with units kg m\*\*-2, that at .* with m\."):
-        GribFields(files([*raws, odd]))
+    tp = GribFields(files([*raws, odd])).dataset()["tp"]
+    assert tp.attrs["units"] == "m"
+    wanted = [FIELD + 1, FIELD + 2, (FIELD + 3) / 1000]
+    np.testing.assert_allclose(tp.values.squeeze(), wanted, rtol=1e-5)
 
 
 def test_pascal_and_hectopascal_are_one_axis(files):
@@ -270,7 +275,7 @@ def test_pascal_and_hectopascal_are_one_axis(files):
     raws += [at_level(n, "isobaricInPa", 50, edition=2) for n in (1, 2)]
     found = GribFields(files(raws))
     assert found.levels == {"t": [0.5, 500.0]}
-    assert [m.level for m in found.messages("t", 0, 0, 0)] == [50, 50]
+    assert [part.message.meaning.level for (part,) in found.messages("t", 0, 0, 0)] == [50, 50]
 
 
 def test_lagged_members_are_called_so(files):

@@ -38,7 +38,7 @@ def test_round_trip(tmp_path_factory, shape, scale, gaps, seed, constant):
     )
     messages, fields = scan(path), decoded(path)
     m = messages[1]
-    assert (m.name, m.number, m.step, str(m.time), m.grid) == (
+    assert (m.meaning.name, m.number, m.meaning.step, str(m.time), m.meaning.grid) == (
         "sst",
         7,
         48,
@@ -50,7 +50,7 @@ def test_round_trip(tmp_path_factory, shape, scale, gaps, seed, constant):
     if known.size:
         tolerance = np.ptp(known) / 2**15 + 1e-6 * np.abs(known).max()
         np.testing.assert_allclose(fields[1], holed, rtol=0, atol=tolerance)
-    assert m.bits in (0, 16)
+    assert m.meaning.bits in (0, 16)
 
 
 def test_the_value_of_the_missing_mark_survives_beside_gaps(tmp_path):
@@ -71,8 +71,12 @@ def test_index_reads_what_eccodes_reads(write):
                 for key in ("dataDate", "number", "step", "paramId", "level", "totalLength")
             }
             assert int(str(m.time)[:10].replace("-", "")) == read["dataDate"]
-            assert (m.number, m.step, m.param_id) == (read["number"], read["step"], read["paramId"])
-            assert (m.level, m.length) == (read["level"], read["totalLength"])
+            assert (m.number, m.meaning.step, m.meaning.param_id) == (
+                read["number"],
+                read["step"],
+                read["paramId"],
+            )
+            assert (m.meaning.level, m.length) == (read["level"], read["totalLength"])
             values = eccodes.codes_get_values(handle).reshape(GRID.rows, GRID.columns)
             with path.open("rb") as again:
                 np.testing.assert_array_equal(decode(m, again), values.astype("f4"))
@@ -129,8 +133,8 @@ def test_scan_orders_and_origins_come_out_the_same(tmp_path, edition, flags, ori
     path = tmp_path / "a.grib"
     path.write_bytes(message_of(field[:, columns], lat, lons, edition, **flags))
     (message,) = scan(path)
-    np.testing.assert_array_equal(message.grid.latitude(), lat)
-    np.testing.assert_array_equal(message.grid.longitude(), lon)
+    np.testing.assert_array_equal(message.meaning.grid.latitude(), lat)
+    np.testing.assert_array_equal(message.meaning.grid.longitude(), lon)
     np.testing.assert_allclose(decoded(path)[0], field, atol=84 / 2**15)
 
 
@@ -141,7 +145,7 @@ def test_region_across_greenwich(tmp_path, edition, west):
     field = np.arange(20.0).reshape(5, 4)
     path = tmp_path / "a.grib"
     path.write_bytes(message_of(field, lat, lon if edition == 1 else lon % 360, edition, west=west))
-    np.testing.assert_array_equal(scan(path)[0].grid.longitude(), lon)
+    np.testing.assert_array_equal(scan(path)[0].meaning.grid.longitude(), lon)
     np.testing.assert_allclose(decoded(path)[0], field, atol=1e-3)
 
 

@@ -77,8 +77,18 @@ def test_headers_are_read_as_eccodes_reads_them(tmp_path, asked, layout):
             str(m.time)
             == f"{day // 10000}-{day // 100 % 100:02}-{day % 100:02}T{hour // 100:02}:00:00"
         )
-        assert (m.step, m.number, m.level, m.edition) == (step, number, level, edition)
-        assert (m.name, m.units, m.bits, m.length) == ("t2m", "K", 16, len(raw))
+        assert (m.meaning.step, m.number, m.meaning.level, m.meaning.edition) == (
+            step,
+            number,
+            level,
+            edition,
+        )
+        assert (m.meaning.name, m.meaning.units, m.meaning.bits, m.length) == (
+            "t2m",
+            "K",
+            16,
+            len(raw),
+        )
         assert m.meaning.model_date == (20230615 if "enfh" in keys.values() else None)
 
 
@@ -127,7 +137,7 @@ def test_control_and_perturbed(tmp_path):
             for kind, n in kinds
         )
     )
-    assert [(m.data_type, m.number) for m in scan(path)] == kinds
+    assert [(m.meaning.data_type, m.number) for m in scan(path)] == kinds
 
 
 def test_a_message_of_several_fields_is_refused(tmp_path):

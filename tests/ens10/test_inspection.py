@@ -84,7 +84,7 @@ def test_missing_and_doubled_fields(write):
     assert "2016-01-05T00 step 24 h number 2;" in rows["z"].status
     assert rows["t2m"].status == "ok"
     rows = by_name(write([*lost, fields[0], fields[0]], "b.grib"))
-    assert rows["t2m"].status.startswith("2 fields duplicated with equal values: ")
+    assert rows["t2m"].status.startswith("2 fields duplicated with the same values: ")
     assert main(["inspect", str(write(lost, "c.grib"))]) == 1
 
 

@@ -41,7 +41,7 @@ def test_control_and_member_in_one_place(tmp_path):
     control = made.with_keys(part, {"type": "cf"})
     begins = made.write(tmp_path / "a.grib", [part, control])
     status = row_of(tmp_path / "a.grib").status
-    assert "1 field duplicated with dataType pf and cf" in status
+    assert "1 field duplicated with the same values, dataType pf and cf" in status
     assert f"byte {begins[1]}" in status
 
 

@@ -142,7 +142,7 @@ PACKINGS += [(2, {"packingType": "grid_ieee"}, ROUGH, None)]
 @pytest.mark.parametrize(("edition", "keys", "values", "bits"), PACKINGS)
 def test_other_packings_become_codes_where_that_loses_nothing(folder, edition, keys, values, bits):
     field, decoded = packed(folder, message(values, edition, keys))
-    assert scan(folder / "a.grib")[0].packing == keys.get("packingType", "grid_simple")
+    assert scan(folder / "a.grib")[0].meaning.packing == keys.get("packingType", "grid_simple")
     np.testing.assert_array_equal(np.isnan(decoded), np.isnan(values))
     assert_same_bits(through_a_chunk(field), decoded)
     assert_same_bits(to_float32(field), decoded)

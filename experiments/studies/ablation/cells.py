@@ -33,7 +33,7 @@ from ens10.experiments.runner.tasks import load_budget, network_options, trainin
 from ens10.experiments.runner.trainings import CONFIG, ModelCell
 from ens10.experiments.studies.ablation.spec import Ablation, Variant, apply_overlay
 from ens10.experiments.trust import write_config
-from ens10.source.pairing import SINCE_START
+from ens10.identity import SINCE_START
 from ens10.store import open_store, store_kinds
 from ens10.untrusted import read_mapping
 

@@ -102,7 +102,6 @@ def test_one_layout_matches(tmp_path):
 
 
 @NATIVE_DATES
-@pytest.mark.xfail(strict=True, reason="windows are converted in tidy by another change")
 def test_precipitation_since_the_start(tmp_path):
     rain = values("tp", SHAPE)
     rain[:, :, 0] = 0

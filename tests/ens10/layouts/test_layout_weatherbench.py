@@ -1,7 +1,6 @@
 """WeatherBench 2 with members along `realization`, as in its ensembles of neural models."""
 
 import numpy as np
-import pytest
 import xarray as xr
 from layouttools import FROM_GREENWICH, STARTS, assert_read, layouts_of, oriented, values
 
@@ -58,7 +57,6 @@ def test_the_window_of_precipitation(tmp_path):
     assert layout_of(raw).convert(raw)["tp"].attrs["accumulation"] == "6 h"
 
 
-@pytest.mark.xfail(strict=True, reason="windows are converted in tidy by another change")
 def test_precipitation_since_the_start(tmp_path):
     rain = values("tp", shape(DIMS))
     write(tmp_path / "a.zarr", {"total_precipitation_6hr": rain})

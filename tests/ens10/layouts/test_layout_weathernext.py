@@ -78,7 +78,6 @@ def test_the_window_of_precipitation(kind):
     assert layout_of(dataset).convert(dataset)["tp"].attrs["accumulation"] == "6 h"
 
 
-@pytest.mark.xfail(strict=True, reason="windows are converted in tidy by another change")
 @pytest.mark.parametrize("kind", ["run", "year"])
 def test_precipitation_since_the_start(tmp_path, kind):
     write(tmp_path / "a.zarr", kind, {"total_precipitation_6hr": "tp"})

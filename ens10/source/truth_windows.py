@@ -1,0 +1,235 @@
+"""Truth of sums and means, computed for exactly the time windows of the forecasts.
+
+Forecasts of precipitation are sums since the start, or over the window that their attribute
+`window` states. Truth may be sums or mean rates of one hour (ERA5), of three or six hours, or of a
+day; the attribute `window` (or `accumulation`) states which. Without it, hourly truth is that of
+the hour before its time. Other truth must then be of the forecasts' own starts and steps, or GRIB
+analyses at the valid dates, as synthetic worlds have them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.catalog import ACCUMULATED
+from ens10.errors import ArgumentError
+from ens10.identity import (
+    HOUR,
+    SINCE_PREVIOUS_STEP,
+    SINCE_START,
+    Method,
+    Window,
+    WindowIndex,
+    parse_windows,
+)
+from ens10.source.units import amount_of_rate
+from ens10.source.windows import as_amount, in_seconds, method_of, stated_window
+
+_GRID = ("latitude", "longitude")
+_LATE = 10**9  # seconds; later than any window is long
+
+
+@dataclass(frozen=True)
+class TruthSum:
+    """How the truth of one variable is computed from its windows.
+
+    Attributes:
+        name: of the variable.
+        places: by date and step, positions of the windows and their factors; None if a part is
+            missing. Positions count along time, or row by row over (time, step).
+        gaps: the first missing part in words, by date and step.
+        field: the truth, in the unit of an amount.
+        is_amount: True for precipitation, whose negative rounding is set to 0.
+    """
+
+    name: str
+    places: list[list[list[tuple[int, float]] | None]]
+    gaps: dict[tuple[int, int], str]
+    field: xr.DataArray
+    is_amount: bool
+
+    @property
+    def has_windows(self) -> npt.NDArray[np.bool_]:
+        """Which dates and steps have all parts, shape (time, step)."""
+        return np.array([[one is not None for one in row] for row in self.places], dtype=bool)
+
+    def compute(self, times: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> xr.Dataset:
+        """Return the truth of some dates and steps, lazily, over (time, step, ...); NaN at gaps."""
+        bare = self.field.drop_vars([c for c in self.field.coords if c not in (*_GRID, "level")])
+        parts = [self._step(bare, [self.places[i][j] for i in times]) for j in steps.tolist()]
+        result = xr.concat(parts, "step", coords="minimal", compat="override")
+        return result.assign_attrs(self.field.attrs).to_dataset(name=self.name)
+
+    def _step(
+        self, bare: xr.DataArray, places: Sequence[list[tuple[int, float]] | None]
+    ) -> xr.DataArray:
+        """Return the sums of one step over the dates."""
+        count = max((len(one) for one in places if one), default=0)
+        if count == 0:
+            dry = bare.isel({d: 0 for d in ("time", "step") if d in bare.dims}) * 0.0
+            total = dry.fillna(0.0).expand_dims(time=len(places))
+        else:
+            rows = [[*(one or []), *[(0, 0.0)] * (count - len(one or []))] for one in places]
+            index = np.array([[n for n, _ in row] for row in rows])
+            factors = xr.DataArray([[f for _, f in row] for row in rows], dims=("start", "part"))
+            positions = {"time": index}
+            if "step" in bare.dims:
+                positions = dict(
+                    zip(("time", "step"), np.divmod(index, bare.sizes["step"]), strict=True)
+                )
+            selected = bare.isel(
+                {d: xr.DataArray(i, dims=("start", "part")) for d, i in positions.items()}
+            )
+            selected = chunk_by_date(selected.rename(start="time"))
+            selected = selected.clip(min=0) if self.is_amount else selected
+            factors = factors.rename(start="time")
+            unused = factors == 0.0
+            plain = bool((factors == 1.0).all())
+            products = selected if plain else (selected * factors).where(~unused, 0.0)
+            total = products.sum("part", skipna=False)
+        is_complete = xr.DataArray([one is not None for one in places], dims="time")
+        return total.where(is_complete)
+
+
+def sums_of_truth(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> list[TruthSum]:
+    """Return how the truth of variables with a time window is computed.
+
+    Args:
+        forecasts: with `valid_time` over (time, step).
+        truth: over (time, ...) or (time, step, ...).
+        source: where the truth comes from, for errors.
+
+    Returns:
+        One for each variable whose truth is not taken as it is.
+
+    Raises:
+        ArgumentError: the window of the truth is unknown, or lead times are not in hours.
+        FileError: the truth is a rate at one time.
+    """
+    names = [str(n) for n in truth.data_vars if n in ACCUMULATED or _is_windowed(forecasts, n)]
+    sums = [_sum_of(name, forecasts, truth, source) for name in names]
+    return [one for one in sums if one is not None]
+
+
+def _is_windowed(forecasts: xr.Dataset, name: Any) -> bool:
+    return name in forecasts and stated_window(forecasts[name]) is not None
+
+
+def _sum_of(name: str, forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> TruthSum | None:
+    field, is_amount = truth[name], name in ACCUMULATED
+    text = stated_window(field)
+    rate = amount_of_rate(str(field.attrs.get("units", ""))) if is_amount else None
+    if _is_taken_as_it_is(name, forecasts, truth, text, rate is not None):
+        return None
+    if text is None and not (is_amount and _is_hourly(truth)):
+        raise _unknown_window_error(name, forecasts)
+    if str(forecasts["step"].attrs.get("units", "h")) != "h":
+        reason = f"precipitation of every hour, or another window of {name}, and lead times that "
+        raise ArgumentError("truth", f"{reason}are not in hours", "Use lead times in hours")
+    if rate is not None:
+        field = as_amount(field, rate, source)
+    method = Method.SUM if is_amount else method_of(forecasts[name]) or Method.OTHER
+    return _plan(field, forecasts, _windows_of(truth, text or "1 h"), method, rate is not None)
+
+
+def _is_taken_as_it_is(
+    name: str, forecasts: xr.Dataset, truth: xr.Dataset, text: str | None, is_rate: bool
+) -> bool:
+    """Return True if the truth is known to be of the forecasts' window already."""
+    if text == SINCE_START and "step" not in truth.dims:
+        return True
+    if text is not None or is_rate or _is_hourly(truth) or _is_windowed(forecasts, name):
+        return False
+    analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
+    has_own_starts = "step" in truth.dims and bool(
+        truth.indexes["time"].isin(forecasts.indexes["time"]).all()
+    )
+    return analyses or has_own_starts
+
+
+def _is_hourly(truth: xr.Dataset) -> bool:
+    available = np.unique(seconds_of(times_of_truth(truth)))
+    return available.size > 1 and bool(np.median(np.diff(available)) == HOUR)
+
+
+def _unknown_window_error(name: str, forecasts: xr.Dataset) -> ArgumentError:
+    window = stated_window(forecasts[name]) or f"sum {SINCE_START}"
+    return ArgumentError(
+        "truth",
+        f"{name} is not known to be of the window of the forecasts ({window}): in ERA5 it is the "
+        "sum of one hour",
+        f"Pass the fields of every hour, which are added up, or set the attribute window of {name} "
+        f"to '{SINCE_START}' or to a length such as '24 h'",
+    )
+
+
+def _windows_of(truth: xr.Dataset, text: str) -> list[Window]:
+    """Return the windows of the truth's fields in seconds since 1970, row by row."""
+    ends = seconds_of(times_of_truth(truth))
+    if "step" in truth.dims:
+        starts = seconds_of(truth["time"]).tolist()
+        leads = parse_windows(text, in_seconds(truth["step"].to_numpy()), Method.SUM)
+        return [
+            Window(Method.SUM, start + window.begin, start + window.end)
+            for start in starts
+            for window in leads
+        ]
+    if text == SINCE_PREVIOUS_STEP:
+        begins = np.concatenate([ends[:1], ends[:-1]])
+    else:
+        (one,) = parse_windows(text, [_LATE], Method.SUM)
+        begins = ends - (one.end - one.begin)
+    pairs = zip(begins.tolist(), ends.tolist(), strict=True)
+    return [Window(Method.SUM, begin, end) for begin, end in pairs]
+
+
+def _plan(
+    field: xr.DataArray,
+    forecasts: xr.Dataset,
+    windows: Sequence[Window],
+    method: Method,
+    is_rate: bool,
+) -> TruthSum:
+    """Find the truth's windows that make up each window of the forecasts."""
+    name, index = str(field.name), WindowIndex(windows)
+    text = stated_window(forecasts[name]) if name in forecasts else None
+    leads = parse_windows(text or SINCE_START, in_seconds(forecasts["step"].to_numpy()), method)
+    places: list[list[list[tuple[int, float]] | None]] = []
+    gaps = {}
+    for i, start in enumerate(seconds_of(forecasts["time"]).tolist()):
+        places.append([])
+        for j, lead in enumerate(leads):
+            path = index.cover(start + lead.begin, start + lead.end)
+            if path is None or (method not in (Method.SUM, Method.MEAN) and len(path) > 1):
+                first = index.reach(start + lead.begin, start + lead.end)
+                gaps[i, j] = f": no {name} after {str(np.datetime64(first, 's'))[:16]}"
+                places[-1].append(None)
+                continue
+            lengths = [float(windows[n].end - windows[n].begin) for n in path]
+            factors = [1.0] * len(path)
+            if is_rate or method == Method.MEAN:
+                total = 1.0 if is_rate else sum(lengths)
+                factors = [length / total for length in lengths]
+            places[-1].append(list(zip(path, factors, strict=True)))
+    return TruthSum(name, places, gaps, field, method == Method.SUM)
+
+
+def times_of_truth(truth: xr.Dataset) -> xr.DataArray:
+    """Return the valid times of the truth's fields, over (time,) or (time, step)."""
+    return truth["valid_time" if "valid_time" in truth.coords else "time"]
+
+
+def seconds_of(times: xr.DataArray) -> npt.NDArray[np.int64]:
+    """Return dates as seconds since 1970."""
+    return times.to_numpy().astype("datetime64[s]").astype(np.int64)
+
+
+def chunk_by_date(field: xr.DataArray) -> xr.DataArray:
+    """Chunk a lazy field by date; a field in memory is unchanged."""
+    if field.variable._in_memory:  # public attributes show this for dask arrays only
+        return field
+    return field.chunk({"time": 1})
