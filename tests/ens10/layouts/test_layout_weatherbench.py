@@ -77,3 +77,23 @@ def test_truth_of_the_same_layout(tmp_path):
     at = np.searchsorted(valid, np.add.outer(STARTS, LEADS.astype("timedelta64[h]")))
     want = field.transpose(0, 2, 1)[at][..., ::-1, :]
     np.testing.assert_array_equal(ens10.open_store(store, "truth")["t2m"], want)
+
+
+def test_precipitation_of_the_truth(tmp_path):
+    """Sums of six hours become sums since the start, in forecasts and in ERA5."""
+    rain = values("tp", shape(DIMS))
+    write(tmp_path / "a.zarr", {"total_precipitation_6hr": rain})
+    leads = LEADS.astype("timedelta64[h]")
+    times = np.unique(np.add.outer(STARTS, leads))
+    field = values("tp", (times.size, 8, 6), seed=1)
+    era5 = xr.Dataset(
+        {"total_precipitation_6hr": (["time", "longitude", "latitude"], field)},
+        {"time": times, "longitude": FROM_GREENWICH, "latitude": LATITUDE},
+    )
+    era5.to_zarr(tmp_path / "era5.zarr", zarr_format=2)
+    store = ens10.prepare(tmp_path / "a.zarr", tmp_path / "s.zarr", truth=tmp_path / "era5.zarr")
+    at = np.searchsorted(times, np.add.outer(STARTS, leads))
+    sums = np.cumsum(field.astype("f8")[at], axis=1).transpose(0, 1, 3, 2)[..., ::-1, :]
+    np.testing.assert_allclose(ens10.open_store(store, "truth")["tp"], sums, rtol=1e-6)
+    want = ours(np.cumsum(rain.astype("f8"), axis=2), DIMS)
+    np.testing.assert_allclose(ens10.open_store(store, "sfc")["tp"], want, rtol=1e-5)
