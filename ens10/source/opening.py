@@ -30,7 +30,13 @@ from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
 from ens10.source.layouts.level_names import expand_levels, union_of_levels
 from ens10.source.names import Names, recognise_dimensions
-from ens10.source.stores import check_group, is_reference, is_zarr, store_of
+from ens10.source.stores import (
+    check_group,
+    is_reference,
+    is_zarr,
+    store_of,
+    unreadable_store,
+)
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
 from ens10.stations import coordinates, has_stations, station_columns
@@ -494,7 +500,7 @@ def _open_zarr(path: Path | str, group: str, by_chunk: bool) -> xr.Dataset:
         raise
     except (OSError, ValueError, KeyError) as error:
         check_group(path, group, None)
-        raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
+        raise unreadable_store(path, error) from error
     check_group(path, group, dataset)
     if "ens10_format" in dataset.attrs:
         raise FileError(

@@ -1,5 +1,6 @@
 """Zarr in other containers: icechunk repositories, kerchunk references and groups."""
 
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, listing
-from ens10.extras import telling_extras
+from ens10.extras import MissingExtraError, telling_extras
 from ens10.places import for_xarray, is_url
 
 GROUP_OPTION = "--group"
@@ -56,6 +57,8 @@ def _references(path: Path) -> Any:
     from fsspec import filesystem
     from zarr.storage import FsspecStore
 
+    with suppress(ImportError):
+        import_module("kerchunk.codecs")  # registers those of GRIB and FITS
     options: dict[str, Any] = {}
     if path.is_dir():
         with telling_extras("Kerchunk references in Parquet"):
@@ -75,6 +78,14 @@ def _protocol(path: Path) -> str:
         for target in pd.read_parquet(file, columns=["path"], engine="pyarrow")["path"].dropna():
             return str(target).partition("://")[0] if is_url(target) else "file"
     return "file"
+
+
+def unreadable_store(path: Path | str, error: Exception) -> Exception:
+    """Return the error for a Zarr store that cannot be read, such as one of a missing codec."""
+    is_codec = "codec not available" in str(error)
+    if is_codec and not is_url(path) and is_reference(Path(path)):
+        return MissingExtraError("The codec of these references", "kerchunk")
+    return FileError(path, f"no Zarr store that can be read ({error})", "Check it")
 
 
 def check_group(path: Path | str, group: str, dataset: xr.Dataset | None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode, b64encode
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -208,6 +209,18 @@ def test_pyarrow_is_not_installed(tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "import_module", _missing)
     with pytest.raises(MissingExtraError, match=r"Parquet needs pyarrow.*ens10\[tables\]"):
         open_source(tmp_path / "a.parq")
+
+
+def test_the_codec_of_references_is_not_installed(tmp_path):
+    refs = references(tmp_path)
+    array = json.loads(refs["refs"]["t2m/.zarray"])
+    array["filters"] = [{"id": "grib", "var": "t2m"}]
+    refs["refs"]["t2m/.zarray"] = json.dumps(array)
+    (tmp_path / "a.json").write_text(json.dumps(refs))
+    if find_spec("kerchunk") is not None:
+        pytest.skip("kerchunk is installed")
+    with pytest.raises(MissingExtraError, match=r"needs kerchunk\. .*pip install kerchunk$"):
+        open_source(tmp_path / "a.json")
 
 
 def test_references_of_the_library(tmp_path):
