@@ -31,6 +31,7 @@ class Kind(StrEnum):
     QUANTILE = "quantile"
     PROBABILITY = "probability"
     DIFFERENCE = "difference"
+    PARAMETER = "parameter of a distribution"
     INDEX = "index or cluster product"
 
     @property

@@ -20,6 +20,8 @@ from ens10.machine_errors import machine_error
 _MAX_NODES = 1_000_000  # values of a YAML document once its aliases are expanded
 _MAX_DEPTH = 100  # levels of a YAML document, and of folders
 _MAX_MESSAGE = 200  # characters of a library's message that an error repeats
+_SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a GRIB message
+_ZIP = b"PK\x03\x04"
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
 
@@ -100,6 +102,26 @@ def check_regular(path: Path) -> None:
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise FileError(path, "neither a regular file nor a folder", "Pass the path of a file")
+
+
+def why_unreadable(file: Path) -> tuple[str, str]:
+    """Return why a file is neither GRIB nor netCDF nor a table, and the remedy."""
+    if not file.stat().st_size:
+        return "the file is empty", "Fetch or write it again"
+    with file.open("rb") as stream:
+        begin = stream.read(_SEARCH_BYTES)
+    if begin.startswith(_ZIP):
+        return "a ZIP archive, as the Climate Data Store sends them", "Unzip it"
+    first = begin.find(b"GRIB")
+    if not begin[: first if first > 0 else 512].strip(b"\0"):
+        return "damaged at byte 0: it begins with zeros", "Fetch or write it again"
+    if first > 0:
+        return (
+            f"damaged at byte 0: its first {first} bytes belong to no message, the first GRIB "
+            f"message begins at byte {first}",
+            "Fetch it again, or cut these bytes off",
+        )
+    return "neither a GRIB nor a netCDF file", "Pass the right path, or take it out of the folder"
 
 
 @contextmanager

@@ -22,7 +22,13 @@ from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
 from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
 from ens10.metrics.distributions import kind_of
-from ens10.metrics.scores.registry import METRICS, convert_threshold, metric_of, why_undefined
+from ens10.metrics.scores.registry import (
+    METRICS,
+    TABLES,
+    convert_threshold,
+    metric_of,
+    why_undefined,
+)
 from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join, valid_times
@@ -39,6 +45,7 @@ EVENTS_OF_TARGETS = {
     "si10": ("m s-1", ("brier_10", "brier_15", "twcrps_10", "twcrps_15")),
 }
 BOUNDS = ("", "_lower", "_upper")
+HERSBACH_TERMS = ("hersbach_reliability", "hersbach_potential")  # of all dates, without bounds
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class ScoringResult:
         reference: the states of the reference, or None.
         by: the groups in `groups.csv`.
         cross_check: result of the cross-check, or None.
+        requested: names of the scores that were asked for; None for the usual ones.
     """
 
     folder: Path
@@ -58,15 +66,16 @@ class ScoringResult:
     reference: xr.Dataset | None
     by: tuple[str, ...]
     cross_check: CrossCheck | None
+    requested: tuple[str, ...] | None = None
 
     def in_words(self) -> str:
         """Return the scores with their confidence intervals in one line."""
-        return in_words(self.states, self.reference)
+        return in_words(self.states, self.reference, self.requested)
 
     def table(self) -> str:
-        """Return the main scores of each group (or the first four) as lines of text."""
+        """Return the requested (or the main) scores of each group as lines of text."""
         scores = summarise(self.states, self.reference, by=self.by, maps=False)
-        names = [n for n in (*MAIN_SCORES, *SKILLS) if n in scores] or _score_names(scores)[:4]
+        names = _requested_names(scores, self.requested) or _main_names(scores)
         rows = [[*self.by, *names, "dates"]]
         for label, part in _groups(scores, self.by):
             values = [f"{float(part[name]):.4g}" for name in names]
@@ -144,11 +153,13 @@ def score_forecast(
     observed = stored_truth if truth is None else open_truth(truth, variable or target)
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
+    requested = None
     if scores is None:
         names = usual_scores(forecast, observed, target)
         scores = [name for name in names if name != "crps_fair" or _reports_fair_crps(facts)]
     else:
         scores = [convert_threshold(name, str(observed.attrs.get("units", ""))) for name in scores]
+        requested = tuple(scores)
     options = options or ScoringOptions(weights=facts.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
@@ -170,7 +181,7 @@ def score_forecast(
             dataset.attrs["efi_source"] = Path(dataset.attrs["efi_source"]).name
     out_folder = folder if out is None else Path(out)
     states = write_states(states, out_folder, other, options.by)
-    return ScoringResult(out_folder, states, other, tuple(options.by), check)
+    return ScoringResult(out_folder, states, other, tuple(options.by), check, requested)
 
 
 def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) -> list[str]:
@@ -229,24 +240,52 @@ def _truth_name(truth: xr.DataArray) -> str | None:
     return None if truth.name in (None, "truth") else str(truth.name)
 
 
-def in_words(states: xr.Dataset, reference: xr.Dataset | None = None) -> str:
-    """Return the scores with their confidence intervals in one line."""
+def in_words(
+    states: xr.Dataset,
+    reference: xr.Dataset | None = None,
+    requested: Sequence[str] | None = None,
+) -> str:
+    """Return scores with their confidence intervals in one line.
+
+    Args:
+        states: as in `scores.nc`.
+        reference: the states of the reference, or None.
+        requested: names of the scores; None for the main ones and those at thresholds.
+    """
     scores = summarise(states, reference, maps=False)
-    parts = []
-    names = [n for n in (*MAIN_SCORES, *SKILLS) if n in scores]
-    names += [
-        n for n in _score_names(scores) if n.startswith(EVENTS) and not n.endswith("_difference")
-    ]
-    names = names or _score_names(scores)
-    for name in names:
-        value, low, high = (float(scores[name + part]) for part in BOUNDS)
-        units = str(scores[name].attrs.get("units", ""))
-        units = "" if units == "1" else units
-        parts.append(f"{name} {value:.4g} [{low:.4g}, {high:.4g}] {units}".strip())
+    names = _requested_names(scores, requested)
+    if requested is None and "dates" in scores:
+        names = [n for n in (*MAIN_SCORES, *SKILLS) if n in scores]
+        events = [n for n in _score_names(scores) if n.startswith(EVENTS)]
+        names += [n for n in events if not n.endswith("_difference")]
+        names = names or _score_names(scores)
+    parts = [_value_in_words(scores, name) for name in names]
+    parts += [_value_in_words(scores, name) for name in HERSBACH_TERMS if name in scores]
     if "dates" not in scores:
-        return f"histograms of {states.sizes['time']} dates"
+        return "; ".join([*parts, f"histograms of {states.sizes['time']} dates"])
     intervals = [Interval(0.0, 0.0, 0.0, scores[n].attrs.get("block_length")) for n in names]
     return f"{'; '.join(parts)}; {int(scores['dates'])} dates; {blocks_in_words(intervals)}"
+
+
+def _value_in_words(scores: xr.Dataset, name: str) -> str:
+    """Return one score with its bounds (where it has them) and its unit."""
+    units = str(scores[name].attrs.get("units", ""))
+    units = "" if units == "1" else units
+    value, *bounds = (f"{float(scores[name + b]):.4g}" for b in BOUNDS if name + b in scores)
+    interval = f"[{', '.join(bounds)}]" if bounds else ""
+    return " ".join(filter(None, [name, value, interval, units]))
+
+
+def _requested_names(scores: xr.Dataset, requested: Sequence[str] | None) -> list[str]:
+    """Return the scores that were asked for, each followed by its skill score."""
+    named = [metric_of(name) for name in requested or () if name not in TABLES]
+    names = dict.fromkeys(name for one in named for name in (one.name, one.skill))
+    return [name for name in names if name in scores]
+
+
+def _main_names(scores: xr.Dataset) -> list[str]:
+    """Return the main scores, or else the first four."""
+    return [n for n in (*MAIN_SCORES, *SKILLS) if n in scores] or _score_names(scores)[:4]
 
 
 def write_states(

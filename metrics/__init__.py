@@ -57,7 +57,12 @@ from ens10.metrics.distributions.logistic import (
     crps_truncated_logistic,
 )
 from ens10.metrics.distributions.lognormal import crps_lognormal
-from ens10.metrics.distributions.mixture import crps_normal_mixture
+from ens10.metrics.distributions.mixture import (
+    crps_normal_mixture,
+    log_score_normal_mixture,
+    pit_normal_mixture,
+    quantile_normal_mixture,
+)
 from ens10.metrics.distributions.normal import (
     crps_censored_normal,
     crps_normal,
@@ -96,7 +101,15 @@ from ens10.metrics.extremes import (
     origin,
     sot,
 )
-from ens10.metrics.families import FAMILIES, log_score, pit, pit_interval
+from ens10.metrics.families import (
+    FAMILIES,
+    censored_log_score,
+    conditional_log_score,
+    log_score,
+    pit,
+    pit_interval,
+    twcrps,
+)
 from ens10.metrics.groups import (
     BANDS,
     date_groups,
@@ -129,7 +142,12 @@ from ens10.metrics.verification import (
     summarise,
     verify,
 )
-from ens10.metrics.weighted import owcrps_ensemble, twcrps_ensemble, twcrps_normal
+from ens10.metrics.weighted import (
+    owcrps_ensemble,
+    qwcrps_ensemble,
+    twcrps_ensemble,
+    twcrps_normal,
+)
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
@@ -150,6 +168,8 @@ __all__ = [
     "brier_decomposition",
     "brier_ensemble",
     "brier_score",
+    "censored_log_score",
+    "conditional_log_score",
     "contingency_scores",
     "contingency_tables",
     "corp_decomposition",
@@ -204,6 +224,7 @@ __all__ = [
     "land_sea",
     "latitude_bands",
     "log_score",
+    "log_score_normal_mixture",
     "logarithmic_score",
     "mae",
     "mae_median",
@@ -220,11 +241,14 @@ __all__ = [
     "pit_histogram",
     "pit_interval",
     "pit_normal",
+    "pit_normal_mixture",
     "pit_quantiles",
     "pit_values",
+    "quantile_normal_mixture",
     "quantile_score",
     "quantile_score_decomposition",
     "quantile_score_sums",
+    "qwcrps_ensemble",
     "rank_histogram",
     "region_boxes",
     "register_score",
@@ -245,6 +269,7 @@ __all__ = [
     "spread_error_ratio",
     "summarise",
     "total_over",
+    "twcrps",
     "twcrps_ensemble",
     "twcrps_normal",
     "variogram_score",

@@ -21,6 +21,7 @@ from ens10.metrics._dispatch import (
     backend_of,
     common_dtype,
     dask_array,
+    fill_masked,
     on_host,
     refuse_datasets,
 )
@@ -100,7 +101,8 @@ def apply(
             that does not exist, units that differ.
     """
     core = {name: tuple(dims) for name, dims in (core or {}).items()}
-    kind = backend_of(dict(arrays))
+    arrays = {name: fill_masked(array) for name, array in arrays.items()}
+    kind = backend_of(arrays)
     if kind == "xarray":
         return _on_xarray(score, arrays, core, dict(options or {}), dict(attrs or {}), unlike)
     if kind == "torch":

@@ -69,6 +69,35 @@ def _library(value: Any) -> Backend:
     return "numpy"
 
 
+def fill_masked(value: Any) -> Any:
+    """Return an array in which masked values are NaN; an array without a mask is unchanged.
+
+    This is the one place where a numpy mask becomes a missing value. The scores ignore masks:
+    `np.asarray` would drop them, and the fill value would be scored.
+
+    Args:
+        value: anything. Masked arrays of numpy, dask arrays of them and DataArrays of such dask
+            arrays are converted; integers and truth values become float64.
+    """
+    if isinstance(value, xr.DataArray):
+        if value.chunks is None:  # xarray itself makes NaN of the masks of numpy arrays
+            return value
+        filled = fill_masked(value.data)
+        return value if filled is value.data else value.copy(data=filled)
+    if isinstance(value, np.ma.MaskedArray):
+        floats = np.ma.asarray(value, dtype=common_dtype(value))
+        return floats.filled(np.nan)
+    if isinstance(getattr(value, "_meta", None), np.ma.MaskedArray):
+        dtype = common_dtype(value)
+        return value.map_blocks(fill_masked, dtype=dtype, meta=np.empty((0,) * value.ndim, dtype))
+    return value
+
+
+def as_array(values: Any, dtype: Any = None) -> npt.NDArray[Any]:
+    """Convert numbers to a numpy array, in which masked values are NaN."""
+    return np.asarray(fill_masked(values), dtype=dtype)
+
+
 def common_dtype(*arrays: Any) -> np.dtype[np.floating[Any]]:
     """Return the floating dtype of a result: that of the arrays, or float64 for integers.
 

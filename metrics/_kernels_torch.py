@@ -359,7 +359,7 @@ def owcrps_weighted(
 ) -> Tensor:
     """Return the outcome-weighted CRPS for weights of members and of observations."""
     if check:
-        from ens10.metrics.weighted import refuse_negative
+        from ens10.metrics._reduce import refuse_negative
 
         refuse_negative(w.detach(), y_weight.detach())
     return _score(members - y, w, y_weight, 0.0, skip)

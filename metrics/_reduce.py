@@ -8,7 +8,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._dispatch import backend_of, dask_array
+from ens10.metrics._dispatch import backend_of, dask_array, fill_masked
 
 Nan = Literal["propagate", "omit"]
 EnsembleNan = Literal["propagate", "omit", "skip-members"]
@@ -48,7 +48,7 @@ def mean_over(
                     name, "it applies to a mean, and dim is None", 'Pass dim, such as dim="all"'
                 )
         return score
-    omit = nan != "propagate"
+    omit, weights = nan != "propagate", fill_masked(weights)
     kind = backend_of({"score": score} if weights is None else {"score": score, "weights": weights})
     if kind == "xarray":
         return _mean_xarray(score, dim, weights, omit)
@@ -131,6 +131,16 @@ def check_unique(names: Sequence[Any]) -> None:
     """
     if len(set(names)) < len(names):
         raise ArgumentError("dim", f"one dimension is named twice: {tuple(names)}")
+
+
+def refuse_negative(*weights: Any) -> None:
+    """Refuse weights below 0.
+
+    Raises:
+        ArgumentError: there are some.
+    """
+    if any(bool((w < 0).any()) for w in weights):
+        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
 
 
 def _check_weights(shape: tuple[int, ...], weights: tuple[int, ...]) -> None:

@@ -8,7 +8,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes, core_first, loop_shape
-from ens10.metrics._dispatch import backend_of, dask_array, on_host
+from ens10.metrics._dispatch import backend_of, dask_array, fill_masked, on_host
 from ens10.metrics._labels import check_alike, checked_core
 from ens10.metrics._reduce import Over, check_unique, list_dimensions
 
@@ -34,8 +34,9 @@ def as_labelled(
         ArgumentError: arrays of several libraries, or that do not match.
     """
     core = dict(core or {})
+    arrays = {name: fill_masked(array) for name, array in arrays.items()}
     dims = {name: tuple(axes.values()) for name, axes in core.items()}
-    if backend_of(dict(arrays)) == "xarray":
+    if backend_of(arrays) == "xarray":
         checked_core(arrays, dims)
         check_alike(arrays, [name for name in arrays if name not in unlike])
         return {

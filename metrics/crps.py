@@ -12,7 +12,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import _kernels_numpy as on_numpy
 from ens10.metrics._call import Score, apply
-from ens10.metrics._dispatch import backend_of, refuse_datasets
+from ens10.metrics._dispatch import as_array, backend_of, refuse_datasets
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 
 Estimator = Literal["plain", "fair", "almost_fair"]
@@ -132,7 +132,7 @@ def _member_weights(members: Any, weights: Any, member_dim: int | str, M: int | 
     if isinstance(members, xr.DataArray) and not isinstance(weights, xr.DataArray):
         if np.ndim(weights) != 1:
             raise ArgumentError("member_weights", "not a DataArray", "Name their dimensions")
-        weights = xr.DataArray(np.asarray(weights, members.dtype), dims=str(member_dim))
+        weights = xr.DataArray(as_array(weights, members.dtype), dims=str(member_dim))
     elif not hasattr(weights, "ndim"):
         like = getattr(members, "new_tensor", np.asarray)
         weights = like(weights)

@@ -24,7 +24,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning, checked_axes
-from ens10.metrics._dispatch import dask_array
+from ens10.metrics._dispatch import dask_array, fill_masked
 from ens10.metrics._labels import rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
@@ -263,6 +263,7 @@ def mean_state(
     """
     if nan not in get_args(NanPolicy):
         raise UnknownNameError("nan", nan, get_args(NanPolicy))
+    score, weights = fill_masked(score), fill_masked(weights)
     keep = [keep] if isinstance(keep, str) else keep
     for dim in keep:
         if dim not in score.dims:
@@ -696,17 +697,19 @@ def core_size(name: str, array: Any, dim: Dim) -> int:
     return int(array.shape[axis])
 
 
-def checked_edges(edges: Sequence[float] | npt.NDArray[Any], least: int = 1) -> Floats:
-    """Check edges of bins and return them as float64.
+def checked_edges(
+    edges: Sequence[float] | npt.NDArray[Any], least: int = 1, name: str = "edges"
+) -> Floats:
+    """Check edges of bins (or other ascending numbers) and return them as float64.
 
     Raises:
         ArgumentError: fewer than `least`, not finite, or not rising.
     """
     checked = np.asarray(edges, dtype=np.float64)
     if checked.ndim != 1 or checked.size < least:
-        raise ArgumentError("edges", f"expected {least} or more, got shape {checked.shape}")
+        raise ArgumentError(name, f"expected {least} or more, got shape {checked.shape}")
     if not np.isfinite(checked).all() or (np.diff(checked) <= 0).any():
-        raise ArgumentError("edges", "they are not finite, or do not rise")
+        raise ArgumentError(name, "they are not finite, or do not rise")
     return checked
 
 
@@ -715,9 +718,9 @@ def edges_to_text(edges: Floats) -> str:
     return " ".join(repr(float(e)) for e in edges)
 
 
-def edges_of(sums: xr.Dataset) -> Floats:
+def edges_of(sums: xr.Dataset, name: str = "edges") -> Floats:
     """Return the edges in the attributes of a state; the inverse of `edges_to_text`."""
-    return np.array([float(e) for e in str(sums.attrs["edges"]).split()])
+    return np.array([float(e) for e in str(sums.attrs[name]).split()])
 
 
 def checked_sums(sums: Any, names: Sequence[str], function: str) -> xr.Dataset:

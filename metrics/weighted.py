@@ -1,21 +1,24 @@
-"""Weighted CRPS: threshold-weighted and outcome-weighted."""
+"""Weighted CRPS: threshold-weighted, outcome-weighted and quantile-weighted."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics._dispatch import fill_masked
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over, refuse_negative
+from ens10.metrics.calibration.level_weights import check_emphasis, slopes_of_steps
 from ens10.metrics.crps import crps_ensemble, spread_factor
 from ens10.metrics.distributions import standard_normal
 from ens10.metrics.distributions.censored import crps
 from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.multivariate._variables import size_of
 
-__all__ = ["owcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
+__all__ = ["owcrps_ensemble", "qwcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
 
 
 def checked_thresholds(lower: Any, upper: Any, check: bool = True) -> Any:
@@ -118,6 +121,7 @@ def twcrps_ensemble(
             arrays when computed); no such axis; arrays that do not match.
     """
     thresholds = {"lower": lower, "upper": upper}
+    members, y = fill_masked(members), fill_masked(y)  # `chaining` could drop a mask
     if chaining is not None:
         refuse_thresholds("chaining", lower, upper)
         members, y = chaining(members), chaining(y)
@@ -237,6 +241,7 @@ def owcrps_ensemble(
             axis; arrays that do not match.
     """
     check_members(members, member_dim, estimator, alpha)
+    members, y = fill_masked(members), fill_masked(y)  # `weight` could drop a mask
     share = {"plain": 0.0, "fair": 1.0}.get(estimator, alpha)
     arrays, core = {"members": members, "y": y}, {"members": [member_dim]}
     options: dict[str, Any] = {"share": share, "skip": nan == "skip-members"}
@@ -256,16 +261,6 @@ def owcrps_ensemble(
         options = {"check": check, "skip": nan == "skip-members"}
         score = apply(WEIGHTED, arrays, core, options=options, attrs=attrs, unlike=unlike)
     return mean_over(score, dim, weights, nan, policies=EnsembleNan)
-
-
-def refuse_negative(*weights: Any) -> None:
-    """Refuse weights below 0.
-
-    Raises:
-        ArgumentError: there are some.
-    """
-    if any(bool((w < 0).any()) for w in weights):
-        raise ArgumentError("weight", "returns negative weights", "Return 0 or more")
 
 
 def _between_thresholds(
@@ -327,6 +322,74 @@ def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
 
 BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between_thresholds, _between_of_tensors)
 WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted_crps, _weighted_of_tensors)
+
+
+def qwcrps_ensemble(
+    members: Any,
+    y: Any,
+    *,
+    emphasis: str,
+    member_dim: Dim,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Return the quantile-weighted CRPS of ensembles of M members.
+
+    2 int_0^1 (1{y < q(p)} - p) (q(p) - y) v(p) dp with the members' step quantile function q: the
+    i-th lowest member for (i - 1) / M < p <= i / M (Gneiting and Ranjan 2011,
+    doi:10.1198/jbes.2010.08110, table 4). With v = 1 it is the plain CRPS; no fair form is known.
+    For quantile forecasts pass `emphasis` to `crps_quantiles`. Tensors are differentiable.
+
+    Args:
+        members: the ensemble; any shape with a member axis.
+        y: observations: the members' shape without the member axis, or what broadcasts to it.
+        emphasis: weight v(p) of the levels: "centre" p (1 - p), "tails" (2 p - 1)^2, "left"
+            (1 - p)^2 or "right" p^2.
+        member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
+        dim: dimensions of a weighted mean; None for the scores of the points.
+        weights: weights of the mean.
+        nan: "propagate" or "omit", in the mean; a NaN among the members gives NaN.
+
+    Returns:
+        The scores, in the unit of `members`, as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import qwcrps_ensemble
+        >>> members = np.array([1.0, 3.0])
+        >>> round(float(qwcrps_ensemble(members, 2.0, emphasis="right", member_dim=0)), 4)
+        0.1458
+
+    Raises:
+        UnknownNameError: an unknown emphasis or NaN policy.
+        ArgumentError: no such axis; arrays that do not match.
+    """
+    check_emphasis(emphasis)
+    score = Score(
+        "qwcrps",
+        "quantile-weighted CRPS",
+        partial(_quantile_weighted, emphasis=emphasis),
+        partial(_quantile_weighted_tensors, emphasis=emphasis),
+    )
+    attrs = {"emphasis": emphasis, "estimator": "plain"}
+    scores = apply(score, {"members": members, "y": y}, {"members": [member_dim]}, attrs=attrs)
+    return mean_over(scores, dim, weights, nan)
+
+
+def _quantile_weighted(members: Any, y: Any, *, emphasis: str) -> Any:
+    x = np.sort(members - y, axis=0)  # NaN goes last, and makes the sum NaN
+    slopes = slopes_of_steps(np, x, emphasis, np.linspace(0, 1, len(x) + 1).tolist())
+    return sum(slope * value for slope, value in zip(slopes, x, strict=True)).astype(x.dtype)
+
+
+def _quantile_weighted_tensors(members: Any, y: Any, *, emphasis: str) -> Any:
+    import torch
+
+    x = torch.sort(members - y, dim=0).values
+    levels = np.linspace(0, 1, len(x) + 1).tolist()
+    slopes = slopes_of_steps(torch, x.detach(), emphasis, levels)
+    return sum(slope * value for slope, value in zip(slopes, x, strict=True))
 
 
 FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite

@@ -57,6 +57,7 @@ class Form:
         any_values: True if impossible values are accepted.
         records_position: True if chunks record their path in the store; those of older stores do
             not.
+        refuse_empty: True if a field without any value is an error.
     """
 
     members: int
@@ -67,6 +68,7 @@ class Form:
     packing: Packing | None
     any_values: bool = False
     records_position: bool = True
+    refuse_empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,6 +202,7 @@ def form_of(
     ensembles: Sequence[int],
     any_values: bool = False,
     records_position: bool = True,
+    refuse_empty: bool = False,
 ) -> Form:
     """Return sizes and options of the forecasts' units; see `Form` for the arguments."""
     sizes = forecasts.sizes
@@ -212,6 +215,7 @@ def form_of(
         packing=_packing(path, forecasts),
         any_values=any_values,
         records_position=records_position,
+        refuse_empty=refuse_empty,
     )
 
 

@@ -22,11 +22,18 @@ import xarray as xr
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import DiskFullError, Folder, lock_store, write_files
 from ens10.convert.plan import Plan, Source, differences, size_of, source_identity, to_json_types
-from ens10.convert.sources import Inputs, open_inputs
-from ens10.convert.work_units import PlannedUnit, axes_of, planned_sums, planned_units
+from ens10.convert.sources import Forecasts, GribForecasts, Inputs, open_inputs
+from ens10.convert.work_units import (
+    EmptyFieldError,
+    PlannedUnit,
+    axes_of,
+    empty_fields,
+    planned_sums,
+    planned_units,
+)
 from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import sync_files
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.extras import cluster_library
 from ens10.progress import bar
 from ens10.selection import Selection
@@ -34,6 +41,7 @@ from ens10.source.gribs import Missing
 from ens10.source.names import Names
 from ens10.source.regridding import Regrid
 from ens10.source.stores import dataset_of
+from ens10.stations import has_stations
 from ens10.store import Codec, store_kinds
 from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
 from ens10.untrusted import parse_json
@@ -245,6 +253,11 @@ class StoreBuilder:
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
         forecasts, truth = open_inputs(inputs, selection, missing, self.workers, self.progress)
+        # A grid read from arrays may have whole fields of NaN; GRIB messages that are missing are
+        # known by now, and stations may lack any value.
+        is_checked = not (isinstance(forecasts, GribForecasts) or has_stations(forecasts.template))
+        if is_checked and missing == "skip":
+            forecasts, truth = self._without_empty_fields(forecasts, truth)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         if climate is not None:
             from ens10.quantiles import check_climate
@@ -253,17 +266,56 @@ class StoreBuilder:
         self._create_structure(resume, forecasts.template, truth, ensembles)
         options = self.plan["options"]
         form = form_of(
-            path, forecasts.template, ensembles, options["any_values"], options.get("places", False)
+            path,
+            forecasts.template,
+            ensembles,
+            options["any_values"],
+            options.get("places", False),
+            is_checked and missing == "error",
         )
         with self._disk_full_error():
             is_separate = not isinstance(inputs.truth, xr.Dataset | None)
             label = str(inputs.truth) if is_separate else "truth"
-            self._execute("prepare", planned_units(forecasts, form, truth, label))
+            try:
+                self._execute("prepare", planned_units(forecasts, form, truth, label))
+            except EmptyFieldError as error:
+                raise self._empty_fields_error(forecasts, truth, label) from error
             self._execute("sums", planned_sums(path, forecasts.template, form))
             if climate is not None:
                 self._write_climate(climate)
             complete(self.folder, self.plan)
             publish(self.folder, self.store)
+
+    def _without_empty_fields(
+        self, forecasts: Forecasts, truth: xr.Dataset | None
+    ) -> tuple[Forecasts, xr.Dataset | None]:
+        """Leave out the dates with a field that has no value.
+
+        Raises:
+            MissingDataError: all dates have one.
+        """
+        empty: set[int] = set(empty_fields(forecasts.template, progress=self.progress))
+        if truth is not None:
+            empty |= set(empty_fields(truth, progress=self.progress))
+        times = forecasts.template["time"]
+        complete = [n for n in range(times.size) if n not in empty]
+        if not complete:
+            raise self._empty_fields_error(forecasts, truth, "truth")
+        return (
+            forecasts.at(times.isel(time=complete)),
+            None if truth is None else truth.isel(time=complete),
+        )
+
+    def _empty_fields_error(
+        self, forecasts: Forecasts, truth: xr.Dataset | None, label: str
+    ) -> MissingDataError:
+        """Return the error that lists all fields without any value; all values are read."""
+        lines = []
+        for prefix, fields in (("", forecasts.template), (f"{label}: ", truth)):
+            found = {} if fields is None else empty_fields(fields, progress=self.progress)
+            lines += [f"{prefix}{line}" for date in found.values() for line in date]
+        remedy = "Fetch them again, or accept the gaps with --missing nan or --missing skip"
+        return MissingDataError(self.store, lines, remedy)
 
     def _has_partial_store(self) -> bool:
         """Return True if a partial store of this plan exists; --force clears one of another plan.

@@ -4,6 +4,7 @@ A unit is a plain object that can be sent to another process or machine, and can
 harm: it writes the same bytes.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,8 +24,9 @@ from ens10.convert.moments import Chunk, Range, add_date
 from ens10.convert.plan import Plan
 from ens10.convert.sources import Fields, Forecasts
 from ens10.convert.workers import Unit
-from ens10.errors import FileError
+from ens10.errors import FileError, MissingDataError
 from ens10.packed16.layout import encode, values_begin
+from ens10.progress import track
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
@@ -63,9 +65,8 @@ class ForecastUnit:
                 data = encode(read(n), form.rows, form.columns, key)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
-                for member, limits in enumerate(() if form.any_values else ranges):
-                    where = partial(self.fields.place, n, member)
-                    _check(part.variable, limits.minimum, limits.maximum, where)
+                for member, limits in enumerate(ranges):
+                    self._check(part, limits, partial(self.fields.place, n, member))
                 details = [*_combine_ranges(ranges), self.fields.origin(n)]
                 writer.put(part.path, data, details, form.packing)
                 if part.channel is not None:
@@ -82,11 +83,27 @@ class ForecastUnit:
                 path = chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3)
                 writer.put(path, values, [field_checksums(values)])
 
+    def _check(self, part: Part, limits: Range, where: Callable[[], str]) -> None:
+        """Refuse a field without any value, and implausible values, as the options say."""
+        if self.form.refuse_empty and part.channel is not None:
+            _refuse_empty(limits, where)
+        if not self.form.any_values:
+            _check(part.variable, limits.minimum, limits.maximum, where)
+
 
 @cache
 def _moments_pool() -> ThreadPoolExecutor:
     """Return a pool of one thread that computes moments while messages are read."""
     return ThreadPoolExecutor(1, thread_name_prefix="moments")
+
+
+class EmptyFieldError(MissingDataError):
+    """A field has no value at any point."""
+
+
+def _refuse_empty(limits: Range, where: Callable[[], str]) -> None:
+    if np.isnan(limits.minimum):
+        raise EmptyFieldError(where(), ["all values of this field"])
 
 
 def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
@@ -135,6 +152,7 @@ class TruthUnit:
         dataset: variables over (step[, level], latitude, longitude), lazy.
         where: the source, for messages.
         any_values: True if impossible values are accepted.
+        refuse_empty: True if a field without any value is an error.
     """
 
     name: str
@@ -142,6 +160,7 @@ class TruthUnit:
     dataset: Any
     where: str
     any_values: bool = False
+    refuse_empty: bool = False
 
     def write(self, writer: Writer) -> None:
         """Read each field once, and write its chunks."""
@@ -150,6 +169,8 @@ class TruthUnit:
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):
                 limits = Chunk.of_floats(values[place])
+                if self.refuse_empty and not _is_absent_level(field, place):
+                    _refuse_empty(limits, lambda: self.where)
                 if not self.any_values:
                     _check(str(name), limits.minimum, limits.maximum, lambda: self.where)
                 path = chunk_path(f"truth/{name}", (self.date, *place), 2)
@@ -218,6 +239,39 @@ class PlannedUnit:
     make: Callable[[], Unit]
 
 
+def _is_absent_level(field: xr.DataArray, place: Sequence[int]) -> bool:
+    """Return True if a place (step[, level]) is a level that the variable lacks."""
+    levels = field.attrs.get("levels_hpa")
+    if levels is None or "level" not in field.dims:
+        return False
+    return field["level"].to_numpy()[place[-1]] not in np.atleast_1d(levels)
+
+
+def empty_fields(fields: xr.Dataset, *, progress: bool = False) -> dict[int, list[str]]:
+    """Return the fields without any value in words, by index of the date; all values are read.
+
+    Args:
+        fields: variables over (time, step, ..., latitude, longitude), lazy.
+        progress: show a progress bar.
+    """
+    empty: dict[int, list[str]] = defaultdict(list)
+    places = list(product(range(fields.sizes["time"]), range(fields.sizes["step"])))
+    for i, j in track(places, "missing fields", len(places), progress):
+        unit = fields.isel(time=i, step=j).compute(scheduler="synchronous")
+        for name, field in unit.data_vars.items():
+            is_empty = field.isnull().all(["latitude", "longitude"])
+            if "levels_hpa" in field.attrs and "level" in field.dims:
+                is_empty &= is_empty["level"].isin(np.atleast_1d(field.attrs["levels_hpa"]))
+            for place in np.argwhere(is_empty.to_numpy()).tolist():
+                labels = [
+                    f"{d} {is_empty[d][n].item()}"
+                    for d, n in zip(is_empty.dims, place, strict=True)
+                ]
+                date = f"{str(unit['time'].to_numpy())[:13]} step {unit['step'].item():g}"
+                empty[i].append(" ".join([f"{name} of {date}", *labels]))
+    return empty
+
+
 def planned_units(
     forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
 ) -> list[PlannedUnit]:
@@ -235,7 +289,7 @@ def planned_units(
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
-            units.append(_plan_truth(truth, i, fields * _FLOAT_BYTES, where, form.any_values))
+            units.append(_plan_truth(truth, i, fields * _FLOAT_BYTES, where, form))
     return units
 
 
@@ -251,14 +305,12 @@ def _plan_forecast(
     return PlannedUnit(name, size, make)
 
 
-def _plan_truth(
-    truth: xr.Dataset, date: int, size: int, where: str, any_values: bool
-) -> PlannedUnit:
+def _plan_truth(truth: xr.Dataset, date: int, size: int, where: str, form: Form) -> PlannedUnit:
     name = f"truth-{date:06d}"
 
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
-        return TruthUnit(name, date, culled, where, any_values)
+        return TruthUnit(name, date, culled, where, form.any_values, form.refuse_empty)
 
     return PlannedUnit(name, size, make)
 

@@ -63,8 +63,7 @@ def notes_of(group: MessageList, lagged: bool) -> Iterator[str]:
 def _member_notes(group: MessageList) -> Iterator[str]:
     first = group.meanings[0]
     if not first.kind.is_forecast:
-        product = f" {first.product}" if first.product else ""
-        yield f"{first.kind}{product}, no member: `ens10 prepare` leaves it out"
+        yield "no member: `ens10 prepare` leaves it out"
         return
     kinds = np.array([meaning.data_type for meaning in group.meanings])[group.records["meaning"]]
     numbers = {
@@ -236,7 +235,7 @@ class _OpenFile:
 
 
 def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields: int) -> Row:
-    name, *_, level_type, level, grid = key
+    name, kind, product, _, level_type, level, grid = key
     cube = _Cube(group)
     units = {"isobaricInhPa": "hPa", "isobaricInPa": "Pa"}.get(level_type)
     problems = [*statistics.problems(), *cube.problems()]
@@ -245,7 +244,7 @@ def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields:
         problems.append(f"{empty} without any value: {format_places(statistics.empty_fields)}")
     problems += _level_problems(key, group, max_fields)
     row = Row(
-        name=name,
+        name=" ".join(filter(None, (f"{name}," if kind else name, kind, product))),
         level=f"{level} {units}" if units else level_type,
         dates=len(cube.times),
         first_date=str(cube.times[0].astype("datetime64[s]"))[:13],

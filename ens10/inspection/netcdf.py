@@ -28,9 +28,10 @@ _LONGITUDES = ("longitude", "lon")
 
 
 def is_netcdf(file: Path) -> bool:
-    """Return True if the file's signature or suffix is that of netCDF."""
+    """Return True if the file's signature is that of netCDF, or its suffix, but for archives."""
     with file.open("rb") as stream:
-        return stream.read(4) in _MAGICS or file.suffix in _SUFFIXES
+        magic = stream.read(4)
+    return magic in _MAGICS or (file.suffix in _SUFFIXES and not magic.startswith(b"PK"))
 
 
 def netcdf_rows(file: Path, values: bool, progress: bool, group: str = "") -> list[Row]:

@@ -14,10 +14,9 @@ from ens10.places import is_url
 from ens10.source.opening import IGNORED_SUFFIXES, check_complete
 from ens10.source.stores import is_reference, is_zarr
 from ens10.source.tables import is_table
-from ens10.untrusted import check_regular
+from ens10.untrusted import check_regular, why_unreadable
 
 _FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
-_SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a first message
 
 
 def inspect_path(
@@ -83,7 +82,7 @@ def _file_rows(
             elif is_table(file):
                 rows += zarr_rows(file, values, progress)
             elif path.is_file() or _should_be_data(file):
-                raise FileError(file, *_reason_and_remedy(file))
+                raise FileError(file, *why_unreadable(file))
         except Ens10Error as error:
             rows.append(Row(file.name, status=str(error)))
         except OSError as error:
@@ -110,21 +109,3 @@ def _damage_rows(file: Path, errors: Sequence[FileError]) -> list[Row]:
 
 def _should_be_data(file: Path) -> bool:
     return file.suffix not in IGNORED_SUFFIXES and not file.name.startswith(".")
-
-
-def _reason_and_remedy(file: Path) -> tuple[str, str]:
-    """Return why a file cannot be read as data, and the remedy."""
-    if not file.stat().st_size:
-        return "the file is empty", "Fetch or write it again"
-    with file.open("rb") as stream:
-        begin = stream.read(_SEARCH_BYTES)
-    first = begin.find(b"GRIB")
-    if not begin[: first if first > 0 else 512].strip(b"\0"):
-        return "damaged at byte 0: it begins with zeros", "Fetch or write it again"
-    if first > 0:
-        return (
-            f"damaged at byte 0: its first {first} bytes belong to no message, the first GRIB "
-            f"message begins at byte {first}",
-            "Fetch it again, or cut these bytes off",
-        )
-    return "neither a GRIB nor a netCDF file", "Pass the right path, or take it out of the folder"

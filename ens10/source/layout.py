@@ -12,6 +12,7 @@ import xarray as xr
 from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source.cf_times import with_cf_times
+from ens10.source.kinds import without_products
 from ens10.source.layouts import with_layout
 from ens10.source.layouts.level_names import with_levels_of_names
 from ens10.source.names import (
@@ -71,10 +72,12 @@ def tidy(
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
         ArgumentError: unknown dimensions, a mapping of two names to one, times that are no dates,
             or unknown units of the lead times.
-        FileError: a coordinate has duplicate or missing values, or units cannot be converted.
+        FileError: a coordinate has duplicate or missing values, units cannot be converted, or the
+            dataset holds products of an ensemble alone.
     """
     dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
+    dataset = without_products(dataset, source, names.variables)
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_cf_times(with_starts_of_hindcasts(renamed, source), names, source)
     renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)

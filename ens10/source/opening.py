@@ -11,24 +11,21 @@ HDF5 File Format Specification, superblock).
 
 import io
 import warnings
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import xarray as xr
 
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import is_grib
 from ens10.places import is_url
 from ens10.source import times
+from ens10.source.combining import combine
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
-from ens10.source.layouts.level_names import expand_levels, union_of_levels
 from ens10.source.names import Names, recognise_dimensions
 from ens10.source.stores import (
     check_group,
@@ -39,8 +36,7 @@ from ens10.source.stores import (
 )
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
-from ens10.stations import coordinates, has_stations, station_columns
-from ens10.untrusted import check_regular
+from ens10.untrusted import check_regular, why_unreadable
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
@@ -169,178 +165,6 @@ def _read_exactly(file: BinaryIO, size: int) -> bytes:
     if len(content) < size:
         raise EOFError(f"it ends at byte {file.tell()}")
     return content
-
-
-_GRID = ("latitude", "longitude")
-_CONCATENATED_DIMS = ("time", "step", "level", "number")
-_TOLERANCE_DEGREES = 1e-3
-
-
-def combine(
-    parts: Sequence[xr.Dataset], sources: Sequence[Path], missing: Missing, path: Path
-) -> xr.Dataset:
-    """Combine datasets of several files to one dataset.
-
-    Args:
-        parts: in the layout of `ens10.source.layout.tidy`.
-        sources: path of each part.
-        missing: "error" if all variables must have the same dates, steps and members, "nan" to
-            fill gaps with NaN, "skip" to leave out dates that some variables lack. Levels may
-            differ: the attribute `levels_hpa` of a variable lists those that it has.
-        path: folder of all parts, for errors.
-
-    Returns:
-        The dataset, with `valid_time` where the parts have it.
-
-    Raises:
-        FileError: the parts lie on different grids, hold the same field twice, or leave holes.
-    """
-    parts = _align_grids(parts, sources)
-    holders: dict[str, list[tuple[Path, xr.DataArray]]] = defaultdict(list)
-    for part, source in zip(parts, sources, strict=True):
-        for name, field in part.data_vars.items():
-            holders[str(name)].append((source, _select_present_levels(field)))
-    fields = []
-    for name, parts_with_field in holders.items():
-        _refuse_duplicates(name, parts_with_field)
-        fields.append(_concatenate(name, [field for _, field in parts_with_field], missing, path))
-    return _merge_variables(fields, missing, path)
-
-
-def _align_grids(parts: Sequence[xr.Dataset], sources: Sequence[Path]) -> list[xr.Dataset]:
-    """Assign the grid of the first part to all parts, whose coordinates may be rounded.
-
-    Raises:
-        FileError: a part lies on another grid.
-        ArgumentError: stations beside a grid.
-        MissingDataError: a part lacks stations of the first.
-    """
-    first = parts[0]
-    aligned = []
-    for part, source in zip(parts, sources, strict=True):
-        if has_stations(first) or has_stations(part):
-            part = part.isel(longitude=station_columns(first, part, str(source)))
-            names = [*_GRID, *coordinates(first)]
-            aligned.append(part.assign_coords({name: first[name] for name in names}))
-            continue
-        for dim in _GRID:
-            expected, points = first[dim].to_numpy(), part[dim].to_numpy()
-            if expected.size != points.size or np.abs(expected - points).max() > _TOLERANCE_DEGREES:
-                raise FileError(
-                    source,
-                    f"its {dim}s ({points[0]:g} to {points[-1]:g}, {points.size}) are not those of "
-                    f"{sources[0]} ({expected[0]:g} to {expected[-1]:g}, {expected.size})",
-                    "Prepare files on different grids into different stores",
-                )
-        aligned.append(part.assign_coords({dim: first[dim] for dim in _GRID}))
-    return aligned
-
-
-def _select_present_levels(field: xr.DataArray) -> xr.DataArray:
-    """Drop the levels that a field lacks, by its attribute `levels_hpa`."""
-    levels = field.attrs.get("levels_hpa")
-    if levels is None or "level" not in field.dims:
-        return field
-    part = field.sel(level=np.atleast_1d(levels))
-    return part.drop_attrs(deep=False).assign_attrs(
-        {key: value for key, value in field.attrs.items() if key != "levels_hpa"}
-    )
-
-
-def _refuse_duplicates(name: str, parts: Sequence[tuple[Path, xr.DataArray]]) -> None:
-    """Refuse a variable that two parts contain for the same time, step, level and member."""
-    by_time: dict[Any, list[int]] = defaultdict(list)
-    for n, (_, field) in enumerate(parts):
-        for time in field["time"].to_numpy() if "time" in field.dims else (None,):
-            by_time[time].append(n)
-    pairs = {(a, b) for places in by_time.values() for a in places for b in places if a < b}
-    for a, b in sorted(pairs):
-        first, second = parts[a][1], parts[b][1]
-        shared = {
-            dim: np.intersect1d(first[dim].to_numpy(), second[dim].to_numpy())
-            for dim in _CONCATENATED_DIMS
-            if dim in first.dims and dim in second.dims
-        }
-        if all(values.size for values in shared.values()):
-            cell = {dim: values[0] for dim, values in shared.items()}
-            raise FileError(
-                parts[b][0],
-                f"holds {name}{_describe(cell)} a second time, after {parts[a][0]}, "
-                f"{_compare_values(first.sel(cell), second.sel(cell))}",
-                "Remove one of the two",
-            )
-
-
-def _describe(cell: dict[str, Any]) -> str:
-    parts = [
-        f"{dim} {value:g}" if isinstance(value, np.number) else f"{dim} {str(value)[:13]}"
-        for dim, value in cell.items()
-    ]
-    return f" of {', '.join(parts)}" if parts else ""
-
-
-def _compare_values(first: xr.DataArray, second: xr.DataArray) -> str:
-    difference = float(np.abs(first.astype(np.float64) - second.astype(np.float64)).max())
-    return f"with values up to {difference:g} apart" if difference > 0 else "with the same values"
-
-
-def _concatenate(
-    name: str, fields: list[xr.DataArray], missing: Missing, path: Path
-) -> xr.DataArray:
-    """Concatenate the fields of one variable along one dimension after the other."""
-    for dim in reversed(_CONCATENATED_DIMS):
-        groups: dict[Any, list[xr.DataArray]] = defaultdict(list)
-        for field in fields:
-            others = [other for other in field.dims if other not in (dim, *_GRID)]
-            key = tuple((other, tuple(field[other].to_numpy().tolist())) for other in others)
-            groups[(dim in field.dims, key)].append(field)
-        fields = [_concatenate_along(dim, group) for group in groups.values()]
-    if len(fields) == 1:
-        return fields[0]
-    if missing != "nan" or len({field.dims for field in fields}) > 1:
-        raise FileError(
-            path,
-            f"its files do not make one whole dataset of {name}: they leave holes",
-            "Complete them, or accept the gaps with --missing nan",
-        )
-    return reduce(lambda left, right: left.combine_first(right), fields)
-
-
-def _concatenate_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
-    if len(fields) == 1:
-        return fields[0]
-    result: xr.DataArray = xr.concat(
-        fields, dim, coords="minimal", compat="equals", join="exact", combine_attrs="override"
-    )
-    return result if result.indexes[dim].is_monotonic_increasing else result.sortby(dim)
-
-
-def _merge_variables(fields: Sequence[xr.DataArray], missing: Missing, path: Path) -> xr.Dataset:
-    """Merge variables, each with NaN at levels that only others have."""
-    levels = union_of_levels(fields)
-    arrays = [expand_levels(field, levels) for field in fields]
-    for dim in ("time", "step", "number"):
-        coordinates = [set(f[dim].to_numpy().tolist()) for f in arrays if dim in f.dims]
-        if missing == "error" and any(values != coordinates[0] for values in coordinates):
-            sizes = "; ".join(f"{f.name}: {f.sizes[dim]}" for f in arrays if dim in f.dims)
-            raise FileError(
-                path,
-                f"its files do not make one whole dataset: its variables differ in {dim} ({sizes})",
-                "Complete them, or accept the gaps with --missing nan or --missing skip",
-            )
-    if missing == "skip":
-        arrays = list(xr.align(*arrays, join="inner", exclude={"step", "level", "number", *_GRID}))
-    try:
-        return xr.merge(
-            arrays,
-            join="outer" if missing == "nan" else "exact",
-            compat="no_conflicts",
-            combine_attrs="override",
-        )
-    except ValueError as error:
-        raise FileError(
-            path, f"its files do not make one whole dataset ({error})", "Complete them"
-        ) from error
 
 
 __all__ = ["FORECAST_DIMS", "as_truth", "is_zarr", "open_source", "tidy", "with_valid_time"]
@@ -545,11 +369,7 @@ def _data_files(path: Path) -> list[Path]:
         )
     for file in files:
         if not (is_grib(file) or _is_netcdf(file) or (is_table(file) and file.stat().st_size)):
-            raise FileError(
-                file,
-                "neither a GRIB nor a netCDF file" if file.stat().st_size else "the file is empty",
-                "Take it out of the folder, or give the right path",
-            )
+            raise FileError(file, *why_unreadable(file))
     return files
 
 

@@ -73,19 +73,23 @@ class _QuantileCRPS(torch.autograd.Function):
     """CRPS of quantiles less the observation (first axis): the sum of x times dCRPS/dx."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, levels: Sequence[float], rule: str) -> Tensor:
-        by_x = torch.stack(crps_weights(torch, x, levels, rule))
+    def forward(
+        ctx: Any, x: Tensor, levels: Sequence[float], rule: str, emphasis: str | None
+    ) -> Tensor:
+        by_x = torch.stack(crps_weights(torch, x, levels, rule, emphasis))
         ctx.save_for_backward(by_x.nan_to_num(nan=0.0))  # or points left out spoil the rest
         return (by_x * x).sum(dim=0)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         (by_x,) = ctx.saved_tensors
-        return grad * by_x, None, None
+        return grad * by_x, None, None, None
 
 
-def crps(values: Tensor, y: Tensor, levels: Sequence[float], rule: str) -> Tensor:
+def crps(
+    values: Tensor, y: Tensor, levels: Sequence[float], rule: str, emphasis: str | None = None
+) -> Tensor:
     """Return the CRPS of quantile forecasts, (K, ...), with gradients."""
-    score: Tensor = _QuantileCRPS.apply(values - y, levels, rule)  # type: ignore[no-untyped-call]
+    score: Tensor = _QuantileCRPS.apply(values - y, levels, rule, emphasis)  # type: ignore[no-untyped-call]
     return score

@@ -1,5 +1,10 @@
 """The decomposition of the mean CRPS into reliability and potential CRPS (Hersbach 2000).
 
+An observation that equals the lowest member is not below the ensemble, and one that equals the
+highest is not above it, so that the terms add up to the CRPS with ties too. R's
+`verification::crpsDecomposition` counts the first as below all members, and loses the intervals
+beside a member that the observation equals: its CRPS is then too small.
+
 Alpha and beta are summed over points; sums of blocks add, and only the total is decomposed. The
 mean of decompositions is not the decomposition of the mean.
 """
@@ -100,13 +105,14 @@ def _kernel(x: Array, y: Array, w: Any, *, edges: Floats) -> Floats:
 def hersbach_decomposition(sums: xr.Dataset) -> xr.Dataset:
     """Decompose the mean CRPS into reliability and potential CRPS.
 
-    With the means a_i of alpha and b_i of beta over points, p_i = i / M, g_i = a_i + b_i and
-    o_i = b_i / g_i inside the ensemble; outside o_0 is the frequency of observations below all
-    members, o_M that of those not above all, g_0 = b_0 / o_0 and g_M = a_M / (1 - o_M). Then
-    reliability = sum g_i (o_i - p_i)^2 and potential = sum g_i o_i (1 - o_i), whose sum is the
-    mean plain CRPS (Hersbach 2000, doi:10.1175/1520-0434(2000)015<0559:DOTCRP>2.0.CO;2,
-    eqs. 31 to 37). Uncertainty is the CRPS of the observations' own climate, half of their mean
-    absolute difference; resolution = uncertainty - potential.
+    With the means a_i of alpha and b_i of beta over points, p_i = i / M, g_i = a_i + b_i and o_i =
+    b_i / g_i inside the ensemble; outside o_0 is the frequency of observations below all members,
+    o_M that of those not above all, g_0 = b_0 / o_0 and g_M = a_M / (1 - o_M). Then reliability =
+    sum g_i (o_i - p_i)^2 and potential = sum g_i o_i (1 - o_i), whose sum is the mean plain CRPS
+    (Hersbach 2000, doi:10.1175/1520-0434(2000)015<0559:DOTCRP>2.0.CO;2, eqs. 31 to 37).
+    Observations that equal the lowest member are not below it. Uncertainty is the CRPS of the
+    observations' own climate, half of their mean absolute difference; resolution = uncertainty -
+    potential.
 
     Args:
         sums: result of `hersbach_sums`, or several of them added.

@@ -13,7 +13,7 @@ import xarray as xr
 from scipy.special import chdtrc
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._dispatch import Array, compilable, refuse_datasets
+from ens10.metrics._dispatch import Array, as_array, compilable, refuse_datasets
 from ens10.metrics._labels import rechunk, rechunk_coords
 from ens10.metrics._point_random import dimension_keys, uniform
 from ens10.metrics._reduce import Over
@@ -168,7 +168,7 @@ def pit_counts(values: Any, bins: int = 20) -> Counts:
     """Count the PIT values of one numpy array in equal bins; shape (bins,)."""
     _check_bins(bins)
     refuse_datasets({"values": values})
-    return _pit_counts(np.asarray(values).reshape(1, -1), bins)[0, :-1].astype(np.int64)
+    return _pit_counts(as_array(values).reshape(1, -1), bins)[0, :-1].astype(np.int64)
 
 
 def _pit_counts(values: Array, bins: int) -> npt.NDArray[np.float64]:

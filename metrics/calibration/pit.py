@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import Array, common_dtype
+from ens10.metrics._dispatch import Array, common_dtype, fill_masked
 from ens10.metrics._kernels_numpy import check_sigma, standardise
 from ens10.metrics._labels import check_alike
 from ens10.metrics._point_random import draws
@@ -228,6 +228,7 @@ def pit_values(
         raise ArgumentError(
             "seed", "a distribution with point masses needs one", "Pass a whole number"
         )
+    y = fill_masked(y)  # the functions could drop a mask
     upper = cdf(y) if callable(cdf) else cdf
     arrays = _detach({"cdf": upper, "y": y})
     if left is None or seed is None:

@@ -14,6 +14,11 @@ from ens10.metrics._call import Dim, Score, apply, checked_axes, loop_shape, on_
 from ens10.metrics._dispatch import Array, backend_of
 from ens10.metrics._labels import checked_core
 from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics.calibration.level_weights import (
+    above_observation,
+    check_emphasis,
+    slopes_of_quantiles,
+)
 from ens10.metrics.states import (
     Floats,
     Part,
@@ -187,6 +192,7 @@ def crps_quantiles(
     levels: Sequence[float],
     quantile_dim: Dim,
     rule: str,
+    emphasis: str | None = None,
     dim: Over = None,
     weights: Any = None,
     nan: str = "propagate",
@@ -204,6 +210,10 @@ def crps_quantiles(
             p_1 at q_1 and 1 - p_K at q_K). "mean": twice the plain
             mean of the K quantile scores, whatever the levels; with p_k = (k - 1/2) / K it is the
             plain CRPS of the ensemble of the quantiles (Brocker 2012, doi:10.1002/qj.1891).
+        emphasis: weight v(p) of the levels in the integral: "centre" p (1 - p), "tails"
+            (2 p - 1)^2, "left" (1 - p)^2 or "right" p^2 (Gneiting and Ranjan 2011,
+            doi:10.1198/jbes.2010.08110); None for the CRPS. Proper for each; the scores of
+            different weights are not comparable.
         dim: dimensions of a weighted mean; None for the scores of the points.
         weights: weights of the mean.
         nan: "propagate" or "omit", in the mean.
@@ -222,31 +232,37 @@ def crps_quantiles(
     Raises:
         ArgumentError: levels that do not ascend or do not fit the quantiles; arrays that do not
             match.
-        UnknownNameError: an unknown rule.
+        UnknownNameError: an unknown rule or emphasis.
     """
+    if emphasis is not None:
+        check_emphasis(emphasis)
     if rule not in get_args(Rule):
         raise UnknownNameError("rule", rule, get_args(Rule))
     checked = tuple(check_levels(values, levels, quantile_dim).tolist())
     score = Score(
         "crps",
         "continuous ranked probability score of quantiles",
-        partial(_crps, levels=checked, rule=rule),
-        on_tensors(_TORCH, "crps", levels=checked, rule=rule),
+        partial(_crps, levels=checked, rule=rule, emphasis=emphasis),
+        on_tensors(_TORCH, "crps", levels=checked, rule=rule, emphasis=emphasis),
     )
     arrays = {"values": values, "y": y}
-    scores = apply(score, arrays, {"values": [quantile_dim]}, attrs={"rule": rule})
+    attrs = {"rule": rule} | ({} if emphasis is None else {"emphasis": emphasis})
+    scores = apply(score, arrays, {"values": [quantile_dim]}, attrs=attrs)
     return mean_over(scores, dim, weights, nan)
 
 
-def _crps(values: Any, y: Any, levels: Sequence[float], rule: str) -> Any:
+def _crps(values: Any, y: Any, levels: Sequence[float], rule: str, emphasis: str | None) -> Any:
     x = values - y
     total = np.zeros_like(x[0])
-    for weight, quantile in zip(crps_weights(np, x, levels, rule), x, strict=True):
+    slopes = crps_weights(np, x, levels, rule, emphasis)
+    for weight, quantile in zip(slopes, x, strict=True):
         total += weight * quantile
     return total
 
 
-def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[Any]:
+def crps_weights(
+    xp: Any, x: Any, levels: Sequence[float], rule: str, emphasis: str | None = None
+) -> list[Any]:
     """Return the derivatives of the CRPS by each quantile.
 
     The interpolated quantile function less the observation is sum_k h_k(p) x_k, where h_k(p) is
@@ -259,18 +275,21 @@ def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[An
         x: quantiles less the observation, (K, ...).
         levels: K levels of the quantiles.
         rule: "linear" or "mean".
+        emphasis: weight of the levels, one of `EMPHASES`; None for none.
 
     Returns:
         K arrays of the shape of x[0].
     """
+    if emphasis is not None:
+        return slopes_of_quantiles(xp, x, emphasis, levels, rule)
     K = len(levels)
     if rule == "mean":
-        return [(2 / K) * (_above(xp, q) - p) for q, p in zip(x, levels, strict=True)]
+        return [(2 / K) * (above_observation(xp, q) - p) for q, p in zip(x, levels, strict=True)]
     first, last = levels[0], 1 - levels[-1]
     weights: list[Any] = [0.0] * K
     # below the first and above the last level q is constant: h = 1
-    weights[0] = 2 * first * _above(xp, x[0]) - first**2
-    weights[-1] = weights[-1] + 2 * last * _above(xp, x[-1]) - (1 - levels[-1] ** 2)
+    weights[0] = 2 * first * above_observation(xp, x[0]) - first**2
+    weights[-1] = weights[-1] + 2 * last * above_observation(xp, x[-1]) - (1 - levels[-1] ** 2)
     # between two levels p = level + s width with h = 1 - s and s; in 2 int (1{q > y} - p) h ds the
     # first term is 2 left and 2 right, the second one a polynomial
     for j, (level, next_level) in enumerate(itertools.pairwise(levels)):
@@ -279,11 +298,6 @@ def crps_weights(xp: Any, x: Any, levels: Sequence[float], rule: str) -> list[An
         weights[j] = weights[j] + width * (2 * left - level - width / 3)
         weights[j + 1] = weights[j + 1] + width * (2 * right - level - 2 * width / 3)
     return weights
-
-
-def _above(xp: Any, x: Any) -> Any:
-    """Return 1 for quantiles above the observation, 0 below, NaN where missing."""
-    return xp.where(x > 0, xp.ones_like(x), 0 * x)
 
 
 def _integrals_above(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
@@ -296,7 +310,7 @@ def _integrals_above(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
     zero = xp.clip(-a / xp.where(differ, b - a, xp.ones_like(a)), 0, 1)
     to_zero = zero - zero**2 / 2, zero**2 / 2
     from_zero = (1 - zero) ** 2 / 2, (1 - zero**2) / 2
-    constant = _above(xp, a) / 2
+    constant = above_observation(xp, a) / 2
     left, right = (
         xp.where(differ, xp.where(b > a, rising, falling), constant)
         for rising, falling in zip(from_zero, to_zero, strict=True)
@@ -314,6 +328,7 @@ def quantile_score_sums(
     levels: Sequence[float],
     quantile_dim: Dim,
     edges: Sequence[float] | Floats,
+    constants: Sequence[float] | Floats | None = None,
     dim: Over = "all",
     weights: Any = None,
     nan: str = "propagate",
@@ -325,29 +340,36 @@ def quantile_score_sums(
         y: observations, without the quantile axis.
         levels: probabilities of the quantiles, ascending, inside (0, 1).
         quantile_dim: their axis: a number for arrays, a dimension name for DataArrays.
-        edges: n edges between n + 1 bins (open at both ends) of both quantiles and observations,
-            in their unit; 20 to 100 edges are enough to locate the best constant quantile.
+        edges: n edges between n + 1 bins of the forecast quantiles (open at both ends), in their
+            unit. About ten bins of similar numbers of points are usual: in many bins of few
+            points the best constants follow the noise, and resolution and reliability grow.
+        constants: candidates for the best constant quantiles, ascending. All different
+            observations (`numpy.unique(y)`) are exact, because one of them is optimal; 20 to 100
+            values are nearly so. None for the `edges`.
         dim: dimensions that are summed over (axes of `y`, or names); the others are kept.
         weights: weights of the points, such as area weights.
         nan: "propagate" returns NaN sums if a point is NaN; "omit" leaves such points out.
 
     Returns:
-        `observed_weight` and `observed_sum` (of observations less the middle of the edges) over
-        `quantile`, `forecast_bin` and `observed_bin`; `score_sum`, `count` and `missing` over
-        `quantile`. Lazy if an array is.
+        `observed_weight` and `observed_sum` (of observations less the middle of the constants)
+        over `quantile`, `forecast_bin` and `observed_bin` (between constants); `score_sum`,
+        `count` and `missing` over `quantile`. Lazy if an array is.
 
     Raises:
-        ArgumentError: levels that do not ascend or do not fit the quantiles, edges that do not
-            ascend, arrays that do not match.
+        ArgumentError: levels that do not ascend or do not fit the quantiles, edges or constants
+            that do not ascend, arrays that do not match.
         UnknownNameError: an unknown policy for NaN.
     """
     checked, bin_edges = check_levels(values, levels, quantile_dim), checked_edges(edges)
-    numbers = np.arange(bin_edges.size + 1)
-    both = {"forecast_bin": numbers, "observed_bin": numbers}
+    candidates = bin_edges if constants is None else checked_edges(constants, name="constants")
+    both = {
+        "forecast_bin": np.arange(bin_edges.size + 1),
+        "observed_bin": np.arange(candidates.size + 1),
+    }
     units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
     statistic = Statistic(
         "quantile_score_sums",
-        partial(_sums_by_bins, edges=bin_edges),
+        partial(_sums_by_bins, edges=bin_edges, constants=candidates),
         (
             Part("observed_weight", both, {"units": "1"}),
             Part("observed_sum", both, units),
@@ -357,26 +379,29 @@ def quantile_score_sums(
     arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}
     level = xr.DataArray(checked, dims=[_QUANTILE])
     sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, extra=[level])
-    return sums.assign_attrs(edges=edges_to_text(bin_edges)).assign_coords({_QUANTILE: checked})
+    attrs = {"edges": edges_to_text(bin_edges), "constants": edges_to_text(candidates)}
+    return sums.assign_attrs(attrs).assign_coords({_QUANTILE: checked})
 
 
-def _sums_by_bins(q: Array, y: Array, w: Array, level: Array, *, edges: Floats) -> Floats:
+def _sums_by_bins(
+    q: Array, y: Array, w: Array, level: Array, *, edges: Floats, constants: Floats
+) -> Floats:
     """Return the sums of `quantile_score_sums` for each row of points (rows, points)."""
-    bins = edges.size + 1
+    columns = constants.size + 1
     valid = ~np.isnan(q) & ~np.isnan(y) & ~np.isnan(w)
     weight = np.where(valid, w, 0.0)
     d = np.where(valid, (y - q).astype(np.float64), 0.0)
-    # sums of y itself (some 300 K) would lose digits when an edge's multiple is subtracted
-    from_middle = np.where(valid, y.astype(np.float64) - _middle(edges), 0.0)
-    index = np.searchsorted(edges, q, side="right") * bins
-    index += np.searchsorted(edges, y, side="right")
+    # sums of y itself (some 300 K) would lose digits when a constant's multiple is subtracted
+    from_middle = np.where(valid, y.astype(np.float64) - _middle(constants), 0.0)
+    index = np.searchsorted(edges, q, side="right") * columns
+    index += np.searchsorted(constants, y, side="right")
     score = (weight * np.maximum(level * d, (level - 1) * d)).sum(axis=1)
-    tables = sums_by_bin(index, bins**2, weight, weight * from_middle)
+    tables = sums_by_bin(index, (edges.size + 1) * columns, weight, weight * from_middle)
     return np.concatenate([tables, score[:, None], present_and_missing(valid)], axis=1)
 
 
-def _middle(edges: Floats) -> float:
-    return float(edges[0] / 2 + edges[-1] / 2)  # halved first: the sum could overflow
+def _middle(constants: Floats) -> float:
+    return float(constants[0] / 2 + constants[-1] / 2)  # halved first: the sum could overflow
 
 
 def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
@@ -386,32 +411,34 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
     best constant of each forecast bin, reliability the loss of the forecast against those
     (Bentzien and Friederichs 2014, doi:10.1002/qj.2284; here the spread of forecasts within a bin
     counts as reliability, so that the identity is exact). The best constants are searched among
-    the edges, where the scores are exact; close edges make the error small.
+    the `constants` of the sums.
 
     Args:
         sums: result of `quantile_score_sums`, or several of them added.
 
     Returns:
         `quantile_score`, `reliability`, `resolution` and `uncertainty` over `quantile`; over
-        `forecast_bin` also the `conditional_quantile` of the observations (an edge) and `weight`;
+        `forecast_bin` also the `conditional_quantile` of the observations and `weight`;
         NaN in empty bins.
 
     Raises:
         ArgumentError: `sums` lacks variables of that function.
     """
     checked_sums(sums, _SUMS, "quantile_score_sums")
-    edges = edges_of(sums)
-    # scores (quantile, forecast_bin, edge) of each edge as the forecast of all points of a bin
-    scores = _scores_of_edges(sums["observed_weight"], sums["observed_sum"], edges - _middle(edges))
+    values = edges_of(sums, "constants")
+    # scores (quantile, forecast_bin, constant) of each constant as the forecast of a bin
+    scores = _scores_of_constants(
+        sums["observed_weight"], sums["observed_sum"], values - _middle(values)
+    )
     weight = sums["observed_weight"].sum("observed_bin", skipna=False)
     total = weight.sum("forecast_bin", skipna=False)
     total = total.where(total > 0)
     score = sums["score_sum"] / total
-    best_of_bins = scores.min("edge", skipna=False).sum("forecast_bin", skipna=False) / total
-    uncertainty = scores.sum("forecast_bin", skipna=False).min("edge", skipna=False) / total
-    best_edge = scores.fillna(0.0).argmin("edge")
+    best_of_bins = scores.min("constant", skipna=False).sum("forecast_bin", skipna=False) / total
+    uncertainty = scores.sum("forecast_bin", skipna=False).min("constant", skipna=False) / total
+    best_constant = scores.fillna(0.0).argmin("constant")
     conditional = xr.apply_ufunc(
-        partial(np.take, edges), best_edge, dask="parallelized", output_dtypes=[np.float64]
+        partial(np.take, values), best_constant, dask="parallelized", output_dtypes=[np.float64]
     ).where(weight > 0)
     unit = {k: v for k, v in sums["score_sum"].attrs.items() if k == "units"}
     terms = {
@@ -425,28 +452,30 @@ def quantile_score_decomposition(sums: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(variables | {"weight": weight.assign_attrs(units="1")})
 
 
-def _scores_of_edges(weight: xr.DataArray, total: xr.DataArray, edges: Floats) -> xr.DataArray:
-    """Return the summed scores of each edge e as a constant quantile of level p, over `edge`.
+def _scores_of_constants(
+    weight: xr.DataArray, total: xr.DataArray, constants: Floats
+) -> xr.DataArray:
+    """Return the summed scores of each constant c as a quantile of level p, over `constant`.
 
-    They are (1 - p) sum(e - y) over the observations below e plus p sum(y - e) over those above.
+    They are (1 - p) sum(c - y) over the observations below c plus p sum(y - c) over those above.
 
     Args:
         weight: sums of the weights by bin of the observations.
         total: sums of the observations times their weights, likewise.
-        edges: of the bins, less the value that was subtracted from the observations.
+        constants: less the value that was subtracted from the observations.
     """
     level = weight[_QUANTILE]
-    edge = xr.DataArray(edges, dims="edge")
-    all_but_last = {"observed_bin": slice(None, -1)}  # bins up to number e lie below edge e
+    constant = xr.DataArray(constants, dims="constant")
+    all_but_last = {"observed_bin": slice(None, -1)}  # bins up to number k lie below constant k
     weight_below, total_below = (
         a.cumsum("observed_bin")
         .isel(all_but_last)
-        .rename(observed_bin="edge")
-        .drop_vars("edge", errors="ignore")
+        .rename(observed_bin="constant")
+        .drop_vars("constant", errors="ignore")
         for a in (weight, total)
     )
     weight_above = weight.sum("observed_bin", skipna=False) - weight_below
     total_above = total.sum("observed_bin", skipna=False) - total_below
-    below = weight_below * edge - total_below
-    above = total_above - weight_above * edge
+    below = weight_below * constant - total_below
+    above = total_above - weight_above * constant
     return (1 - level) * below + level * above

@@ -20,7 +20,7 @@ class _TorchOps:
     abs, sign, full_like, isfinite = torch.abs, torch.sign, torch.full_like, torch.isfinite
     isnan, ndtri, logit = torch.isnan, torch.special.ndtri, torch.special.logit
     einsum, moveaxis, searchsorted = torch.einsum, torch.movedim, torch.searchsorted
-    ceil, cumsum = torch.ceil, torch.cumsum
+    ceil, cumsum, broadcast_to = torch.ceil, torch.cumsum, torch.broadcast_to
     ndtr, log_ndtr, erf = torch.special.ndtr, torch.special.log_ndtr, torch.erf
     tanh, erfcx = torch.tanh, torch.special.erfcx
     expit = torch.sigmoid

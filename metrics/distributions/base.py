@@ -16,6 +16,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
+from ens10.metrics._dispatch import fill_masked
 from ens10.metrics.distributions.formula import (
     NUMPY,
     Formula,
@@ -71,6 +72,10 @@ class Distribution:
         if kind:
             cls.kind, CLASSES[kind] = kind, cls
             cls.crps_estimator = cls.__dict__.get("crps_estimator", kind)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a parameter; masked values become NaN."""
+        super().__setattr__(name, fill_masked(value))
 
     # ------------------------------------------------------------------ implemented by each kind
 
@@ -148,11 +153,12 @@ class Distribution:
 
         return below + draws({"pit": at}, {}, seed) * (at - below)
 
-    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS for the interval from `lower` to `upper`.
 
-        It is the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`. Without a closed
-        form the quantiles at the levels (k - 1/2) / 100 are scored as an ensemble.
+        It is the integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`, which are
+        numbers or fields. Without a closed form the quantiles at the levels (k - 1/2) / 100 are
+        scored as an ensemble.
         """
         from ens10.metrics.crps import crps_ensemble
 
@@ -244,7 +250,8 @@ class Distribution:
                 raise ArgumentError(name, f"has shape {shapes}")
 
     def _as_field(self, value: Any) -> Any:
-        """Return a field, or a number broadcast to one."""
+        """Return a field, or a number broadcast to one; masked values are NaN."""
+        value = fill_masked(value)
         return value if getattr(value, "ndim", 0) else self.ops.full_like(self.like, float(value))
 
     def _quantile_at(self, p: Any) -> Any:
@@ -441,19 +448,29 @@ class ClosedForm(Distribution):
         """Return the PIT, drawn uniformly where the family has a point mass."""
         return super().pit(y, seed) if "cdf_below" in self.formulas else self._evaluate("cdf", y)
 
-    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: closed form if censored, else by quantiles."""
-        bounds = getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf)
-        if not self.censored_as or any(getattr(bound, "ndim", 0) for bound in bounds):
+        if not self.censored_as:
             return super().twcrps(y, lower, upper)
-        # a bound of the distribution that lies inside the interval censors first
-        low, high = (min(max(bounds[0], x), bounds[1]) for x in (lower, upper))
-        if not low < high:
-            return super().twcrps(y, lower, upper)
+        from ens10.metrics.distributions.registry import distribution_class
+
+        ops, bounds = self.ops, (getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf))
+        start, end, a, b = (self._as_field(x) for x in (lower, upper, *bounds))
+        low, high = clip(ops, start, a, b), clip(ops, end, a, b)
         others = {k: v for k, v in self.values_by_name.items() if k not in ("lower", "upper")}
-        censored_class: Any = CLASSES[self.censored_as]
+        censored_class: Any = distribution_class(self.censored_as)
         censored = censored_class(**others, lower=low, upper=high, positive=True)
-        return censored.crps(clip(self.ops, y, lower, upper))
+        # beyond its own bounds the cdf is 0 or 1, and the integral a distance
+        y, none = self._as_field(y), ops.full_like(low, 0.0)
+        below = ops.maximum(ops.minimum(a, end) - ops.maximum(start, y), none)
+        above = ops.maximum(ops.minimum(y, end) - ops.maximum(b, start), none)
+        outside = ops.where(a > -np.inf, below, none) + ops.where(b < np.inf, above, none)
+        return censored.crps(clip(ops, y, low, high)) + outside
+
+    @classmethod
+    def has_twcrps(cls) -> bool:
+        """Return True if the threshold-weighted CRPS is a closed form."""
+        return bool(cls.censored_as) or cls.twcrps is not ClosedForm.twcrps
 
     @property
     def mean(self) -> Any:

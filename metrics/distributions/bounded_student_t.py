@@ -267,3 +267,4 @@ class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):
 
     kernels: ClassVar = _kernels(truncated=False)
     inverse = partial(_quantile, False)
+    censored_as = "censored_student_t"

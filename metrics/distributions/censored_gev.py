@@ -320,15 +320,20 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
     inverse = _quantile_censored
     inverse_on_host = True
 
-    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS censored there."""
+        ops = self.ops
+        y, own = self._as_field(y), self._as_field(self.lower)
 
-        def above(bound: float) -> Any:
-            start = self.ops.maximum(self._as_field(self.lower), self._as_field(bound))
-            beyond = CensoredGEV(self.mu, self.sigma, self.shape, start, self.positive)
-            return beyond.crps(y if math.isinf(bound) else self.ops.maximum(y, 0 * y + bound))
+        def above(bound: Any) -> Any:
+            finite = bound < math.inf
+            at = ops.where(finite, bound, 0.0 * y)
+            beyond = CensoredGEV(
+                self.mu, self.sigma, self.shape, ops.maximum(own, at), self.positive
+            )
+            return ops.where(finite, beyond.crps(ops.maximum(y, at)), 0.0 * y)
 
-        return above(lower) - above(upper) if upper < math.inf else above(lower)
+        return above(self._as_field(lower)) - above(self._as_field(upper))
 
 
 def crps_censored_gev(

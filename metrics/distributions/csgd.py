@@ -11,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from ens10.metrics._reduce import Over
-from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm, clip
+from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm
 from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma import (
     MOST,
@@ -239,17 +239,19 @@ class CSGD(ClosedForm, kind="csgd"):
     inverse = _quantile
     inverse_on_host = True
 
-    def twcrps(self, y: Any, lower: float, upper: float) -> Any:
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS of a larger shift."""
+        ops = self.ops
+        y, start, end = (self._as_field(x) for x in (y, lower, upper))
+        zero = ops.full_like(y, 0.0)
 
-        def above(bound: float) -> Any:
-            bound = max(bound, 0.0)
-            beyond = CSGD(self.shape, self.scale, self.shift + bound, self.positive)
-            return beyond.crps(self.ops.maximum(y, 0 * y + bound) - bound)
+        def above(bound: Any) -> Any:
+            at = ops.where(bound < math.inf, ops.maximum(bound, zero), zero)
+            beyond = CSGD(self.shape, self.scale, self.shift + at, self.positive)
+            return ops.where(bound < math.inf, beyond.crps(ops.maximum(y, at) - at), zero)
 
-        below_0 = clip(self.ops, -y, 0 * y + max(-upper, 0.0), 0 * y + max(-lower, 0.0))
-        score = above(lower) + below_0 - max(-upper, 0.0)
-        return score - above(upper) if upper < math.inf else score
+        below_0 = ops.maximum(ops.minimum(end, zero) - ops.maximum(start, y), zero)
+        return above(start) + below_0 - above(end)
 
 
 def crps_csgd(

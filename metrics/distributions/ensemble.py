@@ -7,6 +7,7 @@ from typing import Any, ClassVar, get_args
 import numpy as np
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import fill_masked
 from ens10.metrics.crps import Estimator, crps_ensemble
 from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
 from ens10.metrics.distributions.formula import NUMPY, Parameter
@@ -140,4 +141,5 @@ class Ensemble(Distribution, kind="ensemble"):
 
 def _add_member_axis(y: Any) -> Any:
     """Insert a member axis into a field; return numbers unchanged."""
+    y = fill_masked(y)
     return y[..., None, :, :] if getattr(y, "ndim", 0) else y

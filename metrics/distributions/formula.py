@@ -42,7 +42,7 @@ class _NumpyOps:
     gammaln, digamma, gammainc = special.gammaln, special.psi, special.gammainc
     sort, stack, concat, take_along = np.sort, np.stack, np.concatenate, np.take_along_axis
     einsum, moveaxis, searchsorted = np.einsum, np.moveaxis, np.searchsorted
-    ceil, cumsum = np.ceil, np.cumsum
+    ceil, cumsum, broadcast_to = np.ceil, np.cumsum, np.broadcast_to
 
     @staticmethod
     def any_true(condition: Any) -> bool:

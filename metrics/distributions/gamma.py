@@ -154,6 +154,13 @@ class Gamma(ClosedForm, kind="gamma"):
     inverse = _quantile
     inverse_on_host = True
 
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
+        """Return the threshold-weighted CRPS, by that of the shifted gamma with a shift of 0."""
+        from ens10.metrics.distributions.csgd import CSGD
+
+        unshifted = CSGD(self.shape, self.scale, 0.0 * self.like, self.positive)
+        return unshifted.twcrps(y, lower, upper)
+
 
 def crps_gamma(
     shape: Any,

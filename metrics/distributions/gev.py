@@ -263,6 +263,13 @@ class GEV(ClosedForm, kind="gev"):
     inverse = _quantile
     inverse_on_host = True
 
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
+        """Return the threshold-weighted CRPS, by that of the censored distribution."""
+        from ens10.metrics.distributions.censored_gev import CensoredGEV
+
+        censored = CensoredGEV(self.mu, self.sigma, self.shape, positive=self.positive)
+        return censored.twcrps(y, lower, upper)
+
 
 def crps_gev(
     mu: Any,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -10,9 +11,10 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._labels import check_alike
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
-from ens10.metrics.distributions.formula import Parameter
+from ens10.metrics.distributions.formula import Parameter, check_domain, ops_of
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
@@ -64,18 +66,173 @@ def crps_normal_mixture(
         ArgumentError: a negative sigma, negative weights or weights whose sum is not 1 (on lazy
             arrays when computed), arrays that do not match.
     """
-    shares_dim = 0 if getattr(component_weights, "ndim", 1) == 1 and isinstance(
-        component_dim, int
-    ) else component_dim  # fmt: skip
     score = apply(
         _SCORE,
         {"mu": mu, "sigma": sigma, "component_weights": component_weights, "y": y},
-        {"mu": [component_dim], "sigma": [component_dim], "component_weights": [shares_dim]},
+        _component_axes(component_weights, component_dim),
         options={"check": check},
         attrs={"family": "normal mixture"},
         unlike=["component_weights"],
     )
     return mean_over(score, dim, weights, nan)
+
+
+def log_score_normal_mixture(
+    mu: Any,
+    sigma: Any,
+    component_weights: Any,
+    y: Any,
+    *,
+    component_dim: Dim,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+    check: bool = True,
+) -> Any:
+    """Return the logarithmic score of mixtures of normals, minus the logarithm of the density.
+
+    The density is sum_i w_i phi((y - mu_i) / sigma_i) / sigma_i. The largest term is taken out of
+    the logarithm, so that the score is finite where all densities underflow. Tensors are
+    differentiable.
+
+    Args:
+        mu: means of the components; any shape with a component axis.
+        sigma: their standard deviations, above 0, same shape.
+        component_weights: weights of the components, as for `crps_normal_mixture`.
+        y: observations, without the component axis.
+        component_dim: the component axis of mu and sigma: a number for arrays, a name for
+            DataArrays.
+        dim: dimensions of a weighted mean; None for the scores of the points.
+        weights: of the mean.
+        nan: "propagate" or "omit", in the mean.
+        check: True to refuse invalid parameters.
+
+    Returns:
+        The scores in nats, as an array of the input's type.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import log_score_normal_mixture
+        >>> mu, sigma, shares = np.array([-1.0, 1.0]), np.ones(2), np.full(2, 0.5)
+        >>> round(float(log_score_normal_mixture(mu, sigma, shares, 0.0, component_dim=0)), 4)
+        1.4189
+
+    Raises:
+        ArgumentError: a sigma of 0 or less, weights that are negative or do not add up to 1 (on
+            lazy arrays when computed), arrays that do not match.
+    """
+    arrays = {"mu": mu, "sigma": sigma, "component_weights": component_weights, "y": y}
+    score = _apply_method("log_score", "logarithmic score", arrays, component_dim, check)
+    return mean_over(score, dim, weights, nan)
+
+
+def pit_normal_mixture(
+    mu: Any,
+    sigma: Any,
+    component_weights: Any,
+    y: Any,
+    *,
+    component_dim: Dim,
+    check: bool = True,
+) -> Any:
+    """Return the PIT of mixtures of normals, sum_i w_i Phi((y - mu_i) / sigma_i).
+
+    Args:
+        mu: means of the components; any shape with a component axis.
+        sigma: their standard deviations, above 0, same shape.
+        component_weights: weights of the components, as for `crps_normal_mixture`.
+        y: observations, without the component axis.
+        component_dim: the component axis of mu and sigma: a number for arrays, a name for
+            DataArrays.
+        check: True to refuse invalid parameters.
+
+    Returns:
+        Values in [0, 1], as an array of the input's type; tensors are differentiable.
+
+    Raises:
+        ArgumentError: a sigma of 0 or less, weights that are negative or do not add up to 1 (on
+            lazy arrays when computed), arrays that do not match.
+    """
+    arrays = {"mu": mu, "sigma": sigma, "component_weights": component_weights, "y": y}
+    return _apply_method("pit", "probability integral transform", arrays, component_dim, check)
+
+
+def quantile_normal_mixture(
+    mu: Any,
+    sigma: Any,
+    component_weights: Any,
+    level: Any,
+    *,
+    component_dim: Dim,
+    check: bool = True,
+) -> Any:
+    """Return quantiles of mixtures of normals, by Newton's method within brackets.
+
+    Args:
+        mu: means of the components; any shape with a component axis.
+        sigma: their standard deviations, above 0, same shape.
+        component_weights: weights of the components, as for `crps_normal_mixture`.
+        level: a probability in [0, 1], or an array of one for each point.
+        component_dim: the component axis of mu and sigma: a number for arrays, a name for
+            DataArrays.
+        check: True to refuse invalid parameters.
+
+    Returns:
+        Quantiles in the unit of `mu`, as an array of the input's type; of tensors without
+        gradient.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import quantile_normal_mixture
+        >>> mu, sigma, shares = np.array([-2.0, 2.0]), np.ones(2), np.full(2, 0.5)
+        >>> round(float(quantile_normal_mixture(mu, sigma, shares, 0.5, component_dim=0)), 3)
+        0.0
+
+    Raises:
+        ArgumentError: a level outside [0, 1], a sigma of 0 or less, weights that are negative or
+            do not add up to 1 (on lazy arrays when computed), arrays that do not match.
+    """
+    arrays = {"mu": mu, "sigma": sigma, "component_weights": component_weights, "level": level}
+    return _apply_method("quantile", "quantile", arrays, component_dim, check)
+
+
+def _apply_method(
+    name: str, long_name: str, arrays: dict[str, Any], component_dim: Dim, check: bool
+) -> Any:
+    """Apply "log_score", "pit" or "quantile" of `NormalMixture` to arrays of any library."""
+    unlike = ["component_weights", "level"]
+    check_alike(arrays, [key for key in arrays if key not in unlike])
+    kernel = partial(_method_on_points, name)
+    is_quantile = name == "quantile"
+    score = Score(name, long_name, kernel, None if is_quantile else kernel, units=is_quantile)
+    core = _component_axes(arrays["component_weights"], component_dim)
+    attrs = {"family": "normal mixture"}
+    return apply(score, arrays, core, options={"check": check}, attrs=attrs, unlike=unlike)
+
+
+def _method_on_points(name: str, mu: Any, sigma: Any, shares: Any, at: Any, *, check: bool) -> Any:
+    ops = ops_of(mu)
+    if check:
+        check_components(ops.detach(sigma), ops.detach(shares))
+        check_domain("sigma", "positive", ops.detach(sigma))
+        if name == "quantile" and bool(((at < 0) | (at > 1)).any()):
+            raise ArgumentError("level", "some are not probabilities from 0 to 1")
+    mu, sigma, shares, at = _broadcast_components(ops.broadcast_to, mu, sigma, shares, at)
+    # a field of one row, with the points as its columns
+    row = (mu.reshape(len(mu), 1, -1), sigma.reshape(len(mu), 1, -1))
+    forecast = NormalMixture(*row, shares.reshape(len(mu), 1, -1), positive=True)
+    points = ops.double_like(at, at).reshape(1, -1)
+    methods = {"log_score": forecast.log_score, "pit": forecast.cdf}
+    with np.errstate(all="ignore"):  # logarithms of weights of 0, quantiles of level 0
+        result = methods.get(name, forecast._quantile_at)(points)
+    return ops.cast(result, mu).reshape(at.shape)
+
+
+def _component_axes(component_weights: Any, component_dim: Dim) -> dict[str, list[Dim]]:
+    """Return the component axis of each array; weights may have that axis alone."""
+    alone = getattr(component_weights, "ndim", 1) == 1 and isinstance(component_dim, int)
+    axes: dict[str, list[Dim]] = {"mu": [component_dim], "sigma": [component_dim]}
+    return axes | {"component_weights": [0 if alone else component_dim]}
 
 
 def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:

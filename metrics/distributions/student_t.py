@@ -12,7 +12,13 @@ import numpy as np
 from scipy import special
 
 from ens10.metrics._reduce import Over
-from ens10.metrics.distributions.base import LOCATION, SCALE, ClosedForm
+from ens10.metrics.distributions.base import (
+    LOCATION,
+    SCALE,
+    ClosedForm,
+    Distribution,
+    on_host,
+)
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import (
     half_step,
@@ -212,6 +218,12 @@ class StudentT(ClosedForm, kind="student_t"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    censored_as = "censored_student_t"
+
+    def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
+        """Return the threshold-weighted CRPS: a closed form above 1 degree, else by quantiles."""
+        closed = bool(np.all(on_host(self.df) > 1))
+        return (ClosedForm if closed else Distribution).twcrps(self, y, lower, upper)
 
 
 def crps_student_t(

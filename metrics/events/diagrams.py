@@ -11,10 +11,13 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._labels import rechunk
+from ens10.metrics.events.standard_errors import area_standard_error, brier_standard_errors
 from ens10.metrics.events.sums import PARTS
 
 
-def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr.Dataset:
+def brier_decomposition(
+    sums: xr.Dataset, *, bias_corrected: bool = False, standard_errors: bool = False
+) -> xr.Dataset:
     """Decompose the Brier score (Murphy), with terms for different forecasts within a bin.
 
     brier = reliability - resolution + uncertainty + within_bin_variance - within_bin_covariance
@@ -30,13 +33,23 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     With weights n_k is the effective number (sum w)^2 / sum w^2. Points are taken to be
     independent: neighbours on a grid are not, so there the correction is too small.
 
+    Bins contain their lower edge (the last one also its upper edge). R's `cut`, and with it
+    SpecsVerification, puts a probability on an edge into the bin below: the Brier score and the
+    uncertainty are the same, the other terms are not. For shares of members use `members`, where
+    both agree.
+
     Args:
         sums: result of `event_sums`, or several of them merged.
         bias_corrected: True to return the corrected terms; the identity holds in both cases.
+        standard_errors: True to add the standard errors of `brier` (Bradley et al. 2008,
+            doi:10.1175/2007WAF2007049.1; NaN if bins hold different probabilities) and of
+            reliability, resolution and uncertainty (propagation of error, Siegert 2014,
+            doi:10.1002/qj.2228), for independent points; those of the uncorrected terms.
 
     Returns:
         A Dataset of `brier`, the five terms, and `generalised_resolution` (resolution -
-        within_bin_variance + within_bin_covariance), over the dimensions of `sums` without `bin`.
+        within_bin_variance + within_bin_covariance), over the dimensions of `sums` without `bin`;
+        with `standard_errors` also `brier_standard_error` and so on.
 
     Raises:
         ArgumentError: not the sums of `event_sums`.
@@ -62,6 +75,8 @@ def brier_decomposition(sums: xr.Dataset, *, bias_corrected: bool = False) -> xr
     covariance = 2 * _sum_present_bins(sums["product"] - sums["probability"] * rate) / total
     terms["within_bin_variance"], terms["within_bin_covariance"] = variance, covariance
     terms["generalised_resolution"] = terms["resolution"] - variance + covariance
+    if standard_errors:
+        terms |= brier_standard_errors(sums)
     attrs = {"bins": sums.attrs["bins"], "bias_corrected": int(bias_corrected)}
     missing = sum_bins(w).isnull()  # a sum over bins leaves out NaN, which empty bins have too
     return table({k: v.where(~missing) for k, v in terms.items()}, attrs)
@@ -304,8 +319,10 @@ def roc_curve(sums: xr.Dataset) -> xr.Dataset:
 
     Returns:
         A Dataset of `hit_rate` and `false_alarm_rate` over `threshold` (see
-        `contingency_tables`) and the dimensions of `sums` without `bin`, and `area` without
-        `threshold`; NaN where the event happened always or never.
+        `contingency_tables`) and the dimensions of `sums` without `bin`, and `area` and
+        `area_standard_error` without `threshold`; NaN where the event happened always or never.
+        The standard error is that of DeLong et al. (1988, doi:10.2307/2531595), for independent
+        points, which needs no assumption on the distributions of the forecasts.
 
     Examples:
         >>> import numpy as np
@@ -327,6 +344,7 @@ def roc_curve(sums: xr.Dataset) -> xr.Dataset:
         "false_alarm_rate": false_alarm_rate,
         "area": (width * height).sum("threshold", skipna=False),
     }
+    variables["area_standard_error"] = area_standard_error(sums, variables["area"])
     return table(variables, tables.attrs)
 
 

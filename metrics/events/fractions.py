@@ -11,7 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, RechunkWarning
-from ens10.metrics._dispatch import common_dtype
+from ens10.metrics._dispatch import as_array, common_dtype
 from ens10.metrics._labels import check_alike, rechunk, rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
@@ -317,7 +317,7 @@ def _weights(weights: Any, x: xr.DataArray, grid_dims: Mapping[str, Dim]) -> xr.
         renamed = weights.rename({k: v for k, v in new_names.items() if k != v})
         check_alike({"weights": renamed, "forecast": grid}, ())
         return renamed.astype(np.float64).broadcast_like(grid).transpose(*plane)
-    values = np.asarray(1.0 if weights is None else weights, dtype=np.float64)
+    values = as_array(1.0 if weights is None else weights, dtype=np.float64)
     try:
         return xr.DataArray(np.broadcast_to(values, grid.shape), dims=plane)
     except ValueError as error:

@@ -15,7 +15,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import backend_of, on_host
+from ens10.metrics._dispatch import backend_of, fill_masked, on_host
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics._tables import as_labelled
 from ens10.metrics.extremes.indices import efi
@@ -66,6 +66,7 @@ def origin(source: str, *arrays: Any) -> Origin:
 
 
 def _marks(array: Any) -> list[str]:
+    array = fill_masked(array)
     kind = backend_of({"array": array})
     lazy = array.chunks is not None if kind == "xarray" else kind == "dask"
     if lazy:

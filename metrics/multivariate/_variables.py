@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._dispatch import refuse_datasets
+from ens10.metrics._dispatch import as_array, refuse_datasets
 from ens10.metrics._labels import check_alike, checked_core
 from ens10.metrics._reduce import list_dimensions
 
@@ -110,7 +110,7 @@ def root_weights(weights: Any, members: Any, core: Axes, shape: tuple[int, ...])
         )
     if hasattr(weights, "movedim"):  # a tensor: looking at it would wait for the device
         return weights.detach().sqrt().expand(shape)
-    values = np.asarray(weights, dtype=np.float64)
+    values = as_array(weights, dtype=np.float64)
     if not (values >= 0).all():
         raise ArgumentError("variable_weights", "some are negative or NaN", "Pass 0 or more")
     return np.sqrt(np.broadcast_to(values, shape))

@@ -1,6 +1,6 @@
 """The energy score of ensembles of vectors or whole fields."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flatten, root_weights, size_of, variable_axes
+from ens10.metrics.multivariate._weighted import apply_outcome_weighted, chained
 
 MANY = 64  # from so many variables on, the inner loop is over variables instead of points
 
@@ -22,6 +23,8 @@ def energy_score(
     variable_dim: Dim | Sequence[Dim],
     variable_weights: Any = None,
     alpha: float = 0.95,
+    chaining: Callable[[Any], Any] | None = None,
+    weight: Callable[[Any], Any] | None = None,
     dim: Over = None,
     weights: Any = None,
     nan: str = "propagate",
@@ -33,6 +36,12 @@ def energy_score(
     ||v||^2 = sum_k w_k v_k^2 over the variables and the a of `crps_ensemble`: 1 ("plain"),
     M / (M - 1) ("fair") or the mixture of both ("almost_fair"). With one variable it is the CRPS.
     A NaN anywhere in members or `y` gives NaN.
+
+    With `chaining` it is the threshold-weighted energy score, which judges v of the vectors. With
+    `weight` it is the outcome-weighted one: w(y) times the score of members with the weights
+    w(x_i) / sum_j w(x_j) (Allen, Ginsbourger and Ziegel 2023, doi:10.1137/22M1532184). The second
+    does not depend on the forecast probability of the emphasised outcomes, has no gradient, and is
+    NaN where all members have the weight 0.
 
     Gradients of tensors are analytic, and 0 for a norm of 0 (members that coincide with each other
     or with the observation). The memory needed is a few copies of the members.
@@ -50,6 +59,12 @@ def energy_score(
             DataArray with some of these dimensions. No gradient flows into them. DataArrays
             scored with weights have no unit.
         alpha: weight of the fair score in "almost_fair"; unused otherwise.
+        chaining: v of the threshold-weighted score: a function of arrays of the input's type that
+            keeps their axes, such as values clipped to thresholds. Members and observations are
+            replaced by v of them.
+        weight: w of the outcome-weighted score: a function of arrays of the input's type that
+            returns 0 or more, without the variable axes. It is called with the members and, with
+            one axis less, the observations: count axes from the last, or by name. Only "plain".
         dim: dimensions of a weighted mean of scores: axis numbers or names without members and
             variables; "all"; None for the scores of all points.
         weights: weights of the mean.
@@ -71,6 +86,7 @@ def energy_score(
         ArgumentError: no such axis; a fair score of one member; observations, weights,
             coordinates or units that do not match.
     """
+    members, y = chained(chaining, members, y)
     core, shape = variable_axes(members, y, member_dim, variable_dim)
     factor = spread_factor(size_of(members, member_dim), estimator, alpha)
     options = {
@@ -78,8 +94,12 @@ def energy_score(
         "variables": len(shape),
         "scale": root_weights(variable_weights, members, core, shape),
     }
-    arrays = {"members": members, "y": y}
-    score = apply(SCORE, arrays, core, options=options, attrs={"estimator": estimator})
+    arrays, attrs = {"members": members, "y": y}, {"estimator": estimator}
+    if weight is None:
+        score = apply(SCORE, arrays, core, options=options, attrs=attrs)
+    else:
+        del options["factor"]
+        score = apply_outcome_weighted(OUTCOME_WEIGHTED, weight, arrays, core, options, attrs)
     if variable_weights is not None and hasattr(score, "attrs"):
         score.attrs.pop("units", None)
     return mean_over(score, dim, weights, nan)
@@ -92,6 +112,21 @@ def _on_numpy(members: Any, y: Any, *, factor: float, variables: int, scale: Any
         x = x * scale.astype(x.dtype).reshape(*scale.shape, *outer)
     score = energy_of(flatten(x, 1, variables), factor)
     return score.reshape(x.shape[1 + variables :])
+
+
+def _outcome_weighted(members: Any, y: Any, shares: Any, *, variables: int, scale: Any) -> Any:
+    """Return the energy score of members with shares of sum 1, in float64."""
+    x = (members - y).astype(np.float64)
+    if scale is not None:
+        x = x * scale.reshape(*scale.shape, *(1,) * (x.ndim - 1 - variables))
+    axes = tuple(range(variables))
+    score = np.zeros(np.broadcast_shapes(x.shape[1 + variables :], shares.shape[1:]))
+    for i, share in enumerate(shares):
+        score += share * np.sqrt((x[i] ** 2).sum(axis=axes))
+        for j in range(i):
+            distance = np.sqrt(((x[i] - x[j]) ** 2).sum(axis=axes))
+            score -= share * shares[j] * distance
+    return score
 
 
 def energy_of(x: Any, factor: float) -> Any:
@@ -122,3 +157,4 @@ def _on_tensors(members: Any, y: Any, *, factor: float, variables: int, scale: A
 
 
 SCORE = Score("energy_score", "energy score", _on_numpy, _on_tensors)
+OUTCOME_WEIGHTED = Score("energy_score", "outcome-weighted energy score", _outcome_weighted)

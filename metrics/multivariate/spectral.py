@@ -7,6 +7,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import as_array
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import size_of, variable_axes
@@ -111,7 +112,7 @@ def _weights(wave_weights: Any, columns: int) -> Any:
         waves[-1] = 1.0
     if wave_weights is None:
         return waves
-    values = np.asarray(
+    values = as_array(
         wave_weights.detach().cpu() if hasattr(wave_weights, "detach") else wave_weights, np.float64
     )
     if values.shape not in {(), (1,), (n,)} or not (values >= 0).all():

@@ -1,6 +1,6 @@
 """The variogram score, which compares differences between variables with the observed ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -8,9 +8,11 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import as_array
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flatten, size_of, variable_axes
+from ens10.metrics.multivariate._weighted import apply_outcome_weighted, chained
 
 Estimator = Literal["plain", "fair"]
 
@@ -24,6 +26,8 @@ def variogram_score(
     variable_dim: Dim | Sequence[Dim],
     order: float = 0.5,
     pair_weights: Any = None,
+    chaining: Callable[[Any], Any] | None = None,
+    weight: Callable[[Any], Any] | None = None,
     dim: Over = None,
     weights: Any = None,
     nan: str = "propagate",
@@ -36,6 +40,12 @@ def variogram_score(
     the distribution that the members are drawn from; a single score can then be negative. The
     score is sensitive to the dependence between variables, but not to a bias common to all. A NaN
     anywhere in members or `y` gives NaN.
+
+    With `chaining` it is the threshold-weighted variogram score, which judges v of the vectors.
+    With `weight` it is the outcome-weighted one: w(y) times the score in which member i has the
+    weight w(x_i) / sum_j w(x_j) (Allen, Ginsbourger and Ziegel 2023, doi:10.1137/22M1532184). The
+    second does not depend on the forecast probability of the emphasised outcomes, has no gradient,
+    and is NaN where all members have the weight 0.
 
     Time grows with the square of the number of variables, memory does not. Gradients of tensors
     are analytic; for p <= 1 they are 0 where variables are equal and no derivative exists.
@@ -53,6 +63,12 @@ def variogram_score(
             the order of `variable_dim`, the last one fastest. The diagonal does not matter, and
             no gradient flows into them. A numpy array for inputs of any library, or a tensor
             for tensors.
+        chaining: v of the threshold-weighted score: a function of arrays of the input's type that
+            keeps their axes, such as values clipped to thresholds. Members and observations are
+            replaced by v of them.
+        weight: w of the outcome-weighted score: a function of arrays of the input's type that
+            returns 0 or more, without the variable axes. It is called with the members and, with
+            one axis less, the observations: count axes from the last, or by name. Only "plain".
         dim: dimensions of a weighted mean of scores: axis numbers or names without members and
             variables; "all"; None for the scores of all points.
         weights: weights of the mean.
@@ -79,6 +95,7 @@ def variogram_score(
         raise UnknownNameError("estimator", estimator, get_args(Estimator))
     if not 0 < order < np.inf:
         raise ArgumentError("order", f"expected a number above 0, got {order!r}")
+    members, y = chained(chaining, members, y)
     core, shape = variable_axes(members, y, member_dim, variable_dim)
     spread_factor(size_of(members, member_dim), estimator)
     options = {
@@ -88,7 +105,12 @@ def variogram_score(
         "pairs": _symmetric_weights(pair_weights, int(np.prod(shape))),
     }
     attrs = {"estimator": estimator, "order": float(order)}
-    score = apply(SCORE, {"members": members, "y": y}, core, options=options, attrs=attrs)
+    arrays = {"members": members, "y": y}
+    if weight is None:
+        score = apply(SCORE, arrays, core, options=options, attrs=attrs)
+    else:
+        del options["fair"]
+        score = apply_outcome_weighted(OUTCOME_WEIGHTED, weight, arrays, core, options, attrs)
     if order != 0.5 and isinstance(score, xr.DataArray):
         score.attrs.pop("units", None)
     return mean_over(score, dim, weights, nan)
@@ -113,7 +135,7 @@ def _symmetric_weights(weights: Any, variables: int) -> Any:
         )
     if hasattr(weights, "movedim"):
         return weights.detach().expand(shape) + weights.detach().expand(shape).T
-    values = np.broadcast_to(np.asarray(weights, dtype=np.float64), shape)
+    values = np.broadcast_to(as_array(weights, dtype=np.float64), shape)
     if not (values >= 0).all():
         raise ArgumentError("pair_weights", "some are negative or NaN", "Pass 0 or more")
     return values + values.T
@@ -129,6 +151,22 @@ def _on_numpy(members: Any, y: Any, *, variables: int, order: float, fair: bool,
     return score.reshape(shape[variables:]).astype(members.dtype)
 
 
+def _outcome_weighted(
+    members: Any, y: Any, shares: Any, *, variables: int, order: float, pairs: Any
+) -> Any:
+    """Return the variogram score of members with shares of sum 1, in float64."""
+    shape = np.broadcast_shapes(members.shape[1:], y.shape)
+    x = flatten(np.broadcast_to(members, (len(members), *shape)).astype(np.float64), 1, variables)
+    observed = flatten(np.broadcast_to(y, shape).astype(np.float64), 0, variables)
+    p = np.broadcast_to(shares, (len(shares), *shape[variables:])).reshape(len(shares), 1, -1)
+    score = 0.0 * (x.sum(axis=(0, 1)) + observed.sum(axis=0))  # NaN where one is missing
+    for k in range(1, len(observed)):
+        of_members = (p * np.abs(x[:, :k] - x[:, k : k + 1]) ** order).sum(axis=0)
+        gaps = of_members - np.abs(observed[:k] - observed[k]) ** order
+        score += np.asarray(pairs)[k, :k] @ gaps**2
+    return score.reshape(shape[variables:])
+
+
 def _on_tensors(members: Any, y: Any, **options: Any) -> Any:
     from ens10.metrics.multivariate._torch import variogram_score as on_torch
 
@@ -136,3 +174,4 @@ def _on_tensors(members: Any, y: Any, **options: Any) -> Any:
 
 
 SCORE = Score("variogram_score", "variogram score", _on_numpy, _on_tensors)
+OUTCOME_WEIGHTED = Score("variogram_score", "outcome-weighted variogram score", _outcome_weighted)

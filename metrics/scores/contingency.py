@@ -1,4 +1,4 @@
-"""Scores of contingency tables: POD, FAR, frequency bias, CSI, ETS, HSS and SEDI.
+"""Scores of contingency tables: POD, FAR, frequency bias, CSI, ETS, HSS, SEDI, and others.
 
 A table has the relative frequencies (or numbers, or sums of weights) of hits a, false alarms b,
 misses c and correct negatives d. Every score is a pure function of a table, so that tables are
@@ -51,6 +51,24 @@ def _sedi(a: Any, b: Any, c: Any, d: Any) -> Any:
     return difference / (log_f + log_h + log_reject + log_miss)
 
 
+def _accuracy(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return (a + d) / (a + b + c + d)
+
+
+def _peirce(a: Any, b: Any, c: Any, d: Any) -> Any:
+    return (a * d - b * c) / ((a + c) * (b + d))
+
+
+def _mcc(a: Any, b: Any, c: Any, d: Any) -> Any:
+    # roots of the factors: the product of four numbers of points could overflow
+    roots = np.sqrt(a + b) * np.sqrt(a + c) * np.sqrt(b + d) * np.sqrt(c + d)
+    return (a * d - b * c) / roots
+
+
+def _f1(a: Any, b: Any, c: Any, d: Any) -> Any:  # noqa: ARG001
+    return 2 * a / (2 * a + b + c)
+
+
 _SCORES: dict[str, tuple[Callable[[Any, Any, Any, Any], Any], str]] = {
     "pod": (_pod, "probability of detection"),
     "far": (_far, "false alarm ratio"),
@@ -59,6 +77,10 @@ _SCORES: dict[str, tuple[Callable[[Any, Any, Any, Any], Any], str]] = {
     "ets": (_ets, "equitable threat score"),
     "hss": (_hss, "Heidke skill score"),
     "sedi": (_sedi, "symmetric extremal dependence index"),
+    "accuracy": (_accuracy, "share of correct forecasts"),
+    "peirce": (_peirce, "Peirce skill score"),
+    "mcc": (_mcc, "Matthews correlation coefficient"),
+    "f1": (_f1, "F1 score"),
 }
 
 
@@ -77,6 +99,13 @@ def contingency_scores(tables: xr.Dataset) -> xr.Dataset:
     - `sedi` = [ln F - ln H - ln(1 - F) + ln(1 - H)] / [ln F + ln H + ln(1 - F) + ln(1 - H)],
       symmetric extremal dependence index, which does not tend to a trivial limit for rare events
       (Ferro and Stephenson 2011, doi:10.1175/WAF-D-10-05030.1).
+    - `accuracy` = (a + d) / n; for rare events it is high without any skill.
+    - `peirce` = H - F = (a d - b c) / [(a + c) (b + d)], Peirce skill score, also called true
+      skill statistic or Hanssen and Kuipers discriminant (Peirce 1884,
+      doi:10.1126/science.ns-4.93.453.b).
+    - `mcc` = (a d - b c) / sqrt[(a + b) (a + c) (b + d) (c + d)], Matthews correlation
+      coefficient or phi (Matthews 1975, doi:10.1016/0005-2795(75)90109-9).
+    - `f1` = 2 a / (2 a + b + c), F1 (or Dice) score: the harmonic mean of `pod` and 1 - `far`.
 
     Args:
         tables: `hits`, `false_alarms`, `misses` and `correct_negatives`, such as those of

@@ -11,6 +11,7 @@ import numpy as np
 
 import ens10.metrics.scores as package
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._dispatch import as_array
 from ens10.metrics.distributions.registry import distribution_class
 from ens10.metrics.scores import standard
 from ens10.metrics.states import Floats, Metric, PointStatistic, Units
@@ -228,7 +229,7 @@ def register_score(
         raise UnknownNameError("units", units, get_args(Units))
 
     def checked(pair: Any, number: float | None = None) -> Floats:  # noqa: ARG001
-        values = np.asarray(field(pair), dtype=np.float64)
+        values = as_array(field(pair), dtype=np.float64)
         if values.shape != pair.y.shape:
             reason = f"{name} gives values of shape {values.shape} for a grid of {pair.y.shape}"
             raise ArgumentError("scores", reason, "Return one value for each point")

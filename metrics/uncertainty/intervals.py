@@ -15,6 +15,7 @@ import xarray as xr
 from scipy.special import ndtri, stdtrit
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.metrics._dispatch import as_array
 from ens10.metrics.states import finish_mean
 from ens10.metrics.uncertainty.resampling import BlockMethod, default_block_length, resample_counts
 
@@ -235,7 +236,7 @@ def interval(
         raise UnknownNameError("method", method, get_args(Method))
     if not 0.0 < confidence < 1.0:
         raise ArgumentError("confidence", f"expected a number between 0 and 1, got {confidence}")
-    sums = {name: np.asarray(values, dtype=np.float64) for name, values in sums.items()}
+    sums = {name: as_array(values, dtype=np.float64) for name, values in sums.items()}
     n = _dates(sums)
     value = float(statistic({k: v.sum() for k, v in sums.items()})) if n else np.nan
     if n < 2 or np.isnan(value):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
+from ens10.metrics._dispatch import fill_masked
 from ens10.metrics.distributions.registry import kind_of
 from ens10.stations import STATION, as_row
 
@@ -39,7 +40,7 @@ def checked_forecast(forecast: xr.Dataset, name: str = "forecast") -> xr.Dataset
     absent = [variable for variable in variables if variable not in forecast]
     if absent:
         raise MissingDataError(f"{kind.kind} {name}", absent)
-    dataset = forecast[list(variables)]
+    dataset = forecast[list(variables)].map(fill_masked, keep_attrs=True)
     extra_dims = tuple(dim for dim in STEP_AND_LEVEL if dim in dataset.dims)
     expected = ("time", *extra_dims, *kind.core_dims(), *GRID)
     for variable in dataset.values():
@@ -154,7 +155,7 @@ def warn_left_out(number: int, total: int, reason: str, dates: list[str]) -> Non
 
 
 def _checked_truth(forecast: xr.Dataset, truth: xr.DataArray) -> xr.DataArray:
-    truth = as_row(truth)
+    truth = as_row(fill_masked(truth))
     allowed = ("time", "step", *(("level",) if "level" in forecast.dims else ()), *GRID)
     least = {d for d in allowed if d != "step"}
     if not least <= set(truth.dims) <= set(allowed):

@@ -233,18 +233,18 @@ DAMAGES = {
     "o.grib: flipped bit in the first byte": Damage(
         first_bytes,
         ["{path}", "damaged at byte 0", "first GRIB message begins at byte {next}", "Fetch it"],
-        ["{path}", "neither a GRIB nor a netCDF file"],
+        ["{path}", "damaged at byte 0", "bytes belong to no message", "cut these bytes off"],
     ),
     "p: zeros": Damage(
         zeros, ["{path}", "damaged at byte 0", "begins with zeros", "Fetch"],
-        ["{path}", "neither a GRIB nor a netCDF file"],
+        ["{path}", "damaged at byte 0", "begins with zeros", "Fetch"],
     ),
     "q: empty": Damage(
         empty, ["{path}", "the file is empty", "Fetch"], ["{path}", "the file is empty"]
     ),
     "r: neither GRIB nor netCDF": Damage(
         neither, ["{path}", "neither a GRIB nor a netCDF file", "Pass the right path"],
-        ["{path}", "neither a GRIB nor a netCDF file", "give the right path"],
+        ["{path}", "neither a GRIB nor a netCDF file", "Pass the right path"],
     ),
     **{
         f"{fmt}.nc: netCDF cut": Damage(

@@ -104,7 +104,8 @@ def test_a_field_twice(write, tmp_path, whole, change, words):
 def test_gaps_between_files(write, tmp_path, whole):
     write(cube(NAMES[:1]), "mix/a.grib")
     as_file(tmp_path / "mix/b.nc", own(whole, "z").isel(time=[0, 2]))
-    with pytest.raises(FileError, match=r"variables differ in time \(t2m: 3; z: 2\)"):
+    words = "2 parts are missing: z: time 2016-01-05T00 step 24 level 500, all members; z: "
+    with pytest.raises(MissingDataError, match=words):
         open_source(tmp_path / "mix")
     skipped = open_source(tmp_path / "mix", missing="skip")
     np.testing.assert_array_equal(skipped.t2m, whole.t2m.isel(time=[0, 2]))
@@ -118,8 +119,11 @@ def test_a_hole_within_a_variable(tmp_path, whole):
     part = own(whole, "t2m")
     as_file(tmp_path / "two/a.nc", part.isel(time=[0]))
     as_file(tmp_path / "two/b.nc", part.isel(time=[1], number=[0, 1]))
-    with pytest.raises(FileError, match="one whole dataset of t2m: they leave holes"):
+    words = r"2 parts are missing: t2m: time 2016-01-05T00 step 24, number 3; t2m: .* step 48"
+    with pytest.raises(MissingDataError, match=words):
         open_source(tmp_path / "two")
+    skipped = open_source(tmp_path / "two", missing="skip").t2m
+    np.testing.assert_array_equal(skipped, whole.t2m.isel(time=[0]))
     filled = open_source(tmp_path / "two", missing="nan").t2m
     assert filled.isnull().sum() == filled.isel(time=1, number=2).size
     np.testing.assert_array_equal(filled[1, :, :2], whole.t2m[1, :, :2])

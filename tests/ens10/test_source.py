@@ -223,7 +223,7 @@ def test_netcdf_files_that_leave_a_hole(tmp_path):
         whole.t2m_fc.transpose("init", "lead", "member", "lat", "lon").sel(lat=40),
     )
     whole.isel(init=[1], lead=[0, 1]).to_netcdf(tmp_path / "b.nc")
-    with pytest.raises(FileError, match="do not make one whole"):
+    with pytest.raises(MissingDataError, match="t2m: time .* step 3, all members"):
         open_source(tmp_path, SEASONAL)
     holed = (
         open_source(tmp_path, SEASONAL, missing="nan")

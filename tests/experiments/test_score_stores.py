@@ -188,3 +188,18 @@ def test_a_scheduler_that_is_not_there(folder, tmp_path, capsys, monkeypatch):
             "score", folder / "raw.zarr", *options, "--scheduler", "tcp://127.0.0.1:9", status=1
         )
     assert "no scheduler answers at tcp://127.0.0.1:9" in capsys.readouterr().err
+
+
+def test_every_requested_score_is_printed(folder, tmp_path, capsys):
+    names = ["crps", "csi_281", "quantile_score_0.9", "hersbach", "interval_score_0.8"]
+    options = ("--truth", folder / "truth.nc", "--reference", folder / "raw.zarr", "--by", "season")
+    command("score", folder / "raw.zarr", *options, "--out", tmp_path, "--scores", *names)
+    line, heads, *_ = capsys.readouterr().out.splitlines()
+    got = {row["score"]: row for row in rows(tmp_path / "scores.csv")}
+    for name in ("crps", "crpss", "csi_281", "quantile_score_0.9", "interval_score_0.8"):
+        value, low, high = (float(got[name][k]) for k in ("value", "lower", "upper"))
+        assert f"{name} {value:.4g} [{low:.4g}, {high:.4g}]" in line
+        assert name in heads.split()
+    terms = dict(part.split(" ")[:2] for part in line.split(": ", 1)[1].split("; ")[:-2])
+    total = float(terms["hersbach_reliability"]) + float(terms["hersbach_potential"])
+    assert total == pytest.approx(float(got["crps"]["value"]), rel=1e-3)

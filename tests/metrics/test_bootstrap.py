@@ -94,6 +94,22 @@ def test_the_block_length_is_the_best_of_theory(method, phi):
         assert all(length == int(length) for length in lengths)
 
 
+def test_the_window_reaches_the_first_lag_without_correlation():
+    """The rule of np::b.star and arch, step by step: M = 2 m, m the first of 5 quiet lags."""
+    rng = np.random.default_rng(12)
+    for phi in (0.0, 0.4, 0.7):
+        x = walk(rng, phi, 150)
+        n, centred = x.size, x - x.mean()
+        R = np.array([(centred[: n - k] * centred[k:]).sum() / n for k in range(19)])
+        quiet = [abs(r) < 2 * np.sqrt(np.log10(n) / n) for r in R[1:] / R[0]]
+        m = next(lag for lag in range(1, 14) if all(quiet[lag - 1 : lag + 4]))
+        k = np.arange(1, 2 * m + 1)
+        window = np.where(k <= m, 1.0, 2 - k / m)
+        G, g = 2 * (window * k * R[k]).sum(), R[0] + 2 * (window * R[k]).sum()
+        wanted = min(max(1.0, (G**2 / g**2 * n) ** (1 / 3)), 37)
+        assert automatic_block_length(x) == pytest.approx(wanted, rel=1e-10)
+
+
 def test_block_lengths_of_independent_and_of_constant_dates():
     rng = np.random.default_rng(6)
     lengths = [automatic_block_length(rng.normal(size=400)) for _ in range(60)]

@@ -116,3 +116,37 @@ def test_what_they_refuse():
         quantile_score_sums(Q, Y, **OPTIONS, nan="drop")
     with pytest.raises(ArgumentError, match="sums: variables missing: observed_weight"):
         quantile_score_decomposition(xr.Dataset())
+
+
+def test_forecast_bins_and_constants_are_two_arguments():
+    """Exact constants are quantiles of the observations; ten bins of the forecasts."""
+    rng = np.random.default_rng(4)
+    centre = rng.normal(size=600)
+    y, q = centre + rng.normal(size=600), 0.8 * centre + 0.6
+    p, edges = 0.75, np.quantile(q, np.arange(1, 10) / 10)
+    options = {"levels": [p], "quantile_dim": 0, "edges": edges, "constants": np.unique(y)}
+    sums = quantile_score_sums(q[None], y, **options)
+    assert sums["observed_weight"].sizes == {
+        "quantile": 1, "forecast_bin": 10, "observed_bin": 601,
+    }  # fmt: skip
+    found = quantile_score_decomposition(sums).isel(quantile=0)
+
+    def best(values):
+        constant = np.quantile(values, p, method="inverted_cdf")
+        return np.maximum(p * (values - constant), (p - 1) * (values - constant)).sum(), constant
+
+    groups = [y[np.digitize(q, edges) == k] for k in range(10)]
+    of_bins = sum(best(group)[0] for group in groups) / y.size
+    uncertainty = best(y)[0] / y.size
+    score = np.maximum(p * (y - q), (p - 1) * (y - q)).mean()
+    assert float(found["uncertainty"]) == pytest.approx(uncertainty, rel=1e-12)
+    assert float(found["resolution"]) == pytest.approx(uncertainty - of_bins, rel=1e-11)
+    assert float(found["reliability"]) == pytest.approx(score - of_bins, rel=1e-11)
+    found_constants = [best(group)[1] for group in groups]
+    np.testing.assert_allclose(found["conditional_quantile"], found_constants, rtol=0.02, atol=0.02)
+    coarse = quantile_score_decomposition(
+        quantile_score_sums(q[None], y, **options | {"constants": None})
+    )
+    assert float(coarse["uncertainty"][0]) > uncertainty  # the edges are not exact
+    with pytest.raises(ArgumentError, match="constants: they are not finite, or do not rise"):
+        quantile_score_sums(q[None], y, **options | {"constants": [1.0, 1.0]})

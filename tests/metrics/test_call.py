@@ -150,7 +150,7 @@ OPTIONS = {
     "longitude_dim": "latitude", "latitude_dim": "time", "levels": [0.25, 0.5, 0.75], "level": 90,
     "quantile_dim": "number", "rule": "mean", "seed": 0, "edges": [0.0, 1.0], "window": 3,
     "component_dim": "number", "coefficient_dim": "number", "category_dim": "number",
-    "thresholds": [280.0],
+    "thresholds": [280.0], "emphasis": "tails",
 }  # fmt: skip
 ARRAYS = {"members", "values", "mu", "forecast", "mean", "coefficients", "probabilities"}
 

@@ -25,6 +25,9 @@ IN_SCORES = {
     "ets": "equitable_threat_score",
     "hss": "heidke_skill_score",
     "sedi": "symmetric_extremal_dependence_index",
+    "accuracy": "accuracy",
+    "peirce": "peirce_skill_score",
+    "f1": "f1_score",
 }
 
 
@@ -45,6 +48,7 @@ def test_finleys_tornadoes():
     """Murphy 1996, doi:10.1175/1520-0434(1996)011<0003:TFAASE>2.0.CO;2; Wilks 2011, table 8.1."""
     scores = contingency_scores(dataset(28.0, 72.0, 23.0, 2680.0))
     published = {"pod": 0.549, "far": 0.720, "frequency_bias": 1.96, "csi": 0.228, "hss": 0.355}
+    published |= {"accuracy": 0.966, "peirce": 0.523}
     for name, value in {**published, "ets": 0.216}.items():
         assert float(scores[name]) == pytest.approx(value, abs=6e-4 if value < 1 else 6e-3), name
 
@@ -58,6 +62,19 @@ def test_any_table_is_scored_as_by_the_library():
             assert float(scores[name][n]) == pytest.approx(value, rel=1e-12, abs=1e-14), name
 
 
+def test_matthews_correlation_is_that_of_forecast_and_event():
+    rng = np.random.default_rng(3)
+    event = rng.random(2000) < 0.2
+    warned = np.where(rng.random(2000) < 0.7, event, rng.random(2000) < 0.3)
+    counts = [(warned == f) & (event == o) for f, o in ((1, 1), (1, 0), (0, 1), (0, 0))]
+    scores = contingency_scores(dataset(*(float(part.sum()) for part in counts)))
+    assert float(scores["mcc"]) == pytest.approx(np.corrcoef(warned, event)[0, 1], rel=1e-12)
+    harmonic = 2 / (1 / scores["pod"] + 1 / (1 - scores["far"]))
+    assert float(scores["f1"]) == pytest.approx(float(harmonic), rel=1e-12)
+    many = contingency_scores(dataset(*(1e90 * float(part.sum()) for part in counts)))
+    assert float(many["mcc"]) == pytest.approx(float(scores["mcc"]), rel=1e-12)
+
+
 def test_a_perfect_forecast_and_one_that_never_warns():
     perfect = contingency_scores(dataset(5.0, 0.0, 0.0, 95.0))
     for name in ("pod", "csi", "ets", "hss", "frequency_bias"):
@@ -67,7 +84,9 @@ def test_a_perfect_forecast_and_one_that_never_warns():
     never = contingency_scores(dataset(0.0, 0.0, 5.0, 95.0))
     assert float(never["csi"]) == 0.0
     assert np.isnan(never["far"])
-    assert contingency_scores(dataset(0.0, 0.0, 0.0, 9.0)).to_dataarray().isnull().all()
+    no_events = contingency_scores(dataset(0.0, 0.0, 0.0, 9.0))
+    assert float(no_events["accuracy"]) == 1.0
+    assert no_events.drop_vars("accuracy").to_dataarray().isnull().all()
 
 
 def test_tables_of_probabilities_are_scored_at_each_threshold():

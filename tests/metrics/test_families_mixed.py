@@ -11,7 +11,12 @@ from scipy.stats import binom, norm
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal
 from ens10.metrics.distributions.bernstein import crps_bernstein
-from ens10.metrics.distributions.mixture import crps_normal_mixture
+from ens10.metrics.distributions.mixture import (
+    crps_normal_mixture,
+    log_score_normal_mixture,
+    pit_normal_mixture,
+    quantile_normal_mixture,
+)
 from ens10.metrics.families import (
     FAMILIES,
     crps,
@@ -34,6 +39,56 @@ def test_mixtures_equal_scoringrules():
     wanted = sr.crps_mixnorm(Y, MU.T, SIGMA.T, SHARES.T)
     got = crps_normal_mixture(MU, SIGMA, SHARES, Y, component_dim=0)
     assert np.abs(got - wanted).max() < 1e-12 * wanted.mean()
+
+
+def test_functions_of_mixtures_equal_scoringrules_and_scipy():
+    sr = pytest.importorskip("scoringrules")
+    parameters, options = (MU, SIGMA, SHARES), {"component_dim": 0}
+    got = log_score_normal_mixture(*parameters, Y, **options)
+    np.testing.assert_allclose(got, sr.logs_mixnorm(Y, MU.T, SIGMA.T, SHARES.T), rtol=1e-12)
+    wanted = (SHARES * norm.cdf(Y, MU, SIGMA)).sum(axis=0)
+    np.testing.assert_allclose(pit_normal_mixture(*parameters, Y, **options), wanted, rtol=1e-12)
+    for level in (1e-6, 0.3, 0.975):
+        at = quantile_normal_mixture(*parameters, level, **options)
+        np.testing.assert_allclose((SHARES * norm.cdf(at, MU, SIGMA)).sum(axis=0), level, rtol=1e-9)
+    levels = np.linspace(0.02, 0.98, 50)
+    at = quantile_normal_mixture(*parameters, levels, **options)
+    np.testing.assert_allclose(pit_normal_mixture(*parameters, at, **options), levels, rtol=1e-9)
+    far = log_score_normal_mixture(*parameters, Y + 300, **options)
+    assert np.isfinite(far).all()  # all densities are 0 there
+    equal = quantile_normal_mixture(MU[:1], SIGMA[:1], np.ones(1), 0.9, **options)
+    np.testing.assert_allclose(equal, norm.ppf(0.9, MU[0], SIGMA[0]), rtol=1e-12)
+
+
+def test_functions_of_mixtures_in_every_library():
+    functions = (log_score_normal_mixture, pit_normal_mixture, quantile_normal_mixture)
+    for function, last in zip(functions, (Y, Y, np.full(50, 0.7)), strict=True):
+        wanted = function(MU, SIGMA, SHARES, last, component_dim=0)
+        named = [xr.DataArray(v, dims=("k", "x")).chunk(x=20) for v in (MU, SIGMA, SHARES)]
+        named[0].attrs["units"] = "K"
+        lazy = function(*named, xr.DataArray(last, dims="x"), component_dim="k")
+        assert lazy.chunks is not None
+        np.testing.assert_allclose(lazy, wanted, rtol=1e-13, atol=1e-15)  # Newton steps of a chunk
+        assert lazy.attrs["units"] == ("K" if function is quantile_normal_mixture else "1")
+        tensors = [torch.tensor(v) for v in (MU, SIGMA, SHARES, last)]
+        found = function(*tensors, component_dim=0)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
+    single = [np.float32(v) for v in (MU, SIGMA, SHARES, Y)]
+    assert log_score_normal_mixture(*single, component_dim=0).dtype == np.float32
+    tensors = [torch.tensor(v[..., :8], requires_grad=True) for v in (MU, SIGMA, SHARES, Y)]
+    for function in functions[:2]:
+        call = lambda *t, f=function: f(*t, component_dim=0, check=False)  # noqa: E731
+        assert torch.autograd.gradcheck(call, tensors)
+
+
+def test_functions_of_mixtures_refuse_invalid_parameters():
+    for sigma in (0 * SIGMA, -SIGMA):
+        with pytest.raises(ArgumentError, match="sigma"):
+            log_score_normal_mixture(MU, sigma, SHARES, Y, component_dim=0)
+    with pytest.raises(ArgumentError, match="add up to 3"):
+        pit_normal_mixture(MU, SIGMA, np.ones(3), Y, component_dim=0)
+    with pytest.raises(ArgumentError, match="not probabilities"):
+        quantile_normal_mixture(MU, SIGMA, SHARES, 1.2, component_dim=0)
 
 
 def test_one_component_is_a_normal():

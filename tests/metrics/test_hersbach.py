@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics import crps_ensemble
 from ens10.metrics.calibration import hersbach_decomposition, hersbach_sums, spread_bin_sums
 
 RNG = np.random.default_rng(0)
@@ -200,3 +201,21 @@ def test_weights_of_more_than_the_points():
         hersbach_sums(x, observed[:3], member_dim="m")
     with pytest.raises(ArgumentError, match="weights: a shape that does not broadcast"):
         spread_bin_sums(y, y + 1, y, edges=[1.0], weights=np.ones((2, 4)))
+
+
+def test_observations_equal_to_members():
+    """Dry members and observations: the terms add up to the CRPS, ties are not outside."""
+    members = np.array([[0.0, 0.0, 1.0], [0.0, 2.0, 4.0], [1.0, 2.0, 3.0]])
+    y = np.array([0.0, 2.0, 0.5])
+    sums = hersbach_sums(members, y, member_dim=1)
+    assert float(sums["below"]) == 1  # only the third one
+    assert float(sums["above"]) == 0
+    np.testing.assert_array_equal(sums["alpha"], [0, 2, 0, 0])
+    np.testing.assert_array_equal(sums["beta"], [0.5, 1, 4, 0])
+    found = hersbach_decomposition(sums)
+    wanted = crps_ensemble(members, y, estimator="plain", member_dim=1).mean()
+    assert float(found["crps"]) == pytest.approx(wanted, rel=1e-12)
+    # spreads and frequencies of the three bins with a width
+    o, p, g = np.array([1 / 3, 1 / 3, 1]), np.array([0, 1 / 3, 2 / 3]), np.array([1.5, 3, 4]) / 3
+    assert float(found["reliability"]) == pytest.approx((g * (o - p) ** 2).sum())
+    assert float(found["potential"]) == pytest.approx((g * o * (1 - o)).sum())

@@ -74,7 +74,7 @@ def with_levels_of_names(dataset: xr.Dataset, channels: Collection[str]) -> xr.D
     if not stacked or (is_scalar and {*rest.data_vars} & {*names_of_kind("pl")}):
         return dataset
     fields = [*stacked.values(), *(f for f in rest.data_vars.values() if "level" in f.dims)]
-    levels = union_of_levels(fields)
+    levels = union_of(field["level"] for field in fields)
     expanded = {str(field.name): expand_levels(field, levels) for field in fields}
     other_kinds = rest.drop_dims("level", errors="ignore").drop_vars("level", errors="ignore")
     return other_kinds.assign(expanded)
@@ -108,12 +108,10 @@ def _by_stored_chunks(field: xr.DataArray) -> xr.DataArray:
     return field.chunk(dict(zip(field.dims, stored, strict=True)))
 
 
-def union_of_levels(fields: Iterable[xr.DataArray]) -> np.ndarray[Any, Any]:
-    """Return the sorted levels that any of the fields has."""
-    values = [
-        level for f in fields if "level" in f.dims for level in f["level"].to_numpy().tolist()
-    ]
-    return np.unique(np.array(values)) if values else np.array([])
+def union_of(coordinates: Iterable[xr.DataArray]) -> np.ndarray[Any, Any]:
+    """Return the sorted values that any of the coordinates has."""
+    arrays = [coordinate.to_numpy() for coordinate in coordinates]
+    return np.unique(np.concatenate(arrays)) if arrays else np.array([])
 
 
 def expand_levels(
