@@ -21,7 +21,7 @@ import zarr
 
 from ens10.catalog import VARIABLES
 from ens10.channels import split_exactly
-from ens10.convert.plan import source_identity, to_json_types
+from ens10.convert.plan import Source, source_identity, to_json_types
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, UnknownNameError
@@ -46,7 +46,7 @@ from ens10.signals import stoppable
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing
 from ens10.source.names import Names
-from ens10.source.opening import is_zarr
+from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
 from ens10.store.opening import (
@@ -66,12 +66,13 @@ _PLAN, _DATA, _DONE = "plan.json", "data.zarr", "done"
 
 def apply(
     runs: Sequence[Path | str],
-    forecast: Path | str | xr.Dataset,
+    forecast: Path | str | xr.Dataset | xr.DataTree,
     out: Path | str,
     *,
     products: Products | None = None,
     format: Format | None = None,  # noqa: A002
     names: Names | None = None,
+    group: str = "",
     missing: Missing = "error",
     device: str = "cpu",
     trust: Sequence[str] = (),
@@ -91,7 +92,7 @@ def apply(
             several targets or lead times, and each chunk of files or of a Dataset is read once for
             all of them.
         forecast: GRIB or netCDF file, folder of such files, Zarr store, URL of one, store of
-            `ens10 prepare`, or a Dataset. It needs no truth.
+            `ens10 prepare`, a Dataset or a tree of them. It needs no truth.
         out: the file to write. A single run's variables have the names that `ens10 predict` gives
             them, so that `ens10 score OUT --truth STORE` scores them; of several runs those of the
             parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
@@ -100,6 +101,7 @@ def apply(
         format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. A GRIB file has
             mean and spread instead of parameters; if the forecast is GRIB, its headers are kept.
         names: how the forecast's names map to ours; see `ens10.source.names`.
+        group: of the forecast, if it is a Zarr store, netCDF file or tree.
         missing: "error", "nan" or "skip": what to do about fields that are missing.
         device: where networks compute.
         trust: modules besides this package whose classes runs of others may use.
@@ -121,6 +123,9 @@ def apply(
         UnknownNameError: another `format`.
     """
     out, products = Path(out), products or Products()
+    if group:
+        names = replace(names or Names(), group=group)
+    source: Source = dataset_of(forecast, names.group if names else "", "forecast")
     file_format = _format(out, format)
     if out.exists() and not force:
         raise FileError(out, "exists already", "Choose another file, or give --force")
@@ -135,7 +140,7 @@ def apply(
         for run in runs
         for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
     ]
-    data = _open_forecast(forecast, names, missing)
+    data = _open_forecast(source, names, missing)
     if len(models) > 1 and isinstance(data, xr.Dataset):
         data = _read_once(data)
     combined = CombinedCorrections(all_corrections(models, data, products))
@@ -143,7 +148,7 @@ def apply(
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
     if file_format == "grib":
-        raw = None if names else _open_raw_grib(forecast, combined, missing)
+        raw = None if names else _open_raw_grib(source, combined, missing)
         grib = {
             "targets": combined.targets,
             "raw": raw,
@@ -153,11 +158,13 @@ def apply(
         check_corrected(combined.blank(), **grib)
     plan = {
         "models": [model.checksum for model in models],
-        "forecast": source_identity(forecast),
+        "forecast": source_identity(source),
         "products": to_json_types(asdict(products)),
         "draws": draws,
         "dates": [str(date) for date in combined.samples.time],
     }
+    if names is not None:
+        plan["names"] = to_json_types(names.record())
     partial = out.with_name(f"{out.name}.partial")
     with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(combined, partial, plan, progress)
@@ -316,7 +323,8 @@ def _open_forecast(
     if isinstance(forecast, xr.Dataset):
         return forecast
     path = Path(forecast)
-    if not is_url(forecast) and is_zarr(path) and "ens10_format" in root_attributes(path):
+    is_local_zarr = not is_url(forecast) and (path / "zarr.json").is_file()
+    if is_local_zarr and "ens10_format" in root_attributes(path):
         return path
     return open_source(forecast, names, missing)
 

@@ -35,6 +35,8 @@ from ens10.models import RandomFieldHead
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
+from ens10.source.layouts import layout_of
+from ens10.source.stores import dataset_of
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -188,12 +190,13 @@ class TrainedModel:
 
     def __call__(
         self,
-        forecast: xr.Dataset | Path | str,
+        forecast: xr.Dataset | xr.DataTree | Path | str,
         *,
         quantiles: Sequence[float] = (),
         probabilities: Sequence[str] = (),
         members: Coupling | None = None,
         seed: int = 0,
+        group: str = "",
     ) -> xr.Dataset:
         """Correct forecasts.
 
@@ -206,6 +209,7 @@ class TrainedModel:
             probabilities: thresholds such as ">303.15".
             members: "ecc", "schaake" or "sample".
             seed: of what is drawn.
+            group: of a forecast that is a tree with several groups of fields.
 
         Returns:
             Dataset over (time, ..., latitude, longitude) with the parameters of the forecast
@@ -216,8 +220,9 @@ class TrainedModel:
                 too few members.
         """
         products = Products(tuple(quantiles), tuple(probabilities), members, seed)
-        corrections = self.corrections(forecast, products)
-        lazy = not isinstance(forecast, xr.Dataset) or bool(forecast.chunks)
+        data = dataset_of(forecast, group, "forecast")
+        corrections = self.corrections(data, products)
+        lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
         return corrections.lazy() if lazy else corrections.compute()
 
     def corrections(
@@ -326,7 +331,11 @@ class TrainedModel:
         return [channel for channel, _, moment in names if moment == "mean"]
 
     def _open_samples(self, forecast: xr.Dataset | Path | str) -> Samples:
-        if isinstance(forecast, xr.Dataset) and "step" not in forecast.variables:
+        if (
+            isinstance(forecast, xr.Dataset)
+            and "step" not in forecast.variables
+            and layout_of(forecast) is None
+        ):
             remedy = f"Assign the coordinate: forecast.assign_coords(step={self.step})"
             raise ArgumentError("step", "the forecast has no lead time", remedy)
         try:
@@ -436,7 +445,9 @@ class TrainedModels:
     def __init__(self, models: Sequence[TrainedModel]) -> None:
         self.models = list(models)
 
-    def __call__(self, forecast: xr.Dataset | Path | str, **options: Any) -> xr.Dataset:
+    def __call__(
+        self, forecast: xr.Dataset | xr.DataTree | Path | str, **options: Any
+    ) -> xr.Dataset:
         """Correct forecasts; options as for `TrainedModel`.
 
         Returns:

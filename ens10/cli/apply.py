@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ens10.cli.data import add_group
 from ens10.errors import ArgumentError
 from ens10.extras import telling_extras
 from ens10.usage import Command, Parser
@@ -61,6 +62,7 @@ def _apply_options(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--history", metavar="STORE", help="past truth (default: the training's)")
     parser.add_argument("--names", type=Path, metavar="FILE", help="YAML: names in the forecast")
+    add_group(parser)
     parser.add_argument("--missing", default="error", metavar="POLICY", help="error, nan or skip")
     parser.add_argument("--device", default="cpu", help="where networks compute (default: cpu)")
     parser.add_argument(

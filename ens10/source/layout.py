@@ -13,6 +13,8 @@ from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source.cf_times import with_cf_times
 from ens10.source.kinds import without_products
+from ens10.source.layouts import with_layout
+from ens10.source.layouts.level_names import with_levels_of_names
 from ens10.source.names import (
     NAMES_OPTION,
     TRUTH_OPTION,
@@ -73,7 +75,7 @@ def tidy(
         FileError: a coordinate has duplicate or missing values, units cannot be converted, or the
             dataset holds products of an ensemble alone.
     """
-    dataset = with_month_times(dataset)
+    dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     dataset = without_products(dataset, source, names.variables)
     renamed = _rename(dataset, names, source, optional_dimensions)
@@ -107,6 +109,7 @@ def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     table = recognise_dimensions(dataset)
     level_alias = {dim: alias for alias, dim in (names.dimensions | table).items()}.get("level", "")
     dataset = with_levels_in_hpa(dataset.rename(table), level_alias)
+    dataset = with_levels_of_names(dataset, names.variables.values())
     if names.variables:  # the mapping names all variables that are kept
         return dataset
     return dataset.rename(recognise_variables(dataset))
