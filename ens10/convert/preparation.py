@@ -394,7 +394,7 @@ def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
     wrong = [k for k in ensembles if not 1 <= k <= members]
     if wrong:
         raise ArgumentError(
-            "ensembles", f"the first {wrong[0]} of {members} members", "Choose fewer"
+            "ensembles", f"needs {wrong[0]} members, found {members}", "Choose fewer"
         )
 
 

@@ -65,7 +65,7 @@ class ForecastUnit:
                 ranges = chunk.ranges()
                 for member, limits in enumerate(() if form.any_values else ranges):
                     where = partial(self.fields.place, n, member)
-                    _check(part.variable, limits.minimum, limits.maximum, where)
+                    check_plausible(part.variable, limits.minimum, limits.maximum, where)
                 details = [*_combine_ranges(ranges), self.fields.origin(n)]
                 writer.put(part.path, data, details, form.packing)
                 if part.channel is not None:
@@ -89,7 +89,7 @@ def _moments_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="moments")
 
 
-def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
+def check_plausible(name: str, low: float, high: float, where: Callable[[], str]) -> None:
     """Refuse impossible values of a variable.
 
     Args:
@@ -151,7 +151,7 @@ class TruthUnit:
             for place in np.ndindex(values.shape[:-2]):
                 limits = Chunk.of_floats(values[place])
                 if not self.any_values:
-                    _check(str(name), limits.minimum, limits.maximum, lambda: self.where)
+                    check_plausible(str(name), limits.minimum, limits.maximum, lambda: self.where)
                 path = chunk_path(f"truth/{name}", (self.date, *place), 2)
                 writer.put(path, values[place], [*_combine_ranges([limits]), ""])
 

@@ -485,7 +485,7 @@ def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
         (
             forecast.isel(number=slice(4)),
             "out.nc",
-            "takes 10 members; .* the data have 4",
+            "needs 10 members, found 4",
             ArgumentError,
         ),
     ):
