@@ -96,7 +96,8 @@ def choose_members(
         raise ArgumentError("members", f"needs {at_least} members, found {len(everything)}")
     others = [label for label in trained if label not in labels]
     others += [max([*everything, *trained]) + 1 + n for n in range(count)]
-    return [*everything, *others][:count], ""
+    chosen = [*everything, *others][:count]
+    return list(trained) if set(chosen) == set(trained) else chosen, ""
 
 
 def _range(labels: Sequence[int]) -> str:

@@ -35,7 +35,6 @@ _NO_MOVES: Moves = (None, None)
 # the number of members, counted from the first; or a function from the labels of the data's members
 # to those of the ensemble, in their order; None for all
 Members = int | Callable[[Sequence[int]], Sequence[int]] | None
-_SINCE_START = (None, "since start")
 # attributes that `SeveralSamples` takes from its first samples
 _COMMON = (
     "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
@@ -78,7 +77,7 @@ class Samples(ABC):
         degrees: latitude and longitude of each point, (H, W) each.
         stations: coordinates of the stations along the columns, empty for a grid.
         members: size of the ensemble.
-        numbers: labels of its members. Those that the data lack are last, and are NaN.
+        numbers: labels of its members; those that the data lack are NaN.
         accumulations: windows of channels that are no sums since the start, such as "6 h".
         checks: of members that are read; None for none.
         attributes: CF attributes of the target.
@@ -125,8 +124,8 @@ class Samples(ABC):
         labels = dataset["number"].to_numpy().tolist()
         self.numbers = _ensemble_labels(labels, ensemble)
         self.members = len(self.numbers)
-        present = [n for n in self.numbers if n in labels]
-        self._member_places = [labels.index(n) for n in present]
+        self._present = [k for k, label in enumerate(self.numbers) if label in labels]
+        self._member_places = [labels.index(self.numbers[k]) for k in self._present]
         self.accumulations = _accumulations(dataset, self.levels)
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
@@ -404,10 +403,14 @@ def _ensemble_labels(labels: Sequence[int], ensemble: Members) -> list[int]:
 
 def _accumulations(dataset: xr.Dataset, levels: Mapping[str, float | None]) -> dict[str, str]:
     """Return the windows of channels that are sums of other windows than since the start."""
+    from ens10.source.pairing import SINCE_START  # needs dask
+
     names = {c: c if level is None else split_exactly(c)[0] for c, level in levels.items()}
     windows = {channel: dataset[name].attrs.get("accumulation") for channel, name in names.items()}
     return {
-        channel: str(window) for channel, window in windows.items() if window not in _SINCE_START
+        channel: str(window)
+        for channel, window in windows.items()
+        if window not in (None, SINCE_START)
     }
 
 

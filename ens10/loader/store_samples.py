@@ -130,11 +130,12 @@ class StoreSamples(Samples):
         if level is not None:
             place.append(self._levels.index(level))
         reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
-        present = len(self._member_places)
-        out[present:] = np.nan
-        if self.checks is None:
-            return reader.read_into(tuple(place), out[:present], self._member_places, rows, move)
-        count = reader.read_into(tuple(place), out[:present], self._member_places, rows)
+        if self.checks is None:  # no member is missing
+            return reader.read_into(tuple(place), out, self._member_places, rows, move)
+        present = np.empty((len(self._present), *out.shape[1:]), np.float32)
+        count = reader.read_into(tuple(place), present, self._member_places, rows)
+        out[...] = np.nan
+        out[self._present] = present
         self.checks.examine(i, step, channel, out)
         move_in_place((move,), out)
         return count
