@@ -223,8 +223,9 @@ def test_a_forecast_from_nine_members(runs, emos, forecast, tmp_path, capsys, wh
     np.testing.assert_allclose(sorted_members, expected, rtol=1e-6)
 
 
-def test_gaps_may_differ_between_dates_and_fields(runs, forecast, tmp_path):
+def test_gaps_may_differ_between_dates_and_fields(runs, today, tmp_path):
     """Of ten members the first date lacks one, the second two, and another field another one."""
+    forecast = open_source(today).isel(time=[0, 3]).load()
     gaps = changed(forecast, np.nan, number=3, time=0)
     gaps["t2m"][{"number": [1, 7], "time": 1}] = np.nan
     gaps["u10"][{"number": 5}] = np.nan
