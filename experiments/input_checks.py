@@ -69,12 +69,8 @@ def choose_members(
             fill the ensemble.
         least: smallest number of members that is accepted.
 
-    Examples:
-        >>> from ens10.experiments.input_checks import choose_members
-        >>> choose_members([0, 1, 2, 3], 2, [1, 2], fewer=False)
-        ([1, 2], '')
-        >>> choose_members([0, 1, 2, 3], 2, [7, 8], fewer=False)[0]
-        [1, 2]
+    For example, of the members 0 to 3 a run that was trained on 1 and 2 takes these, and so does
+    one that was trained on two others, which are not there.
 
     Raises:
         ArgumentError: there are too few members.
