@@ -837,11 +837,9 @@ class Corrections:
         """Return the number of raw members in a batch."""
         if "members" in batch:
             return int(batch["members"].shape[-3])
-        return (
-            int(batch["features"].shape[1])
-            if self._takes_member_features
-            else (self.samples.members)
-        )
+        if self._takes_member_features:
+            return int(batch["features"].shape[1])
+        return self.samples.members
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
         units = self.model.units
