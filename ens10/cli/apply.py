@@ -63,7 +63,14 @@ def _apply_options(parser: Parser) -> None:
     parser.add_argument("--history", metavar="STORE", help="past truth (default: the training's)")
     parser.add_argument("--names", type=Path, metavar="FILE", help="YAML: names in the forecast")
     add_group(parser)
-    parser.add_argument("--missing", default="error", metavar="POLICY", help="error, nan or skip")
+    parser.add_argument(
+        "--missing", default="error", metavar="POLICY",
+        help="error; nan: the result is NaN; skip: leave out the date; fewer: use the members that "
+        "are there",
+    )  # fmt: skip
+    parser.add_argument(
+        "--any-values", action="store_true", help="do not refuse values out of plausible ranges"
+    )
     parser.add_argument("--device", default="cpu", help="where networks compute (default: cpu)")
     parser.add_argument(
         "--trust", action="append", default=[], metavar="MODULE",
@@ -141,13 +148,15 @@ def _apply(
     with warnings.catch_warnings(record=True) as recorded_warnings:
         warnings.simplefilter("always", BeyondTrainingWarning)
         out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
+    notes: dict[str, None] = {}  # several targets give the same one
     for warning in recorded_warnings:
         if issubclass(warning.category, BeyondTrainingWarning):
-            print(f"ens10: {warning.message}", file=sys.stderr)
+            notes[f"ens10: {warning.message}"] = None
         else:
             warnings.warn_explicit(
                 warning.message, warning.category, warning.filename, warning.lineno
             )
+    print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
     print(f"Wrote {out}")
 
 

@@ -455,9 +455,9 @@ class StoreBuilder:
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
     wrong = [k for k in ensembles if not 1 <= k <= members]
     if wrong:
-        raise ArgumentError(
-            "ensembles", f"the first {wrong[0]} of {members} members", "Choose fewer"
-        )
+        k = max(wrong)
+        reason = f"needs {k} members, found {members}" if k > members else f"{k} is less than 1"
+        raise ArgumentError("ensembles", reason, "Choose fewer")
 
 
 def _plan_of(folder: Folder) -> Plan | None:

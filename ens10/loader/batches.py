@@ -41,7 +41,7 @@ from ens10.loader.content import (
     parse_inputs,
 )
 from ens10.loader.order import Epoch, Even, GridPart, Position, Ranks
-from ens10.loader.samples import Samples, SeveralSamples
+from ens10.loader.samples import Members, Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
 
@@ -50,7 +50,7 @@ def open_samples(
     data: Path | str | xr.Dataset | Samples,
     target: str | Sequence[str],
     truth: xr.Dataset | xr.DataArray | None = None,
-    ensemble: int | None = None,
+    ensemble: Members = None,
     step: float | Sequence[float] | None = None,
 ) -> Samples:
     """Open samples from a store's path, or from any lazy dataset with its truth.
@@ -59,7 +59,7 @@ def open_samples(
         data: path of a store, a lazy dataset, or samples, which are returned unchanged.
         target: channel or channels, with `@step` if the truth has several steps.
         truth: of a lazy dataset; None if there is none.
-        ensemble: members that make the ensemble; None for all.
+        ensemble: members that make the ensemble; see `ens10.loader.samples.Members`.
         step: lead time or times, in place of `@step`.
 
     Raises:
@@ -103,7 +103,7 @@ def _open_samples(
     data: Path | str | xr.Dataset,
     target: str,
     truth: xr.Dataset | xr.DataArray | None,
-    ensemble: int | None,
+    ensemble: Members,
 ) -> Samples:
     if isinstance(data, xr.Dataset):
         from ens10.loader.dataset_samples import DatasetSamples  # needs dask

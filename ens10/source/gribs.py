@@ -447,6 +447,12 @@ class GribFields:
         """
         return self._cube(variable).members(time_index, step_index, level_index)
 
+    def are_copies(self, variable: str) -> bool:
+        """Return True if no field of a variable is converted or computed from several messages."""
+        cube = self._cube(variable)
+        is_plain = all(recipe is None or recipe.is_copy for recipe in cube.recipes)
+        return is_plain and set(cube.conversions) == {_UNCHANGED}
+
     def attributes(self, variable: str) -> dict[str, Any]:
         """Return CF attributes of a variable, and `levels_hpa` on pressure levels.
 

@@ -56,7 +56,7 @@ def test_parts(tiny, lazily, tmp_path, lazy):
         ({"members": 9}, "members: 9 of 4 members"),
         ({"dates": ["2011"]}, "dates: '2011' is not known"),
         ({"dates": ["last year"]}, "dates: 'last year' is not a date"),
-        ({"ensembles": [5]}, "ensembles: the first 5 of 4 members"),
+        ({"ensembles": [5]}, "ensembles: needs 5 members, found 4"),
         ({"codec": "zip"}, "codec"),
         ({"workers": 0}, "workers"),
     ],
