@@ -186,6 +186,8 @@ class Law:
         Returns:
             The normal forecast with `mu` and `sigma` over (time, latitude, longitude).
         """
+        from ens10.metrics.distributions import Normal
+
         target, aux = (decoded[name] for name in self.channels)
         mean, spread = target.mean("number"), target.std("number", ddof=1)
         days = target["valid_time"].dt.dayofyear.to_numpy()
@@ -193,12 +195,12 @@ class Law:
             self.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
             for n, wind in enumerate(aux.mean("number").to_numpy())
         ]
-        attributes = {"units": target.attrs.get("units", "")}
-        mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
-        return xr.Dataset(
-            {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)},
-            attrs={"forecast_kind": "normal"},
-        )
+        normal = Normal(*(np.stack(part) for part in zip(*moments, strict=True)))
+        variables = {
+            name: (mean.dims, value, normal.variable_attributes(name, target.attrs))
+            for name, value in normal.variables().items()
+        }
+        return xr.Dataset(variables, mean.coords, normal.attributes())
 
     def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
         """Return the truth of one date, (H, W), from its distribution and a standard normal error.
