@@ -111,8 +111,8 @@ class IsotonicRegression(StatisticalMethod):
     distributions that increase stochastically with m. Thresholds are independent, so that the
     probabilities at those used are exact. The stored result is the quantiles at `levels` levels (k
     - 1/2) / K and at nodes, values of m (see `node_values`); they are linear in m between nodes
-    and constant beyond them, and linear between the levels. The default number of nodes is the
-    smallest with a CRPS within 0.5 % of that of the exact regression at two stations
+    and constant beyond them, and linear between the levels. With the default number of nodes
+    the CRPS is within 0.5 % of that of the exact regression at two stations
     (`benchmarks/isotonic.py`). At points with few dates fewer nodes are better: they smooth a fit
     that is too free.
 
