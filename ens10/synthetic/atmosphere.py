@@ -186,8 +186,6 @@ class Law:
         Returns:
             The normal forecast with `mu` and `sigma` over (time, latitude, longitude).
         """
-        from ens10.metrics.distributions import Normal
-
         target, aux = (decoded[name] for name in self.channels)
         mean, spread = target.mean("number"), target.std("number", ddof=1)
         days = target["valid_time"].dt.dayofyear.to_numpy()
@@ -195,12 +193,10 @@ class Law:
             self.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
             for n, wind in enumerate(aux.mean("number").to_numpy())
         ]
-        normal = Normal(*(np.stack(part) for part in zip(*moments, strict=True)))
-        variables = {
-            name: (mean.dims, value, normal.variable_attributes(name, target.attrs))
-            for name, value in normal.variables().items()
-        }
-        return xr.Dataset(variables, mean.coords, normal.attributes())
+        mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
+        # the mean is a value of the target; its standard deviation has no CF name
+        mu.attrs, sigma.attrs = dict(target.attrs), {"units": target.attrs.get("units", "")}
+        return xr.Dataset({"mu": mu, "sigma": sigma}, attrs={"forecast_kind": "normal"})
 
     def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
         """Return the truth of one date, (H, W), from its distribution and a standard normal error.
