@@ -859,7 +859,7 @@ class Corrections:
             name: (
                 forecast.dims,
                 value.detach().cpu().float().numpy(),
-                attributes | forecast.variable_attributes(name, units),
+                forecast.variable_attributes(name, {**attributes, "units": units}),
             )
             for name, value in forecast.variables().items()
         }

@@ -56,6 +56,11 @@ def test_a_file_holds_what_the_model_returns(runs, today, tmp_path, name):
         assert written[variable].attrs["units"] == expected[variable].attrs["units"]
     for dim in ("time", "valid_time", "latitude", "longitude", "number"):
         np.testing.assert_array_equal(written[dim], expected[dim])
+    assert written["mu"].attrs["standard_name"] == "air_temperature"
+    assert written["sigma"].attrs == {
+        "units": "K",
+        "long_name": "standard deviation of the forecast of 2 metre temperature",
+    }
     assert written.attrs["forecast_kind"] == "normal"
     assert written.attrs["corrected_by"].startswith("unet (")
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
