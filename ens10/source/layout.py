@@ -31,7 +31,7 @@ from ens10.source.times import (
     with_valid_time,
 )
 from ens10.source.units import in_catalogue_units, note_assumed_units
-from ens10.source.windows import with_sums
+from ens10.source.windows import with_sums, with_windows_of_bounds
 from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
@@ -77,7 +77,7 @@ def tidy(
     """
     dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
-    dataset = without_products(dataset, source, names.variables)
+    dataset = with_windows_of_bounds(without_products(dataset, source, names.variables), source)
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_cf_times(with_starts_of_hindcasts(renamed, source), names, source)
     renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)

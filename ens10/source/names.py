@@ -136,6 +136,8 @@ _STANDARD_NAMES = {
     **{v.name: {v.standard_name} for v in VARIABLES.values() if v.standard_name},
     "z": {"geopotential", "geopotential_height"},
     "msl": {"air_pressure_at_mean_sea_level", "air_pressure_at_sea_level"},
+    "tp": {VARIABLES["tp"].standard_name, "precipitation_amount", "precipitation_flux"},
+    "cp": {VARIABLES["cp"].standard_name, "convective_precipitation_flux"},
 }
 _HEIGHTS = {"t2m": 2.0, "u10": 10.0, "v10": 10.0}  # m: not part of the CF standard names
 _HEIGHT_COORDINATES = ("height", "heightAboveGround")

@@ -151,6 +151,35 @@ def test_units_that_are_not_stated_are_told(tmp_path, capsys):
     assert sum("no units are stated" in line for line in lines) == 1
 
 
+@pytest.mark.parametrize(("units", "method"), [("kg m-2", "sum"), ("kg m-2 s-1", "mean")])
+def test_windows_of_cf_bounds(tmp_path, units, method):
+    """A run over valid times, as IMPROVER writes it: amounts or rates between bounds."""
+    ends = np.array(["2001-01-01T03", "2001-01-01T06", "2001-01-01T12"], "M8[ns]")
+    bounds = np.stack([np.array([STARTS[0], *ends[:-1]]), ends], axis=1)
+    amount = np.array([3.0, 3.0, 6.0])  # kg m-2: 1 mm an hour
+    values = amount if method == "sum" else amount / (np.array([3, 3, 6]) * H)
+    name = "precipitation_amount" if method == "sum" else "precipitation_flux"
+    attributes = {"units": units, "standard_name": name, "cell_methods": f"time: {method}"}
+    field = np.broadcast_to(values[:, None, None, None], (3, 2, 3, 4))
+    data = xr.Dataset(
+        {"rain": (("time", "realization", "latitude", "longitude"), field, attributes),
+         "time_bnds": (("time", "bnds"), bounds)},
+        {"time": ("time", ends, {"standard_name": "time", "bounds": "time_bnds"}),
+         "forecast_reference_time": STARTS[0],
+         "realization": ("realization", [0, 1], {"standard_name": "realization"}),
+         "latitude": LAT, "longitude": LON},
+    )  # fmt: skip
+    hours = {"time": {"units": "hours since 2001-01-01"}}
+    data.to_netcdf(tmp_path / "f.nc", encoding=hours)
+    tp = open_source(tmp_path / "f.nc")["tp"]
+    assert (tp["step"].values.tolist(), tp.attrs["units"]) == ([3, 6, 12], "m")
+    np.testing.assert_allclose(point(tp), [0.003, 0.006, 0.012], rtol=1e-6)
+    data["time_bnds"] = data["time_bnds"] - np.timedelta64(1, "h")
+    if method == "sum":
+        with pytest.raises(FileError, match="values of time are not the ends of their bounds"):
+            tidied(data)
+
+
 # -- truth over exactly the window of the forecasts
 
 HOURS = np.datetime64("2000-12-31", "h") + np.arange(24 * 7)
