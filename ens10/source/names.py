@@ -30,7 +30,8 @@ from ens10.errors import FileError, UnknownNameError
 from ens10.source.units import unit_of
 from ens10.untrusted import parse_yaml
 
-_KEYS = ("variables", "truth", "dimensions", "step", "accumulation", "group")
+_TEXT_KEYS = ("group", "absent_chunks")
+_KEYS = ("variables", "truth", "dimensions", "step", "accumulation", *_TEXT_KEYS)
 _STEP_KEYS = ("units", "first")
 STEP_UNITS = ("h", "months")
 _WINDOW = re.compile(r"since start|previous step|\d+(\.\d+)? h")
@@ -50,6 +51,8 @@ class Names:
         accumulation: windows of precipitation, by its name in the file: "since start", "6 h" (the
             hours that end at the valid time) or "previous step".
         group: of a Zarr store or netCDF file; "" for its root.
+        absent_chunks: "fill" if chunks that a Zarr store lacks have its fill value; otherwise they
+            are missing, see `ens10.source.absent_chunks`.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -59,10 +62,11 @@ class Names:
     first_step: float = 0
     accumulation: dict[str, str] = field(default_factory=dict)
     group: str = ""
+    absent_chunks: str = ""
 
     def record(self) -> dict[str, Any]:
         """Return the mapping for the plan of a store; what later versions added only if set."""
-        later = ("accumulation", "group")
+        later = ("accumulation", *_TEXT_KEYS)
         return {key: value for key, value in asdict(self).items() if value or key not in later}
 
 
@@ -83,8 +87,12 @@ def read_names(path: Path | str) -> Names:
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Use the keys {', '.join(_KEYS)}")
     _check_keys(path, content, _KEYS)
-    group = str(content.pop("group", None) or "")
-    tables = {key: _table(path, content, key) for key in _KEYS if key != "group"}
+    texts = {key: str(content.pop(key, None) or "") for key in _TEXT_KEYS}
+    if texts["absent_chunks"] not in ("", "fill", "missing"):
+        raise UnknownNameError(
+            f"absent_chunks in {path}", texts["absent_chunks"], ("fill", "missing")
+        )
+    tables = {key: _table(path, content, key) for key in _KEYS if key not in _TEXT_KEYS}
     step = tables.pop("step")
     for name, window in tables["accumulation"].items():
         if not _WINDOW.fullmatch(str(window)):
@@ -101,7 +109,8 @@ def read_names(path: Path | str) -> Names:
         **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
         step_units=units,
         first_step=first,
-        group=group,
+        group=texts["group"],
+        absent_chunks=texts["absent_chunks"],
     )
 
 

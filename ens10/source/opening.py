@@ -18,17 +18,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import xarray as xr
+import zarr
 
 from ens10.errors import DamagedFileError, FileError, MissingDataError
 from ens10.grib import is_grib
 from ens10.places import is_url
 from ens10.source import times
+from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
 from ens10.source.names import Names, recognise_dimensions
 from ens10.source.stores import (
     check_group,
+    is_icechunk,
     is_reference,
     is_zarr,
     store_of,
@@ -207,7 +210,7 @@ def open_source(
     """
     names = names or Names()
     if is_url(path) or is_zarr(Path(path)) or is_reference(Path(path)):
-        dataset = _open_zarr(path, names.group, by_chunk=not optional_dimensions)
+        dataset = _open_zarr(path, names, missing, by_chunk=not optional_dimensions)
         return tidy(
             dataset, names, path, optional_dimensions=optional_dimensions, variables=variables
         )
@@ -299,12 +302,13 @@ def _names_of(part: xr.Dataset, names: Names) -> Names:
     )
 
 
-def _open_zarr(path: Path | str, group: str, by_chunk: bool) -> xr.Dataset:
+def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bool) -> xr.Dataset:
     """Open a group of a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
 
     The latter open fast if few of very many chunks are read, such as hourly truth of many years:
     dask would list each chunk first.
     """
+    group = names.group
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
@@ -330,6 +334,10 @@ def _open_zarr(path: Path | str, group: str, by_chunk: bool) -> xr.Dataset:
         raise FileError(
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
         )
+    is_local = not is_url(path) and Path(path).is_dir() and not is_reference(Path(path))
+    if is_local and names.absent_chunks != "fill" and not is_icechunk(Path(path)):
+        opened = zarr.open_group(store, mode="r", path=group, use_consolidated=False)
+        dataset = without_absent_chunks(dataset, Path(path), opened, missing)
     return _cut_unwritten_times(dataset)
 
 

@@ -442,3 +442,11 @@ def test_whole_missing_fields_of_arrays(tmp_path):
     np.testing.assert_array_equal(ens10.open_store(out, "sfc")["t2m"], data["t2m"])
     with pytest.raises(MissingDataError, match="2 parts are missing"):
         ens10.prepare(source, out, truth=tmp_path / "o.nc", missing="skip", force=True)
+
+
+@pytest.mark.parametrize(("start", "step"), [("2262-04-10", 48), ("2262-04-11", 24)])
+def test_valid_dates_that_cannot_be_stored(start, step):
+    data = forecasts([280.0], [step], "K", starts=np.array([start], "M8[ns]"), name="t2m")
+    with pytest.raises(ArgumentError, match="valid_time: 2262-04-12T00 lies outside 1678"):
+        tidied(data)
+    assert tidied(data.assign_coords(step=("step", [0], {"units": "h"}))) is not None
