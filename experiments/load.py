@@ -19,7 +19,7 @@ import xarray as xr
 from torch import Tensor, nn
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError, UnknownNameError, listing
+from ens10.errors import ArgumentError, DataNote, UnknownNameError, listing
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.input_checks import (
@@ -63,7 +63,7 @@ _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 Forecasts = tuple[Batch, DateInput | None, tuple[Distribution, ...]]
 
 
-class BeyondTrainingWarning(UserWarning):
+class BeyondTrainingWarning(DataNote):
     """A forecast differs from those of the training in a way that may cost skill."""
 
 

@@ -1,7 +1,6 @@
 """Trained models in use: `ens10 apply`, `bundle` and `couple`, and `ens10.load_model`."""
 
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,7 +132,6 @@ def _apply(
     **options: Any,
 ) -> None:
     from ens10.experiments.apply import apply
-    from ens10.experiments.load import BeyondTrainingWarning
     from ens10.experiments.products import Products
     from ens10.export.grib_products import Encoding
     from ens10.source.names import read_names
@@ -145,18 +143,7 @@ def _apply(
     if edition is not None or post_processed:
         options["encoding"] = Encoding(edition, post_processed)
     options["names"] = names and read_names(names)
-    with warnings.catch_warnings(record=True) as recorded_warnings:
-        warnings.simplefilter("always", BeyondTrainingWarning)
-        out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
-    notes: dict[str, None] = {}  # several targets give the same one
-    for warning in recorded_warnings:
-        if issubclass(warning.category, BeyondTrainingWarning):
-            notes[f"ens10: {warning.message}"] = None
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-    print(*notes, sep="\n", end="\n" if notes else "", file=sys.stderr)
+    out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
     print(f"Wrote {out}")
 
 

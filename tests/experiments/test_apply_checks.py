@@ -16,13 +16,15 @@ import xarray as xr
 from scipy.stats import norm
 
 import ens10
+from ens10.cli import main
 from ens10.convert import ensemble_moments, prepare
-from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.apply import apply
 from ens10.experiments.bundle import bundle
 from ens10.experiments.input_checks import choose_members, moments_of_present
 from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
 from ens10.experiments.products import Products
+from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule
 from ens10.source import open_source
 
@@ -497,3 +499,27 @@ def test_a_run_whose_weights_are_no_numbers(runs, forecast, tmp_path):
     torch.save(held, path)
     with pytest.raises(ArgumentError, match=r"at 128 of 128 points.*weights are not numbers"):
         apply([tmp_path / "emos"], forecast, tmp_path / "out.nc")
+
+
+# ------------------------------------------------------------------ what ens10 writes, it reads
+
+
+@pytest.mark.parametrize("name", ["out.grib", "two.grib", "out.nc", "out.zarr"])
+def test_the_output_of_apply_is_read_as_members(runs, world, tmp_path, name, capsys):
+    source, out = world.folder / "output.sfc.20180402", tmp_path / name
+    options = ["--members", "ecc", "--quantiles", "0.1", "0.9", "--probability", ">280"]
+    options += ["--edition", "2"] if name == "two.grib" else []
+    assert main(["apply", str(runs["emos_local"]), str(source), "--out", str(out), *options]) == 0
+    with pytest.warns(DataNote, match="no members are left out"):
+        got = open_source(out)
+    assert list(got.data_vars) == ["t2m"]
+    want = xr.load_dataset(tmp_path / "out.nc") if name == "out.nc" else None
+    assert got.sizes["number"] == 10
+    if want is not None:
+        np.testing.assert_array_equal(got["t2m"].squeeze("step"), want["t2m"])
+    rows = inspect_path(out)
+    assert [row.status for row in rows] == ["ok"] * len(rows)
+    capsys.readouterr()
+    assert main(["prepare", str(out), str(tmp_path / "s.zarr")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("no members are left out" in line for line in lines) == 1
