@@ -21,7 +21,7 @@ import xarray as xr
 import zarr
 
 from ens10.catalog import VARIABLES
-from ens10.channels import channel_names, field_of, split_exactly, step_number
+from ens10.channels import channel_names, field_of, split, split_exactly, step_number
 from ens10.convert.plan import Source, source_identity, to_json_types
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
@@ -147,7 +147,7 @@ def apply(
         for run in runs
         for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
     ]
-    data = _open_forecast(source, names, rules)
+    data = _open_forecast(source, names, rules, models)
     if isinstance(data, xr.Dataset):
         data = _without_gaps(data, models) if missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
@@ -338,16 +338,24 @@ def _format(out: Path, format_name: str | None) -> Format:
 
 
 def _open_forecast(
-    forecast: Path | str | xr.Dataset, names: Names | None, rules: InputRules
+    forecast: Path | str | xr.Dataset,
+    names: Names | None,
+    rules: InputRules,
+    models: Sequence[TrainedModel],
 ) -> xr.Dataset | Path | str:
-    """The forecast as models take it: the path of a prepared store, or a lazy Dataset."""
+    """The forecast as models take it: the path of a prepared store, or a lazy Dataset.
+
+    Variables that no model takes are not read, so that their units and gaps stop nothing.
+    """
     if isinstance(forecast, xr.Dataset):
         return forecast
     path = Path(forecast)
     is_local_zarr = not is_url(forecast) and (path / "zarr.json").is_file()
     if is_local_zarr and "ens10_format" in root_attributes(path):
         return path
-    return open_source(forecast, names, _missing_fields(rules))
+    channels = {name.partition("@")[0] for model in models for name in model.channels}
+    variables = sorted({one if one in VARIABLES else split(one)[0] for one in channels})
+    return open_source(forecast, names, _missing_fields(rules), variables=variables)
 
 
 def _missing_fields(rules: InputRules) -> Missing:

@@ -516,7 +516,7 @@ class GribFields:
 
 
 def grib_dataset(
-    paths: Sequence[Path],
+    files: Sequence[Path | MessageList],
     missing: Missing = "error",
     selection: Selection | None = None,
     *,
@@ -525,7 +525,7 @@ def grib_dataset(
     """Open GRIB files lazily: a dask chunk for each date, step and level.
 
     Args:
-        paths: the files, in any order, with their messages in any order.
+        files: the files or their messages, in any order.
         missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
             "skip" to leave out the start dates concerned.
         selection: the fields to keep; None for all.
@@ -539,7 +539,7 @@ def grib_dataset(
         MissingDataError: fields are missing; all of them are listed.
         FileError: two messages hold the same field, or do not agree in grid, units or levels.
     """
-    return GribFields(paths, missing, selection, join=join).dataset()
+    return GribFields(files, missing, selection, join=join).dataset()
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:

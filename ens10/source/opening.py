@@ -21,8 +21,9 @@ import xarray as xr
 import zarr
 
 from ens10.errors import DamagedFileError, FileError, MissingDataError
-from ens10.grib import is_grib
+from ens10.grib import is_grib, scan
 from ens10.places import is_url
+from ens10.selection import Selection
 from ens10.source import times
 from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
@@ -217,7 +218,8 @@ def open_source(
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    parts = _open_parts(_data_files(path), names, missing, truth=optional_dimensions)
+    needed = None if names.variables else variables
+    parts = _open_parts(_data_files(path), names, missing, needed, truth=optional_dimensions)
     if len(parts) == 1:
         return tidy(
             parts[0][1], names, path, optional_dimensions=optional_dimensions, variables=variables
@@ -225,8 +227,23 @@ def open_source(
     return _combine_parts(parts, names, missing, path, optional_dimensions, variables)
 
 
+def _open_gribs(
+    files: list[Path], missing: Missing, variables: Sequence[str] | None, truth: bool
+) -> xr.Dataset:
+    """Open GRIB files; of the selected variables alone, if the messages have all these names."""
+    messages = [scan(file) for file in files]
+    names = {meaning.name for part in messages for meaning in part.meanings}
+    selection = Selection.of(variables if set(variables or ()) <= names else None)
+    return grib_dataset(messages, missing, selection, join=not truth)
+
+
 def _open_parts(
-    files: list[Path], names: Names, missing: Missing, *, truth: bool
+    files: list[Path],
+    names: Names,
+    missing: Missing,
+    variables: Sequence[str] | None,
+    *,
+    truth: bool,
 ) -> list[tuple[Path, xr.Dataset]]:
     """Open all GRIB files as one dataset, and each netCDF file or table as one."""
     gribs = [file for file in files if is_grib(file)]
@@ -242,7 +259,8 @@ def _open_parts(
     ]
     if gribs:
         place = gribs[0] if len(gribs) == 1 else gribs[0].parent
-        parts.insert(0, (place, grib_dataset(gribs, missing, join=not truth)))
+        dataset = _open_gribs(gribs, missing, variables, truth)
+        parts.insert(0, (place, dataset))
     return parts
 
 

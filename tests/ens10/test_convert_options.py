@@ -53,7 +53,7 @@ def test_parts(tiny, lazily, tmp_path, lazy):
         ({"levels": [501]}, "levels: .*501.* is not known"),
         ({"steps": [36]}, "steps: .*36.* is not known"),
         ({"members": [9]}, "members: .*9.* is not known"),
-        ({"members": 9}, "members: 9 of 4 members"),
+        ({"members": 9}, "members: needs 9 members, found 4"),
         ({"dates": ["2011"]}, "dates: '2011' is not known"),
         ({"dates": ["last year"]}, "dates: 'last year' is not a date"),
         ({"ensembles": [5]}, "ensembles: needs 5 members, found 4"),

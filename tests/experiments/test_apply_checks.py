@@ -24,6 +24,7 @@ from ens10.experiments.bundle import bundle
 from ens10.experiments.input_checks import choose_members, moments_of_present
 from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
 from ens10.experiments.products import Products
+from ens10.grib import scan
 from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule
 from ens10.source import open_source
@@ -89,7 +90,7 @@ def messages_of(path):
     [
         (lambda x: changed(x - 273.15, np.nan, latitude=[0], longitude=[0]), "looks like Celsius"),
         (lambda x: changed(x, 9999, time=1, number=3, latitude=0, longitude=0),
-         r"2003-04-02T00, step 48, t2m, number 4: t2m runs from .* to 9999.*missing value"),
+         r"2003-04-02T00, step 48, t2m, number 4: all fields runs from .* to 9999.*missing value"),
     ],
 )  # fmt: skip
 def test_what_prepare_refuses_apply_refuses(runs, forecast, tmp_path, change, said):
@@ -128,7 +129,7 @@ def test_a_missing_member_is_refused_with_its_place(runs, forecast, tmp_path, ca
     run, out = runs["emos_local"], tmp_path / "out.nc"
     realruns.command("apply", run, tmp_path / "gap.nc", "--out", out, status=1)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "gap.nc: 1 part is missing: time 2003-04-02T00 step 48 h number 4: t2m." in line
+    assert "gap.nc: 1 part is missing: time 2003-04-02T00 step 48 h number 4: all fields." in line
     assert not out.exists()
     with pytest.raises(UnknownNameError, match=r"missing: 'none'"):
         apply([run], tmp_path / "gap.nc", out, missing="none")
@@ -253,7 +254,7 @@ def test_a_missing_grib_message(runs, today, tmp_path):
     del parts["2t", dates[2], 4]
     (tmp_path / "gap.grib").write_bytes(b"".join(parts.values()))
     run = runs["emos_local"]
-    with pytest.raises(MissingDataError, match=r"number 4: t2m"):
+    with pytest.raises(MissingDataError, match=r"number 4: all fields"):
         apply([run], tmp_path / "gap.grib", tmp_path / "out.nc")
     options = {"missing": "fewer", "products": Products(members="ecc")}
     with pytest.warns(BeyondTrainingWarning, match=r"9 of 10 members are used at 1 of 6 dates"):
@@ -298,7 +299,7 @@ def test_a_store_with_gaps_is_corrected_from_fewer_members(runs, emos, forecast,
     gap = changed(forecast, np.nan, number=3, time=1)
     expected = emos(gap, missing="fewer")
     store = prepare(gap, tmp_path / "gap.zarr", missing="nan")
-    with pytest.raises(MissingDataError, match=r"number 4: t2m"):
+    with pytest.raises(MissingDataError, match=r"number 4: all fields"):
         emos(store).compute()
     xr.testing.assert_identical(emos(store, missing="fewer").compute(), expected)
     nine = prepare(forecast.drop_sel(number=4), tmp_path / "nine.zarr")
@@ -523,3 +524,18 @@ def test_the_output_of_apply_is_read_as_members(runs, world, tmp_path, name, cap
     assert main(["prepare", str(out), str(tmp_path / "s.zarr")]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert sum("no members are left out" in line for line in lines) == 1
+
+
+def test_a_gap_in_a_variable_that_no_model_takes_stops_nothing(runs, world, tmp_path):
+    """emos_local of t2m: a file whose u10 lacks a message."""
+    source = world.folder / "output.sfc.20180402"
+    messages = [m for m in scan(source) if m.meaning.name in ("t2m", "u10")]
+    gap = next(m for m in messages if m.meaning.name == "u10")
+    raw, path = source.read_bytes(), tmp_path / "f.grib"
+    kept = [raw[m.offset : m.offset + m.length] for m in messages if m != gap]
+    path.write_bytes(b"".join(kept))
+    with pytest.raises(MissingDataError, match="u10"):
+        open_source(path)
+    apply([runs["emos_local"]], path, tmp_path / "out.nc")
+    apply([runs["emos_local"]], source, tmp_path / "whole.nc")
+    xr.testing.assert_equal(*(xr.load_dataset(tmp_path / f"{n}.nc") for n in ("out", "whole")))
