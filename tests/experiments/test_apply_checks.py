@@ -90,7 +90,7 @@ def messages_of(path):
     [
         (lambda x: changed(x - 273.15, np.nan, latitude=[0], longitude=[0]), "looks like Celsius"),
         (lambda x: changed(x, 9999, time=1, number=3, latitude=0, longitude=0),
-         r"2003-04-02T00, step 48, t2m, number 4: all fields runs from .* to 9999.*missing value"),
+         r"2003-04-02T00, step 48, t2m, number 4: t2m runs from .* to 9999.*missing value"),
     ],
 )  # fmt: skip
 def test_what_prepare_refuses_apply_refuses(runs, forecast, tmp_path, change, said):
@@ -129,7 +129,7 @@ def test_a_missing_member_is_refused_with_its_place(runs, forecast, tmp_path, ca
     run, out = runs["emos_local"], tmp_path / "out.nc"
     realruns.command("apply", run, tmp_path / "gap.nc", "--out", out, status=1)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "gap.nc: 1 part is missing: time 2003-04-02T00 step 48 h number 4: all fields." in line
+    assert "gap.nc: 1 part is missing: time 2003-04-02T00 step 48 h number 4: t2m." in line
     assert not out.exists()
     with pytest.raises(UnknownNameError, match=r"missing: 'none'"):
         apply([run], tmp_path / "gap.nc", out, missing="none")
@@ -299,7 +299,7 @@ def test_a_store_with_gaps_is_corrected_from_fewer_members(runs, emos, forecast,
     gap = changed(forecast, np.nan, number=3, time=1)
     expected = emos(gap, missing="fewer")
     store = prepare(gap, tmp_path / "gap.zarr", missing="nan")
-    with pytest.raises(MissingDataError, match=r"number 4: all fields"):
+    with pytest.raises(MissingDataError, match=r"number 4: t2m"):
         emos(store).compute()
     xr.testing.assert_identical(emos(store, missing="fewer").compute(), expected)
     nine = prepare(forecast.drop_sel(number=4), tmp_path / "nine.zarr")
