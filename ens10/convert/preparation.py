@@ -253,11 +253,10 @@ class StoreBuilder:
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
         forecasts, truth = open_inputs(inputs, selection, missing, self.workers, self.progress)
-        # A grid read from arrays may have whole fields of NaN; GRIB messages that are missing are
-        # known by now, and stations may lack any value.
-        is_checked = not (isinstance(forecasts, GribForecasts) or has_stations(forecasts.template))
-        if is_checked and missing == "skip":
-            forecasts, truth = self._without_empty_fields(forecasts, truth)
+        is_separate = not isinstance(inputs.truth, xr.Dataset | None)
+        label = str(inputs.truth) if is_separate else "truth"
+        if missing == "skip":
+            forecasts, truth = self._without_empty_fields(forecasts, truth, label)
         _check_ensembles(ensembles, forecasts.template.sizes["number"])
         if climate is not None:
             from ens10.quantiles import check_climate
@@ -271,11 +270,9 @@ class StoreBuilder:
             ensembles,
             options["any_values"],
             options.get("places", False),
-            is_checked and missing == "error",
+            missing == "error",
         )
         with self._disk_full_error():
-            is_separate = not isinstance(inputs.truth, xr.Dataset | None)
-            label = str(inputs.truth) if is_separate else "truth"
             try:
                 self._execute("prepare", planned_units(forecasts, form, truth, label))
             except EmptyFieldError as error:
@@ -287,20 +284,23 @@ class StoreBuilder:
             publish(self.folder, self.store)
 
     def _without_empty_fields(
-        self, forecasts: Forecasts, truth: xr.Dataset | None
+        self, forecasts: Forecasts, truth: xr.Dataset | None, label: str
     ) -> tuple[Forecasts, xr.Dataset | None]:
         """Leave out the dates with a field that has no value.
 
         Raises:
             MissingDataError: all dates have one.
         """
-        empty: set[int] = set(empty_fields(forecasts.template, progress=self.progress))
-        if truth is not None:
-            empty |= set(empty_fields(truth, progress=self.progress))
+        checked = _fields_to_check(forecasts, truth, label).values()
+        empty = {
+            date for fields in checked for date in empty_fields(fields, progress=self.progress)
+        }
         times = forecasts.template["time"]
         complete = [n for n in range(times.size) if n not in empty]
         if not complete:
-            raise self._empty_fields_error(forecasts, truth, "truth")
+            raise self._empty_fields_error(forecasts, truth, label)
+        if not empty:
+            return forecasts, truth
         return (
             forecasts.at(times.isel(time=complete)),
             None if truth is None else truth.isel(time=complete),
@@ -311,8 +311,8 @@ class StoreBuilder:
     ) -> MissingDataError:
         """Return the error that lists all fields without any value; all values are read."""
         lines = []
-        for prefix, fields in (("", forecasts.template), (f"{label}: ", truth)):
-            found = {} if fields is None else empty_fields(fields, progress=self.progress)
+        for prefix, fields in _fields_to_check(forecasts, truth, label).items():
+            found = empty_fields(fields, progress=self.progress)
             lines += [f"{prefix}{line}" for date in found.values() for line in date]
         remedy = "Fetch them again, or accept the gaps with --missing nan or --missing skip"
         return MissingDataError(self.store, lines, remedy)
@@ -450,6 +450,19 @@ class StoreBuilder:
     def _print(self, message: str) -> None:
         if self.progress:
             print(message, file=sys.stderr)
+
+
+def _fields_to_check(
+    forecasts: Forecasts, truth: xr.Dataset | None, label: str
+) -> dict[str, xr.Dataset]:
+    """Return what may have whole fields of NaN, by a prefix for messages.
+
+    Missing GRIB messages of forecasts are known before, and stations may lack any value.
+    """
+    fields = {} if isinstance(forecasts, GribForecasts) else {"": forecasts.template}
+    if truth is not None:
+        fields[f"{label}: "] = truth
+    return {} if has_stations(forecasts.template) else fields
 
 
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:

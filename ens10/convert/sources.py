@@ -49,6 +49,11 @@ class DatasetFields:
     picks: tuple[tuple[str, int | None], ...]
     where: str
 
+    @property
+    def may_be_empty(self) -> bool:
+        """True if a field may be missing without being known to be, as NaN in a file."""
+        return not has_stations(self.dataset)
+
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Read all fields at once, since one chunk of the source may hold several of them."""
@@ -77,7 +82,15 @@ class DatasetFields:
 
 
 class Fields(Protocol):
-    """The fields of one date and step."""
+    """The fields of one date and step.
+
+    Attributes:
+        may_be_empty: True if a field may be missing without being known to be.
+    """
+
+    @property
+    def may_be_empty(self) -> bool:
+        """See above."""
 
     def open(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
         """Open the files, and yield a function from a part's index to its members."""
@@ -322,6 +335,7 @@ class PackedFields:
     members: tuple[tuple[Parts, ...], ...]
     files: dict[Path, int]
     grid: LatLonGrid
+    may_be_empty = False
 
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:

@@ -85,7 +85,7 @@ class ForecastUnit:
 
     def _check(self, part: Part, limits: Range, where: Callable[[], str]) -> None:
         """Refuse a field without any value, and implausible values, as the options say."""
-        if self.form.refuse_empty and part.channel is not None:
+        if self.form.refuse_empty and self.fields.may_be_empty and part.channel is not None:
             _refuse_empty(limits, where)
         if not self.form.any_values:
             check_plausible(part.variable, limits.minimum, limits.maximum, where)
@@ -308,9 +308,11 @@ def _plan_forecast(
 def _plan_truth(truth: xr.Dataset, date: int, size: int, where: str, form: Form) -> PlannedUnit:
     name = f"truth-{date:06d}"
 
+    refuse_empty = form.refuse_empty and not has_stations(truth)
+
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
-        return TruthUnit(name, date, culled, where, form.any_values, form.refuse_empty)
+        return TruthUnit(name, date, culled, where, form.any_values, refuse_empty)
 
     return PlannedUnit(name, size, make)
 

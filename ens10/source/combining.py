@@ -11,8 +11,11 @@ import xarray as xr
 
 from ens10.catalog import ACCUMULATED
 from ens10.errors import FileError, MissingDataError
+from ens10.identity import SINCE_START, Method, Window, parse_windows
 from ens10.source.gribs import Missing
 from ens10.source.layouts.level_names import expand_levels, union_of
+from ens10.source.units import unit_of
+from ens10.source.windows import in_seconds, stated_window
 from ens10.stations import coordinates, has_stations, station_columns
 
 _Parts = dict[str, list[tuple[Path, xr.DataArray]]]
@@ -51,7 +54,7 @@ def combine(
     fields = []
     for name, parts_with_field in holders.items():
         _refuse_duplicates(name, parts_with_field)
-        field = _concatenate([field for _, field in parts_with_field])
+        field = _concatenate([field for _, field in _with_one_window(name, parts_with_field)])
         fields.append(_with_start(field, axes["step"]))
     gaps = _gaps(holders, axes)
     result = _merge_variables(fields, path)
@@ -61,6 +64,37 @@ def combine(
         remedy = "Complete them, or accept the gaps with --missing nan or --missing skip"
         raise MissingDataError(path, [line for lines in gaps.values() for line in lines], remedy)
     return result.isel(time=complete) if gaps and missing == "skip" else result
+
+
+def _with_one_window(
+    name: str, parts: list[tuple[Path, xr.DataArray]]
+) -> list[tuple[Path, xr.DataArray]]:
+    """Return the parts of precipitation with one attribute `window` that holds for all of them.
+
+    Raises:
+        FileError: parts of one lead time have different windows, or parts have different units.
+    """
+    first_path, first = parts[0]
+    if name not in ACCUMULATED:
+        return parts
+    for path, field in parts:
+        if unit_of(str(field.attrs.get("units"))) != unit_of(str(first.attrs.get("units"))):
+            reason = f"{name} has the units {field.attrs.get('units')!r}, in {first_path}"
+            remedy = "Convert one of them"
+            raise FileError(path, f"{reason} {first.attrs.get('units')!r}", remedy)
+    texts = {stated_window(field) for _, field in parts}
+    if len(texts) == 1:
+        return parts
+    begins: dict[int, int] = {}
+    for path, field in parts:
+        ends = in_seconds(np.atleast_1d(field["step"].to_numpy()))
+        for window in parse_windows(stated_window(field) or SINCE_START, ends, Method.SUM):
+            if begins.setdefault(window.end, window.begin) != window.begin:
+                reason = f"{name} at step {window.step} h is of another window than in other files"
+                raise FileError(path, reason, "Prepare them into different stores")
+    spans = (Window(Method.SUM, begin, end).hours for end, begin in sorted(begins.items()))
+    text = f"{', '.join(spans)} h"
+    return [(path, field.assign_attrs(window=text)) for path, field in parts]
 
 
 def _fields(holders: _Parts) -> Iterable[xr.DataArray]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.catalog import VARIABLES
+from ens10.catalog import ACCUMULATED, VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source.cf_times import with_cf_times
 from ens10.source.kinds import without_products
@@ -46,7 +46,7 @@ def tidy(
     *,
     optional_dimensions: bool = False,
     variables: Sequence[str] | None = None,
-    keep_labels: bool = False,
+    is_part: bool = False,
 ) -> xr.Dataset:
     """Convert a dataset to this package's names, order of dimensions and orientation.
 
@@ -66,7 +66,8 @@ def tidy(
             units and order of dimensions to `ens10.source.pairing.pair_truth`, which converts only
             the selected fields.
         variables: the variables to keep, so that no other is converted; None for all.
-        keep_labels: keep texts as labels of members, to be numbered by `number_members`.
+        is_part: True for a file of several, whose members with names are numbered, and whose
+            precipitation is summed and converted, when they are combined (`finish`).
 
     Raises:
         MissingDataError: names of the mapping, or dimensions or their coordinates, are missing.
@@ -87,12 +88,23 @@ def tidy(
     result = with_valid_time(_orient(gridded, source), names)
     if not optional_dimensions:
         result = result.transpose(*FORECAST_DIMS, missing_dims="ignore")
-        fields = with_sums(result, source).data_vars
-        result = result.assign({name: in_catalogue_units(fields[name], source) for name in fields})
-        note_assumed_units(result, source)
-    result = result if keep_labels else number_members(result)
+        fields = {name: f for name, f in result.data_vars.items() if name not in ACCUMULATED}
+        result = result.assign({n: in_catalogue_units(f, source) for n, f in fields.items()})
+    result = result if is_part else finish(result, source, is_truth=optional_dimensions)
     result.encoding["source"] = str(source)
     return result
+
+
+def finish(dataset: xr.Dataset, source: Path | str, *, is_truth: bool) -> xr.Dataset:
+    """Sum and convert precipitation, number members that have names, and note assumed units."""
+    dataset = number_members(dataset)
+    if is_truth:
+        return dataset
+    summed = with_sums(dataset, source).data_vars
+    amounts = [name for name in dataset.data_vars if name in ACCUMULATED]
+    dataset = dataset.assign({name: in_catalogue_units(summed[name], source) for name in amounts})
+    note_assumed_units(dataset, source)
+    return dataset
 
 
 def _select_variables(dataset: xr.Dataset, variables: Sequence[str] | None) -> xr.Dataset:
@@ -279,7 +291,7 @@ def number_members(dataset: xr.Dataset) -> xr.Dataset:
 def _without_repeated_columns(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Drop columns at the place of another one, as at 0 and 360 E, whose values must be equal.
 
-    Values of dask arrays are compared when they are computed, others at the first date.
+    Values of dask arrays are compared when they are computed, those in a file at the first date.
 
     Raises:
         FileError: the values differ.
@@ -305,7 +317,8 @@ def _without_repeated_columns(dataset: xr.Dataset, source: Path | str) -> xr.Dat
 
 def _with_check(field: xr.DataArray, pair: xr.DataArray, check: Any) -> xr.DataArray:
     if field.chunks is None:
-        first = pair.isel({dim: 0 for dim in ("time", "step") if dim in pair.dims})
+        dims = () if field.variable._in_memory else ("time", "step")
+        first = pair.isel({dim: 0 for dim in dims if dim in pair.dims})
         check(field, *(first.isel(longitude=n).to_numpy() for n in (0, 1)))
         return field
     columns = [pair.isel(longitude=n, drop=True) for n in (0, 1)]
@@ -331,9 +344,10 @@ def _check_equal(
 
 
 def _orient(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
-    """Sort times in ascending order, rows north to south and columns eastward."""
-    if not dataset.indexes["time"].is_monotonic_increasing:
-        dataset = dataset.sortby("time")
+    """Sort times and steps in ascending order, rows north to south and columns eastward."""
+    for dim in ("time", "step"):
+        if dim in dataset.dims and not dataset.indexes[dim].is_monotonic_increasing:
+            dataset = dataset.sortby(dim)
     if has_stations(dataset):
         return dataset
     if not dataset.indexes["latitude"].is_monotonic_decreasing:

@@ -28,7 +28,7 @@ from ens10.source import times
 from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
 from ens10.source.gribs import Missing, grib_dataset
-from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
+from ens10.source.layout import FORECAST_DIMS, as_truth, finish, tidy
 from ens10.source.names import Names, recognise_dimensions
 from ens10.source.stores import (
     check_group,
@@ -234,7 +234,8 @@ def _open_gribs(
     messages = [scan(file) for file in files]
     names = {meaning.name for part in messages for meaning in part.meanings}
     selection = Selection.of(variables if set(variables or ()) <= names else None)
-    return grib_dataset(messages, missing, selection, join=not truth)
+    # the valid dates of truth are checked when it is paired, whichever starts and steps have them
+    return grib_dataset(messages, "nan" if truth else missing, selection, join=not truth)
 
 
 def _open_parts(
@@ -298,13 +299,14 @@ def _combine_parts(
             source,
             optional_dimensions=optional_dimensions,
             variables=variables,
-            keep_labels=True,
+            is_part=True,
         )
         bare = part.drop_vars("valid_time")
         is_implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
         datasets.append(bare if is_implied else part)
         sources.append(source)
-    result = with_valid_time(number_members(combine(datasets, sources, missing, path)), names)
+    result = finish(combine(datasets, sources, missing, path), path, is_truth=optional_dimensions)
+    result = with_valid_time(result, names)
     result.encoding["source"] = str(path)
     return result
 

@@ -129,6 +129,8 @@ def _sum_of(
 ) -> TruthSum | None:
     field, is_amount = truth[name], name in ACCUMULATED
     text = stated_window(field)
+    if text == OF_FORECAST:
+        text = _window_of_table(name, forecasts, truth)
     rate = amount_of_rate(str(field.attrs.get("units", ""))) if is_amount else None
     if text is None and analyses and not (_is_hourly(truth) or _is_windowed(forecasts, name)):
         return None
@@ -145,22 +147,37 @@ def _sum_of(
     return _plan(field, forecasts, _windows_of(truth, text or "1 h"), method, rate is not None)
 
 
+def _window_of_table(name: str, forecasts: xr.Dataset, truth: xr.Dataset) -> str | None:
+    """Return the window of observations in a table, which cannot state it.
+
+    Observations of every hour are sums of one hour (None). Others are those of the forecasts.
+
+    Raises:
+        ArgumentError: the forecasts have several windows, and the table has no lead times.
+    """
+    if "step" in truth.dims or _is_hourly(truth):
+        return None
+    ends = in_seconds(forecasts["step"].to_numpy())
+    stated = stated_window(forecasts[name]) if name in forecasts else None
+    windows = [w for w in parse_windows(stated or SINCE_START, ends, Method.SUM) if w.end]
+    lengths = {window.end - window.begin for window in windows}
+    if len(lengths) > 1:
+        raise ArgumentError(
+            "truth",
+            f"a table gives one {name} at a time, and forecasts of several lead times need "
+            "sums of several windows",
+            "Add the column step, or prepare one lead time with --steps",
+        )
+    note = f"{name} of the table is taken to be of the window of the forecasts"
+    warnings.warn(note, DataNote, stacklevel=2)
+    return f"{lengths.pop() / HOUR:g} h" if lengths else SINCE_START
+
+
 def _is_taken_as_it_is(
     name: str, forecasts: xr.Dataset, truth: xr.Dataset, text: str | None, is_rate: bool
 ) -> bool:
     """Return True if the truth is known to be of the forecasts' window already."""
     if text == SINCE_START and "step" not in truth.dims:
-        return True
-    if text == OF_FORECAST:
-        if "step" not in truth.dims and np.count_nonzero(forecasts["step"]) > 1:
-            raise ArgumentError(
-                "truth",
-                f"a table gives one {name} at a time, and forecasts of several lead times need "
-                "sums of several windows",
-                "Add the column step, or prepare one lead time with --steps",
-            )
-        note = f"{name} of the table is taken to be of the window of the forecasts"
-        warnings.warn(note, DataNote, stacklevel=2)
         return True
     if text is not None or is_rate or _is_hourly(truth) or _is_windowed(forecasts, name):
         return False

@@ -190,7 +190,7 @@ def _sum_since_start(field: xr.DataArray, source: Path | str) -> xr.DataArray:
     method = Method.SUM if rate is None else Method.MEAN
     windows = parse_windows(text or SINCE_PREVIOUS_STEP, ends, method)
     plan = recipes(str(field.name), windows, ends)
-    if all(recipe is not None and recipe.is_copy for recipe in plan):
+    if 0 not in ends and all(recipe is not None and recipe.is_copy for recipe in plan):
         result = field
     else:
         parts = [_compute(field, recipe) for recipe in plan if recipe is not None]
@@ -198,7 +198,7 @@ def _sum_since_start(field: xr.DataArray, source: Path | str) -> xr.DataArray:
         result = result.assign_coords(step=field["step"]).transpose(*field.dims)
     bare = {k: v for k, v in field.attrs.items() if k not in _ATTRIBUTES}
     result.attrs = {**bare, "window": window_text(plan)}
-    return _zero_at_start(result, ends)
+    return result
 
 
 def as_amount(field: xr.DataArray, rate: tuple[str, float], source: Path | str) -> xr.DataArray:
@@ -231,8 +231,8 @@ def as_amount(field: xr.DataArray, rate: tuple[str, float], source: Path | str) 
 
 def _compute(field: xr.DataArray, recipe: Recipe) -> xr.DataArray:
     """Return the field of one step, float32, summed in float64."""
-    if not recipe.parts:
-        return field.isel(step=0, drop=True) * np.float32(0)
+    if recipe.window.end == 0:  # whatever the file has there, which may be missing
+        return xr.zeros_like(field.isel(step=0, drop=True), dtype=np.float32)
     places, factors = zip(*recipe.parts, strict=True)
     parts = field.isel(step=list(places)).astype(np.float64)
     weights = xr.DataArray(np.array(factors), dims="step")

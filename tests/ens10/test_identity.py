@@ -335,3 +335,23 @@ def test_a_store_of_files_like_those_of_ens10_is_the_same_byte_for_byte(tmp_path
             digest.update(str(file.relative_to(tmp_path)).encode() + file.read_bytes())
     assert digest.hexdigest() == CHUNKS
     assert ens10.open_store(tmp_path / "s.zarr", "sfc")["tp"].attrs == TP
+
+
+def test_truth_of_era5_in_grib(write, tmp_path):
+    """Hourly sums from starts at 06 and 18 UTC, whose last steps were not fetched: 1 mm an hour."""
+    hours = [(20161231, 1800), (20170101, 600), (20170101, 1800), (20170102, 600)]
+    parts = [
+        message(FIELD * 0 + 0.001, 2, {
+            "productDefinitionTemplateNumber": 8, "dataDate": day, "dataTime": time, "paramId": 228,
+            "stepRange": f"{hour}-{hour + 1}",
+        })
+        for day, time in hours for hour in range(12 if (day, time) != hours[-1] else 7)
+    ]  # fmt: skip
+    truth = write(*parts, name="truth.grib")
+    forecast = write(*(rain(n, "0-24", 0.02, dataTime=1200) for n in (1, 2)))
+    store = ens10.prepare(forecast, tmp_path / "s.zarr", truth=truth)
+    stored = ens10.open_store(store, "truth")["tp"].squeeze()
+    np.testing.assert_allclose(stored, np.full(SHAPE, 0.024), rtol=1e-4)
+    short = write(*parts[:-2], name="short.grib")
+    with pytest.raises(MissingDataError, match="tp of 2017-01-01T12 step 24"):
+        ens10.prepare(forecast, tmp_path / "t.zarr", truth=short)

@@ -180,6 +180,38 @@ def test_windows_of_cf_bounds(tmp_path, units, method):
             tidied(data)
 
 
+def test_steps_in_any_order():
+    rate = np.array([2.0, 1.0, 5.0]) / 3600  # of 3 to 12 h, of 0 to 3 h, and at the start
+    tp = tidied(forecasts(rate, [12, 3, 0], "kg m-2 s-1"))["tp"]
+    assert tp["step"].values.tolist() == [0, 3, 12]
+    np.testing.assert_allclose(point(tp), [0, 0.003, 0.021], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("units", "texts", "given", "want"),
+    [
+        ("m", ["6 h", "6 h"], [0.001, 0.002], [0.001, 0.003]),
+        ("m", ["previous step"] * 2, [0.001, 0.002], [0.001, 0.003]),
+        ("m", ["since start", "6 h"], [0.001, 0.002], [0.001, 0.003]),
+        ("kg m-2 s-1", [None, None], [1 / 3600, 2 / 3600], [0.006, 0.018]),
+    ],
+)
+def test_windows_of_several_files(tmp_path, units, texts, given, want):
+    """A file for each step: sums are taken over all of them."""
+    for step, text, value in zip((6, 12), texts, given, strict=True):
+        stated = {"window": text} if text else {}
+        forecasts([value], [step], units, **stated).to_netcdf(tmp_path / f"{step}.nc")
+    np.testing.assert_allclose(point(open_source(tmp_path)["tp"]), want, rtol=1e-6)
+
+
+def test_members_of_different_windows_are_refused(tmp_path):
+    for number, text in ((1, "6 h"), (2, "since start")):
+        part = forecasts([0.001, 0.002], [12, 24], window=text).sel(number=[number])
+        part.to_netcdf(tmp_path / f"{number}.nc")
+    with pytest.raises(FileError, match="tp at step 12 h is of another window than in other files"):
+        open_source(tmp_path)
+
+
 # -- truth over exactly the window of the forecasts
 
 HOURS = np.datetime64("2000-12-31", "h") + np.arange(24 * 7)
@@ -279,6 +311,11 @@ def test_a_table_of_observations_with_one_lead(tmp_path):
         ens10.prepare(tmp_path / "f.csv", tmp_path / "s.zarr", truth=tmp_path / "o.csv")
     stored = ens10.open_store(tmp_path / "s.zarr", "truth")["tp"]
     np.testing.assert_allclose(stored.squeeze(), [0.003, 0.004])
+    hourly = [f"a,2001-01-0{d}T{h:02}:00,0.001" for d in (1, 2, 3) for h in range(24)]
+    (tmp_path / "h.csv").write_text("\n".join(["station,time,tp", *hourly]))
+    ens10.prepare(tmp_path / "f.csv", tmp_path / "u.zarr", truth=tmp_path / "h.csv")
+    stored = ens10.open_store(tmp_path / "u.zarr", "truth")["tp"]
+    np.testing.assert_allclose(stored.squeeze(), [0.024, 0.024], rtol=1e-6)
     rows += [row.replace(",24,", ",48,") for row in rows]
     (tmp_path / "f.csv").write_text("\n".join(["station,time,step,number,tp,lat,lon", *rows]))
     with pytest.raises(ArgumentError, match="Add the column step, or prepare one lead time"):
@@ -400,6 +437,11 @@ def test_a_column_twice_counts_once(east, lazy):
     round_earth["t2m"][0, 0, 0, 0, -1] += 1
     with pytest.raises(FileError, match="are one place, and their values differ"):
         tidied(round_earth.chunk(time=1) if lazy else round_earth).compute()
+    later = round_earth.copy(deep=True)
+    later["t2m"][0, 0, 0, 0, -1] -= 1
+    later["t2m"][1, 0, 0, 0, -1] += 1
+    with pytest.raises(FileError, match="are one place, and their values differ"):
+        tidied(later.chunk(time=1) if lazy else later).compute()
 
 
 def test_products_in_arrays_are_no_members(tmp_path):
