@@ -72,8 +72,6 @@ def cluster_library() -> Any:
     try:
         return import_module("distributed")
     except ModuleNotFoundError as error:
-        raise ArgumentError(
-            "scheduler",
-            f"distributed cannot be imported ({error})",
-            "Install it with: pip install 'ens10[cluster]'",
-        ) from error
+        reason = f"distributed cannot be imported ({error})"
+        remedy = "Install it with: pip install 'ens10[cluster]'"
+        raise ArgumentError("scheduler", reason, remedy) from error

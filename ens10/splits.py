@@ -175,11 +175,9 @@ def _without_gap(
 
 def _no_dates_error(protocol: Protocol, name: str, reason: str, times: Times) -> ArgumentError:
     ends = f"{str(times.min())[:13]} to {str(times.max())[:13]}" if times.size else "no dates"
-    return ArgumentError(
-        f"protocol {protocol.name}",
-        f"no {protocol.split_by} date of the {name} split {reason}",
-        f"The data have {ends} ({times.size} dates)",
-    )
+    reason = f"no {protocol.split_by} date of the {name} split {reason}"
+    remedy = f"The data have {ends} ({times.size} dates)"
+    return ArgumentError(f"protocol {protocol.name}", reason, remedy)
 
 
 def _split_years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:

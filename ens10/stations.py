@@ -201,9 +201,8 @@ def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> np
     unique, counts = np.unique(values, return_counts=True)
     if (counts > 1).any():
         duplicates = listing([str(value) for value in unique[counts > 1]])
-        raise FileError(
-            source, f"stations occur more than once: {duplicates}", "Remove one of the two"
-        )
+        reason = f"stations occur more than once: {duplicates}"
+        raise FileError(source, reason, "Remove one of the two")
     return values
 
 

@@ -376,9 +376,8 @@ def repair_units(
     remaining_paths = sorted(faulty_paths - set(repaired_paths))
     if remaining_paths:
         remedy = "Prepare the store anew with --force"
-        raise FileError(
-            store, f"not to be repaired from the source: {listing(remaining_paths)}", remedy
-        )
+        reason = f"not to be repaired from the source: {listing(remaining_paths)}"
+        raise FileError(store, reason, remedy)
     return sorted(repaired_paths)
 
 
@@ -485,11 +484,8 @@ def _replace_files(
             continue
         content = np.fromfile(folder.store / path, np.uint8)
         if [content.size, crc32c(content.data)] != rows[path][1:3]:
-            raise FileError(
-                store,
-                f"the source no longer gives what {path} held",
-                "Pass the files that the store was made from, or prepare it anew with --force",
-            )
+            remedy = "Pass the files that the store was made from, or prepare it anew with --force"
+            raise FileError(store, f"the source no longer gives what {path} held", remedy)
         inside(store, path, store / NAME)
         write_files(folder.scratch, store, [(path, content)])
         replaced_paths.append(path)

@@ -115,9 +115,8 @@ def write_request(script: Path, folder: Path, choice: Choice, settings: Download
         FileError: the script's folder does not exist, or the script is a folder.
     """
     if not script.parent.is_dir() or script.is_dir():
-        raise FileError(
-            script, "no file can be written there", "Give a file in a folder that exists"
-        )
+        reason = "no file can be written there"
+        raise FileError(script, reason, "Give a file in a folder that exists")
     jobs = requests(choice)
     size = _size(choice)
     lines = ",\n".join(json.dumps(job) for job in jobs)

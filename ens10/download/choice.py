@@ -134,12 +134,11 @@ def _days_of(word: str) -> list[str]:
     if not dash:
         if first not in all_days:
             nearest = sorted(all_days, key=lambda day: abs(_calendar_day(day, day) - start))[:2]
-            raise ArgumentError(
-                "dates",
+            reason = (
                 f"{word!r} is no start date of ENS-10, which starts on the Mondays and Thursdays "
-                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(nearest))}?",
-                _REMEDY,
+                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(nearest))}?"
             )
+            raise ArgumentError("dates", reason, _REMEDY)
         return [first]
     end = _calendar_day(last, word)
     days = [day for day in all_days if start <= _calendar_day(day, day) <= end]
@@ -156,9 +155,8 @@ def _calendar_day(text: str, word: str) -> timedelta:
             raise ValueError(text)
         return date(MODEL_YEAR, int(text[:2]), int(text[2:])) - date(MODEL_YEAR, 1, 1)
     except ValueError as error:
-        raise ArgumentError(
-            "dates", f"{word!r} is no month and day of {MODEL_YEAR}", _REMEDY
-        ) from error
+        reason = f"{word!r} is no month and day of {MODEL_YEAR}"
+        raise ArgumentError("dates", reason, _REMEDY) from error
 
 
 def valid_hours(

@@ -217,9 +217,8 @@ class Transfer:
     def _copy(self, url: str, part: ByteRange, partial: Partial) -> None:
         if not part.info.matches(partial.info) and not part.info.matches(self.remote.info(url)):
             text = _excerpt(next(part.blocks, b""))
-            raise TransientError(
-                f"the server announces one file and sends another, which begins with {text!r}"
-            )
+            reason = f"the server announces one file and sends another, which begins with {text!r}"
+            raise TransientError(reason)
         partial.adopt(part)
         for block in part.blocks if part.start else _check_first_message(part.blocks, partial.url):
             if self.stop.is_set():
@@ -237,9 +236,8 @@ def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
             break
     if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
         text = _excerpt(head)
-        raise FileError(
-            url, f"no GRIB file; what the server sent begins with {text!r}", "Check the base URL"
-        )
+        reason = f"no GRIB file; what the server sent begins with {text!r}"
+        raise FileError(url, reason, "Check the base URL")
     yield head
     yield from blocks
 
@@ -269,9 +267,8 @@ def _lock_file(file: IO[bytes], target: Path) -> None:
     try:
         lock(file)
     except BlockingIOError as error:
-        raise FileError(
-            target, "another process is fetching it", "Wait for it, or use another folder"
-        ) from error
+        reason = "another process is fetching it"
+        raise FileError(target, reason, "Wait for it, or use another folder") from error
 
 
 _REMEDY = "Run the same command again: what is there is kept, and parts are completed"

@@ -193,22 +193,17 @@ def check_scheme(base: str, argument: str = "base") -> None:
 
     scheme, mark, _ = base.partition("://")
     if not mark:
-        raise ArgumentError(
-            argument, f"{base!r} is no URL", "Write https://..., or file:///... for a folder"
-        )
+        reason = f"{base!r} is no URL"
+        raise ArgumentError(argument, reason, "Write https://..., or file:///... for a folder")
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         package = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
-        raise ArgumentError(
-            argument,
-            f"{scheme}:// needs a package that is not installed ({error})",
-            f"Install it with: pip install {package}",
-        ) from error
+        reason = f"{scheme}:// needs a package that is not installed ({error})"
+        raise ArgumentError(argument, reason, f"Install it with: pip install {package}") from error
     except ValueError as error:
-        raise ArgumentError(
-            argument, f"{scheme}:// is unknown to fsspec", "Give another"
-        ) from error
+        reason = f"{scheme}:// is unknown to fsspec"
+        raise ArgumentError(argument, reason, "Give another") from error
 
 
 _PACKAGES = {
@@ -259,13 +254,11 @@ class RetryPolicy:
             TransientError: that was the last attempt, or the server requires too long a pause.
         """
         if failures >= self.tries:
-            raise TransientError(
-                f"{error}; given up after {failures} attempts", unreachable=error.unreachable
-            ) from error
+            reason = f"{error}; given up after {failures} attempts"
+            raise TransientError(reason, unreachable=error.unreachable) from error
         if error.wait is not None and error.wait > self.max_retry_after:
-            raise TransientError(
-                f"{error}; the server asks to come back in {error.wait:.0f} s"
-            ) from error
+            reason = f"{error}; the server asks to come back in {error.wait:.0f} s"
+            raise TransientError(reason) from error
         backoff = min(self.longest_pause, self.first_pause * 2.0 ** (failures - 1))
         pause = backoff if error.wait is None else error.wait
         if pause >= _LONG_PAUSE:

@@ -153,11 +153,8 @@ def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             store: xr.Dataset = xr.open_zarr(for_xarray(url), chunks=None, storage_options=options)
     except Exception as error:  # the back ends of fsspec have no error in common
-        raise FileError(
-            redact(url),
-            f"no Zarr store that can be read ({type(error).__name__}: {error})",
-            "Check the URL and the connection",
-        ) from error
+        reason = f"no Zarr store that can be read ({type(error).__name__}: {error})"
+        raise FileError(redact(url), reason, "Check the URL and the connection") from error
     return store
 
 
@@ -185,9 +182,8 @@ def _check_units(name: str, field: xr.DataArray, source: str) -> None:
     expected = VARIABLES[name].units
     units = str(field.attrs.get("units", expected)).replace("**", "").replace("^", "")
     if units not in (expected, "(0 - 1)" if expected == "1" else expected):
-        raise FileError(
-            source, f"{ERA5_NAMES[name]} is in {units}, not in {expected}", "Give another store"
-        )
+        reason = f"{ERA5_NAMES[name]} is in {units}, not in {expected}"
+        raise FileError(source, reason, "Give another store")
 
 
 def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
@@ -202,11 +198,10 @@ def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
         delta = float(np.abs(np.diff(points)).min()) if points.size > 1 else spacing
         step = round(spacing / delta)
         if step < 1 or abs(step * delta - spacing) > _TOLERANCE_DEGREES:
-            raise ArgumentError(
-                "spacing",
-                f"{spacing:g} degrees is no multiple of the {delta:g} between the {dim}s of ERA5",
-                f"Give a multiple of {delta:g}",
+            reason = (
+                f"{spacing:g} degrees is no multiple of the {delta:g} between the {dim}s of ERA5"
             )
+            raise ArgumentError("spacing", reason, f"Give a multiple of {delta:g}")
         picks[dim] = slice(None, None, step)
     return picks
 
@@ -349,14 +344,12 @@ def _hours_in_file(
     if entry is not None:
         size = path.stat().st_size
         if size != entry.size or (check and checksum(path) != entry.sha256):
-            raise FileError(
-                path, f"not the file that was fetched, by {NAME}", "Remove it to fetch it again"
-            )
+            reason = f"not the file that was fetched, by {NAME}"
+            raise FileError(path, reason, "Remove it to fetch it again")
     hours = hours_of(path, era5.grid, choice)
     if hours is None:
-        raise FileError(
-            path, "it holds other fields, or another grid", "Give another folder, or remove it"
-        )
+        reason = "it holds other fields, or another grid"
+        raise FileError(path, reason, "Give another folder, or remove it")
     return hours
 
 

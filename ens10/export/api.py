@@ -133,9 +133,8 @@ def _select(dataset: xr.Dataset, selection: Selection) -> xr.Dataset:
         raise ArgumentError("variables", "nothing is left to export", "Ask for more")
     timeless = [str(name) for name, field in part.data_vars.items() if "time" not in field.dims]
     if selection.dates is not None and timeless:
-        raise ArgumentError(
-            "dates", f"{', '.join(timeless)} are of all dates", "Choose variables that have dates"
-        )
+        reason = f"{', '.join(timeless)} are of all dates"
+        raise ArgumentError("dates", reason, "Choose variables that have dates")
     return part
 
 
@@ -147,8 +146,7 @@ def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
     required_bytes = _HEADER_BYTES + (size // 2 if grib else size)
     free_bytes = shutil.disk_usage(to.parent).free
     if free_bytes < required_bytes:
-        raise FileError(
-            to,
-            f"it takes {required_bytes / 1e9:.1f} GB and the disk has {free_bytes / 1e9:.1f} GB",
-            "Export less, or elsewhere",
+        reason = (
+            f"it takes {required_bytes / 1e9:.1f} GB and the disk has {free_bytes / 1e9:.1f} GB"
         )
+        raise FileError(to, reason, "Export less, or elsewhere")

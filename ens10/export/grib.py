@@ -151,12 +151,11 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
             label = Label(cell.variable, cell.level, cell.valid, 0, 0)
             file.write(messages.message(values, label))
         elif not same_bits(_read_values(dataset, first_cell), values):
-            raise ArgumentError(
-                "kind",
+            reason = (
                 f"the truth of {cell.name} at {str(cell.valid)[:13]} differs between the starts "
-                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}",
-                "Export to netCDF",
+                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}"
             )
+            raise ArgumentError("kind", reason, "Export to netCDF")
 
 
 def _read_values(

@@ -277,9 +277,8 @@ class Messages:
             )
         except eccodes.CodesInternalError as error:
             description = f"{label.variable.name} at level {label.level}, step {label.step}"
-            raise ArgumentError(
-                "to", f"GRIB edition 1 has no {description} ({error})", _REMEDY
-            ) from error
+            reason = f"GRIB edition 1 has no {description} ({error})"
+            raise ArgumentError("to", reason, _REMEDY) from error
         first = _INDICATOR + int.from_bytes(message[8:11], "big")
         last = first + int.from_bytes(message[first : first + 3], "big")
         product = bytearray(message[_INDICATOR:first])
@@ -351,11 +350,8 @@ def variable_of(field: xr.DataArray) -> Variable:
         return replace(VARIABLES[name], kind=kind)  # type: ignore[arg-type]
     number = field.attrs.get("paramId", field.attrs.get("GRIB_paramId"))
     if number is None:
-        raise ArgumentError(
-            "variables",
-            f"{name} has no GRIB parameter number (attribute paramId)",
-            f"{_REMEDY}, or leave it out",
-        )
+        reason = f"{name} has no GRIB parameter number (attribute paramId)"
+        raise ArgumentError("variables", reason, f"{_REMEDY}, or leave it out")
     units = str(field.attrs.get("units", ""))
     return Variable(name, name, int(number), kind, units, name, "", (-np.inf, np.inf))  # type: ignore[arg-type]
 

@@ -188,26 +188,19 @@ def _time(keys: Keys, path: Path, offset: int) -> int:
     try:
         return seconds(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
     except ValueError as error:
-        raise DamagedFileError(
-            path, offset, f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
-        ) from error
+        reason = f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
+        raise DamagedFileError(path, offset, reason) from error
 
 
 def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
     kind = _get(keys, "gridType")
     if kind != "regular_ll":
-        raise FileError(
-            path,
-            f"the message at byte {offset} lies on a {kind!r} grid",
-            "Interpolate the file to a regular latitude-longitude grid first",
-        )
+        remedy = "Interpolate the file to a regular latitude-longitude grid first"
+        raise FileError(path, f"the message at byte {offset} lies on a {kind!r} grid", remedy)
 
     if _get(keys, "alternativeRowScanning"):
-        raise FileError(
-            path,
-            f"the message at byte {offset} scans every second row backwards",
-            "Write the file again with all rows in one direction",
-        )
+        reason = f"the message at byte {offset} scans every second row backwards"
+        raise FileError(path, reason, "Write the file again with all rows in one direction")
 
     def corner(end: str, axis: str) -> float:
         return float(_get(keys, f"{axis}Of{end}GridPointInDegrees"))
@@ -373,9 +366,8 @@ def _date(message: RawMessage, parts: tuple[int, ...]) -> int:
         return seconds(*parts)
     except ValueError as error:
         year, month, day, hour, minute, _ = parts
-        raise DamagedFileError(
-            message.path,
-            message.offset,
+        reason = (
             f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is not a "
-            f"date ({error})",
-        ) from error
+            f"date ({error})"
+        )
+        raise DamagedFileError(message.path, message.offset, reason) from error

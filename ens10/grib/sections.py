@@ -374,9 +374,8 @@ def _check_size(message: RawMessage, points: int) -> None:
 
 
 def _several_fields(message: RawMessage) -> FileError:
-    return FileError(
-        message.path,
+    reason = (
         f"the message at byte {message.origin + message.offset} holds several fields, of which "
-        "ecCodes reads the first",
-        "Split it with grib_copy",
+        "ecCodes reads the first"
     )
+    return FileError(message.path, reason, "Split it with grib_copy")

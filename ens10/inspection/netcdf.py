@@ -78,9 +78,8 @@ def _open_raw(path: Path) -> xr.Dataset:
         return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         kind = "Zarr store" if path.is_dir() else "netCDF file"
-        raise FileError(
-            path, f"no {kind} that can be read ({error})", "Fetch or write it again"
-        ) from error
+        reason = f"no {kind} that can be read ({error})"
+        raise FileError(path, reason, "Fetch or write it again") from error
 
 
 def _orientation_notes(raw: xr.Dataset) -> Iterator[str]:

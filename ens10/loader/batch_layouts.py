@@ -133,11 +133,8 @@ class Slabs(Fields):
         height = len(samples.latitude)
         last = height if self.last is None else self.last
         if not 0 <= self.first < last <= height:
-            raise ArgumentError(
-                "kind",
-                f"rows {self.first} to {last} are no slab of {height} rows",
-                f"Choose 0 <= first < last <= {height}",
-            )
+            reason = f"rows {self.first} to {last} are no slab of {height} rows"
+            raise ArgumentError("kind", reason, f"Choose 0 <= first < last <= {height}")
         return slice(self.first, last)
 
 
@@ -215,12 +212,11 @@ class Patches(Kind):
             raise ArgumentError("kind", reason, "Choose 'fields', 'members' or 'points'")
         fits = 1 <= self.size[0] <= height and 1 <= self.size[1] <= width
         if not fits or self.number < 1:
-            raise ArgumentError(
-                "kind",
+            reason = (
                 f"{self.number} patches of {self.size[0]} x {self.size[1]} points cannot be cut "
-                f"from {height} x {width}",
-                "Choose a smaller size, and at least one patch",
+                f"from {height} x {width}"
             )
+            raise ArgumentError("kind", reason, "Choose a smaller size, and at least one patch")
         return slice(0, height)
 
     def arrays(self, content: Content, dates: int) -> Specification:
@@ -290,9 +286,8 @@ class Points(Kind):
     def rows(self, samples: Samples) -> slice:
         """Return all rows."""
         if self.size < 1:
-            raise ArgumentError(
-                "kind", f"{self.size} points are not a batch", "Choose at least one"
-            )
+            reason = f"{self.size} points are not a batch"
+            raise ArgumentError("kind", reason, "Choose at least one")
         return super().rows(samples)
 
     def arrays(self, content: Content, dates: int) -> Specification:

@@ -356,15 +356,13 @@ def dates_that_fit(
     if isinstance(cache, str):
         match = _SIZE.fullmatch(cache.strip())
         if not match:
-            raise ArgumentError(
-                "cache", f"{cache!r} is not a size", 'Choose one such as "2GB", or 0.25'
-            )
+            reason = f"{cache!r} is not a size"
+            raise ArgumentError("cache", reason, 'Choose one such as "2GB", or 0.25')
         size = float(match["number"]) * _UNITS[match["unit"].upper()]
         return list(positions[: int(size // _layout(content, rows).size)])
     if not 0 <= cache <= 1:
-        raise ArgumentError(
-            "cache", f"{cache} is not a share of the dates", 'Choose 0 to 1, or "2GB"'
-        )
+        reason = f"{cache} is not a share of the dates"
+        raise ArgumentError("cache", reason, 'Choose 0 to 1, or "2GB"')
     return list(positions[: round(cache * len(positions))])
 
 

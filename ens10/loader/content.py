@@ -162,11 +162,10 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
     expected = [f"{name}:{moment}" for moment in get_args(Moment) for name in input_labels]
     names = list(statistics.channels)
     if names[: len(expected)] != expected:
-        raise ArgumentError(
-            "inputs",
-            f"the features {', '.join(expected)} are not those of the training, {', '.join(names)}",
-            "Pass the inputs of the training, in its order",
+        reason = (
+            f"the features {', '.join(expected)} are not those of the training, {', '.join(names)}"
         )
+        raise ArgumentError("inputs", reason, "Pass the inputs of the training, in its order")
     return [input_labels.index(name.removesuffix(_MASK)) for name in names[len(expected) :]]
 
 

@@ -308,11 +308,9 @@ class Share:
         if self.is_full_grid:
             return kind
         if not isinstance(kind, Fields) or isinstance(kind, Slabs):
-            raise ArgumentError(
-                "kind",
-                f"{type(kind).__name__.lower()} are not split between {self.parts} processes",
-                "Set data.kind to fields or members, or lat and lon of the strategy to 1",
-            )
+            reason = f"{type(kind).__name__.lower()} are not split between {self.parts} processes"
+            remedy = "Set data.kind to fields or members, or lat and lon of the strategy to 1"
+            raise ArgumentError("kind", reason, remedy)
         return GridPart(self, features=kind.features)
 
 
@@ -337,9 +335,8 @@ class GridPart(Fields):
         """
         grid = len(samples.latitude), len(samples.longitude)
         if grid != self.share.grid:
-            raise ArgumentError(
-                "data", f"a grid of {grid} (rows, columns), but {self.share.grid} was split"
-            )
+            reason = f"a grid of {grid} (rows, columns), but {self.share.grid} was split"
+            raise ArgumentError("data", reason)
         return self.share.rows
 
     def arrays(self, content: Content, dates: int) -> Specification:

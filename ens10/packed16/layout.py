@@ -194,9 +194,8 @@ def parse(
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
     if key and header["place"] not in (0, _key_checksum(key)):
-        raise DamagedChunkError(
-            PLACE.start, "a chunk of another place (date, step, level or array)"
-        )
+        reason = "a chunk of another place (date, step, level or array)"
+        raise DamagedChunkError(PLACE.start, reason)
     kinds, gaps, begins = (records[name].tolist() for name in ("kind", "gap", "offset"))
     end = 0
     for n, (kind, gap, begin) in enumerate(zip(kinds, gaps, begins, strict=True)):

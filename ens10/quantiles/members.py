@@ -69,9 +69,8 @@ class ArrayMembers:
         missing = [dim for dim in _DIMS if dim not in field.dims]
         missing += [name for name in ("time", "valid_time") if name not in field.coords]
         if missing:
-            raise MissingDataError(
-                "members", missing, "Pass forecasts as `open_store` returns them"
-            )
+            remedy = "Pass forecasts as `open_store` returns them"
+            raise MissingDataError("members", missing, remedy)
         self.field = field.transpose(*_DIMS)
         self.token = tokenize(field)
 

@@ -102,9 +102,8 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
         if {name: group_attributes.get(name) for name in attributes} == attributes:
             return arrays
         if "protocol" in group_attributes:
-            raise FileError(
-                arrays.folder, "made with other options or from other dates", "Remove it first"
-            )
+            reason = "made with other options or from other dates"
+            raise FileError(arrays.folder, reason, "Remove it first")
         shutil.rmtree(arrays.folder)  # of a creation that was interrupted: there are no values yet
     _create(arrays, attributes)
     return arrays

@@ -85,11 +85,8 @@ def _unreadable_error(
         f"(calendar {fields[name].attrs.get('calendar', 'standard')!r})"
         for name in names
     ]
-    return FileError(
-        source,
-        f"times that cannot be read: {', '.join(descriptions)}",
-        "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
-    )
+    remedy = "Write them in units such as 'hours since 1900-01-01' of the standard calendar"
+    return FileError(source, f"times that cannot be read: {', '.join(descriptions)}", remedy)
 
 
 def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
@@ -177,11 +174,8 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
                 tuple(indices)
             ]
         else:
-            raise ArgumentError(
-                "valid_time",
-                "expected dates over time and step",
-                f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE",
-            )
+            remedy = f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE"
+            raise ArgumentError("valid_time", "expected dates over time and step", remedy)
     elif "step" in dataset.dims:
         valid = _valid_times(dataset["time"].to_numpy(), dataset, names)
     else:
@@ -239,11 +233,8 @@ def lead_times(
     elif text in _NO_UNITS:
         units = names.step_units
     else:
-        raise ArgumentError(
-            "step",
-            f"the lead times of {source} are in {text!r}",
-            "Write them in hours, days or months, and their attribute units accordingly",
-        )
+        remedy = "Write them in hours, days or months, and their attribute units accordingly"
+        raise ArgumentError("step", f"the lead times of {source} are in {text!r}", remedy)
     if step.dtype == np.float32:
         step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
     integers = step.round().astype(np.int64)

@@ -201,9 +201,8 @@ class CheckedStore(WrapperStore[Store]):
         except FileNotFoundError:
             is_same_folder = False
         if not is_same_folder:
-            return FileError(
-                self.root, "was replaced while it was read", "Run the same command again"
-            )
+            reason = "was replaced while it was read"
+            return FileError(self.root, reason, "Run the same command again")
         if value is None:
             return FileError(self.root / key, "the file is missing", self._remedy)
         reason = "it does not match its checksum"

@@ -109,11 +109,8 @@ def _root(path: Path | str) -> zarr.Group:
     if not is_url(path) and not Path(path).exists():
         partial = Path(path).with_name(Path(path).name + ".partial")
         if partial.exists():
-            raise FileError(
-                path,
-                f"it is not complete: {partial} is being written or was left",
-                "Run `ens10 prepare` again",
-            )
+            reason = f"it is not complete: {partial} is being written or was left"
+            raise FileError(path, reason, "Run `ens10 prepare` again")
         raise FileError(path, "no such store", remedy)
     try:
         root = zarr.open_group(for_zarr(path), mode="r", use_consolidated=False)

@@ -148,9 +148,8 @@ class World:
         try:
             world = cls(**parse_json(path.read_text()))
         except (TypeError, ValueError) as error:
-            raise FileError(
-                path, f"no parameters of a world ({error})", "Write it again"
-            ) from error
+            reason = f"no parameters of a world ({error})"
+            raise FileError(path, reason, "Write it again") from error
         world.folder = Path(folder)
         return world
 
@@ -242,11 +241,8 @@ class World:
         if self.folder is None:
             raise ArgumentError("World", "its files are not written yet", "Call write(folder)")
         if members not in (None, self._members):
-            raise ArgumentError(
-                "members",
-                f"the optimum has no closed form for {members} of the {self._members} members",
-                "Compare with the optimum of all of them",
-            )
+            reason = f"the optimum has no closed form for {members} of the {self._members} members"
+            raise ArgumentError("members", reason, "Compare with the optimum of all of them")
         law = self.law(target)
         without = [without] if isinstance(without, str) else list(without)
         if without and not isinstance(law, DisplacedLaw):
@@ -389,11 +385,8 @@ def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[
         raise ArgumentError("truth_steps", f"{list(truth_steps)} are not whole days, in hours")
     for step in truth_steps:
         if step not in steps:
-            raise ArgumentError(
-                "steps",
-                f"{step} is missing",
-                f"Add it: the truth is at {step} h; --truth-steps changes that",
-            )
+            remedy = f"Add it: the truth is at {step} h; --truth-steps changes that"
+            raise ArgumentError("steps", f"{step} is missing", remedy)
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
     if not 2 <= members <= MAX_MEMBERS:
@@ -436,9 +429,8 @@ def _month_days(dates: Sequence[str] | int | None) -> list[str]:
         return [calendar[i] for i in positions]
     unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
     if unknown:
-        raise ArgumentError(
-            "dates", f"{unknown[0]!r} is not of the form MMDD", "Write 0104 for 4 January"
-        )
+        reason = f"{unknown[0]!r} is not of the form MMDD"
+        raise ArgumentError("dates", reason, "Write 0104 for 4 January")
     if not dates:
         raise ArgumentError("dates", "none is given", "Leave them out for all of ENS-10's")
     return sorted(set(dates))
