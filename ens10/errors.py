@@ -70,8 +70,7 @@ class MissingDataError(Ens10Error, ValueError):
         parts = "part is" if len(self.missing) == 1 else "parts are"
         super().__init__(
             _sentence(
-                f"{source}: {len(self.missing)} {parts} missing: {'; '.join(self.missing)}",
-                remedy,
+                f"{source}: {len(self.missing)} {parts} missing: {'; '.join(self.missing)}", remedy
             )
         )
 

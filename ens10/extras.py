@@ -7,18 +7,14 @@ from typing import Any
 
 from ens10.errors import ArgumentError, Ens10Error
 
-EXTRAS = {
-    "torch": "train",
-    "pytorch_lightning": "train",
-    "torchmetrics": "train",
-    "jinja2": "plot",
-    "safetensors": "train",
-    "matplotlib": "plot",
-    "distributed": "cluster",
-    "aiohttp": "cloud",
-    "gcsfs": "cloud",
-    "pyarrow": "tables",
+_MODULES = {
+    "train": ("torch", "pytorch_lightning", "torchmetrics", "safetensors"),
+    "plot": ("jinja2", "matplotlib"),
+    "cluster": ("distributed",),
+    "cloud": ("aiohttp", "gcsfs"),
+    "tables": ("pyarrow",),
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules}
 
 
 class MissingExtraError(Ens10Error, ModuleNotFoundError):

@@ -434,10 +434,7 @@ def _repair_folder(store: Path) -> Iterator[Folder]:
 
 
 def _open_sources(
-    store: Path,
-    plan: dict[str, Any],
-    source: Path | str | None,
-    truth: Path | str | None,
+    store: Path, plan: dict[str, Any], source: Path | str | None, truth: Path | str | None
 ) -> tuple[Forecasts, xr.Dataset | None]:
     """Open the sources of the store with the recorded options."""
     options = plan["options"]

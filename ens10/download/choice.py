@@ -11,23 +11,13 @@ from ens10.errors import ArgumentError
 
 # The same names in ARCO-ERA5 and in the requests of the Climate Data Store.
 ERA5_NAMES = {
-    "sst": "sea_surface_temperature",
-    "tcw": "total_column_water",
-    "tcwv": "total_column_water_vapour",
-    "msl": "mean_sea_level_pressure",
-    "tcc": "total_cloud_cover",
-    "u10": "10m_u_component_of_wind",
-    "v10": "10m_v_component_of_wind",
-    "t2m": "2m_temperature",
-    "skt": "skin_temperature",
-    "z": "geopotential",
-    "t": "temperature",
-    "u": "u_component_of_wind",
-    "v": "v_component_of_wind",
-    "q": "specific_humidity",
-    "w": "vertical_velocity",
-    "d": "divergence",
-}
+    "sst": "sea_surface_temperature", "tcw": "total_column_water",
+    "tcwv": "total_column_water_vapour", "msl": "mean_sea_level_pressure",
+    "tcc": "total_cloud_cover", "u10": "10m_u_component_of_wind", "v10": "10m_v_component_of_wind",
+    "t2m": "2m_temperature", "skt": "skin_temperature", "z": "geopotential", "t": "temperature",
+    "u": "u_component_of_wind", "v": "v_component_of_wind", "q": "specific_humidity",
+    "w": "vertical_velocity", "d": "divergence",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

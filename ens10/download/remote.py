@@ -206,14 +206,8 @@ def check_scheme(base: str, argument: str = "base") -> None:
         raise ArgumentError(argument, reason, "Give another") from error
 
 
-_PACKAGES = {
-    "gs": "'ens10[cloud]'",
-    "gcs": "'ens10[cloud]'",
-    "s3": "s3fs",
-    "http": "'ens10[cloud]'",
-    "https": "'ens10[cloud]'",
-    "sftp": "paramiko",
-}
+_CLOUD = dict.fromkeys(("gs", "gcs", "http", "https"), "'ens10[cloud]'")
+_PACKAGES = {**_CLOUD, "s3": "s3fs", "sftp": "paramiko"}
 
 
 def redact(url: str) -> str:

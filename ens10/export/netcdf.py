@@ -16,22 +16,15 @@ from ens10.progress import track
 _CONVENTIONS = "CF-1.11"
 _TIME_UNITS = "seconds since 1970-01-01 00:00:00"
 _WHOLE = ("number", "channel", "quantile", "latitude", "longitude", "station")  # in one chunk
+# fmt: off
 _COORDINATES: Mapping[str, dict[str, Any]] = {
-    "time": {
-        "standard_name": "forecast_reference_time",
-        "long_name": "start of the forecast",
-        "axis": "T",
-    },
+    "time": {"standard_name": "forecast_reference_time", "long_name": "start of the forecast",
+             "axis": "T"},
     "valid_time": {"standard_name": "time", "long_name": "time at which the forecast is valid"},
     "step": {"standard_name": "forecast_period", "long_name": "time since the start"},
     "number": {"standard_name": "realization", "long_name": "ensemble member", "units": "1"},
-    "level": {
-        "standard_name": "air_pressure",
-        "long_name": "pressure",
-        "units": "hPa",
-        "positive": "down",
-        "axis": "Z",
-    },
+    "level": {"standard_name": "air_pressure", "long_name": "pressure", "units": "hPa",
+              "positive": "down", "axis": "Z"},
     "latitude": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "longitude": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
     "station": {"long_name": "station", "cf_role": "timeseries_id"},
@@ -41,6 +34,7 @@ _COORDINATES: Mapping[str, dict[str, Any]] = {
     "quantile": {"long_name": "quantile level", "units": "1"},
     "channel": {"long_name": "variable, with its level in hPa"},
 }
+# fmt: on
 
 
 def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bool) -> None:

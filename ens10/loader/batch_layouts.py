@@ -365,13 +365,8 @@ def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
             raise UnknownNameError("kind", name, tuple(classes))
         return kind_of(classes[name](**kind.get("init_args", {})))
     if not isinstance(kind, Kind):
-        kinds: dict[str, Kind] = {
-            "fields": Fields(),
-            "members": Fields(features="members"),
-            "slabs": Slabs(),
-            "patches": Patches(),
-            "points": Points(),
-        }
+        kinds: dict[str, Kind] = {"fields": Fields(), "members": Fields(features="members")}
+        kinds |= {"slabs": Slabs(), "patches": Patches(), "points": Points()}
         if kind not in kinds:
             raise UnknownNameError("kind", kind, get_args(KindName))
         return kinds[kind]

@@ -204,12 +204,8 @@ class Position:
     def state_dict(self) -> dict[str, int]:
         """Return the position as numbers."""
         progress = self._next or self._current
-        return {
-            "epoch": progress.epoch,
-            "batches": progress.batches,
-            "length": self._length,
-            **self._order,
-        }
+        place = {"epoch": progress.epoch, "batches": progress.batches}
+        return {**place, "length": self._length, **self._order}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Load a saved position.

@@ -48,11 +48,7 @@ def _double_with_gaps(codes, gap, scale, reference, decimal, out):  # type: igno
         out[i] = missing if codes[i] == gap else value
 
 
-def unpack(
-    record: Any,
-    values: npt.NDArray[np.uint8],
-    out: npt.NDArray[np.float32],
-) -> None:
+def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
     """Write the values of a field, or of a part of it, as float32.
 
     Args:

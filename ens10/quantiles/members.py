@@ -91,11 +91,7 @@ class StoreMembers:
     """
 
     def __init__(
-        self,
-        store: Path | str,
-        channel: str,
-        step: float | None,
-        dataset: xr.Dataset | None = None,
+        self, store: Path | str, channel: str, step: float | None, dataset: xr.Dataset | None = None
     ) -> None:
         dataset = forecasts(store, dask=False) if dataset is None else dataset
         name = resolve(channel, channel_names(dataset))

@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 _INDEX = ("time", "step", "level", "number", "station")
 _PLACES = ("lat", "lon", "altitude")
 _ALIASES = {
-    "station_id": "station",
-    "site": "station",
-    "latitude": "lat",
-    "station_latitude": "lat",
-    "longitude": "lon",
-    "station_longitude": "lon",
-    "elevation": "altitude",
-    "station_altitude": "altitude",
+    **dict.fromkeys(("station_id", "site"), "station"),
+    **dict.fromkeys(("latitude", "station_latitude"), "lat"),
+    **dict.fromkeys(("longitude", "station_longitude"), "lon"),
+    **dict.fromkeys(("elevation", "station_altitude"), "altitude"),
 }
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 

@@ -20,11 +20,8 @@ _OLDEST = 1  # that is still read
 FORMAT_ATTRIBUTE = "ens10_predictions"
 PREDICTIONS_FORMAT = 1
 PREDICTIONS_PLAN: dict[str, Any] = {
-    "source": None,
-    "truth": None,
-    "options": {},
-    "kind": "predictions",
-}
+    "source": None, "truth": None, "options": {}, "kind": "predictions"
+}  # fmt: skip
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 _LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]

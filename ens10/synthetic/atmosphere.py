@@ -99,20 +99,13 @@ def recipe(name: str, level: int | None) -> Recipe:
     if level not in LEVELS_HPA:
         raise UnknownNameError("levels", level, LEVELS_HPA)
     k = LEVELS_HPA.index(level)
+    q = _MOISTURE[k]
     upper = {
         "z": Recipe(_HEIGHT_EQUATOR[k] * GRAVITY, _HEIGHT_POLE[k] * GRAVITY, 700, 700, 120, "mass"),
         "t": Recipe(_HEAT_EQUATOR[k], _HEAT_POLE[k], 7, 3, 0.8, "heat"),
         "u": Recipe(0.3 * _JET[k], _JET[k], 1, 7, 2.0, "zonal"),
         "v": Recipe(0, 0, 0.3, 7, 2.0, "meridional"),
-        "q": Recipe(
-            _MOISTURE[k],
-            0.1 * _MOISTURE[k],
-            0.05 * _MOISTURE[k],
-            0.15 * _MOISTURE[k],
-            0.06 * _MOISTURE[k],
-            "moisture",
-            lower=1e-7,
-        ),
+        "q": Recipe(q, 0.1 * q, 0.05 * q, 0.15 * q, 0.06 * q, "moisture", lower=1e-7),
         "w": Recipe(-0.02, 0.01, 0, 0.15, 0.08, "vertical"),
         "d": Recipe(0, 0, 0, 2e-5, 1e-5, "divergence"),
     }

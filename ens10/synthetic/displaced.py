@@ -33,13 +33,7 @@ from ens10.channels import split
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.synthetic.atmosphere import TARGET_STEP, Channel, Floats
 from ens10.synthetic.sphere import EARTH_RADIUS_KM
-from ens10.synthetic.weather import (
-    LAPSE_RATE,
-    REFERENCE_YEAR,
-    Ground,
-    climate,
-    depth_below_ground,
-)
+from ens10.synthetic.weather import LAPSE_RATE, REFERENCE_YEAR, Ground, climate, depth_below_ground
 
 if TYPE_CHECKING:
     from ens10.metrics.distributions import Distribution

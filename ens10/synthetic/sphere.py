@@ -27,10 +27,7 @@ class SphereFields:
     """
 
     def __init__(
-        self,
-        latitude: npt.NDArray[np.float64],
-        columns: int,
-        power: npt.NDArray[np.float64],
+        self, latitude: npt.NDArray[np.float64], columns: int, power: npt.NDArray[np.float64]
     ) -> None:
         self.truncation = len(power) - 1
         degree = np.arange(self.truncation + 1)

@@ -108,15 +108,10 @@ class World:
             raise ArgumentError("years", reason, "Choose others: times in nanoseconds end there")
         self.folder: Path | None = None
         self._parameters = {
-            "grid": f"{rows}x{columns}",
-            "years": self.years,
-            "dates": self.month_days,
-            "variables": names,
-            "seed": int(seed),
-            "levels": levels,
-            "steps": [int(step) for step in steps],
-            "members": int(members),
-        }
+            "grid": f"{rows}x{columns}", "years": self.years, "dates": self.month_days,
+            "variables": names, "seed": int(seed), "levels": levels,
+            "steps": [int(step) for step in steps], "members": int(members),
+        }  # fmt: skip
         self._truth_steps = sorted({int(step) for step in truth_steps})
         if self._truth_steps != [TARGET_STEP]:
             self._parameters["truth_steps"] = self._truth_steps
