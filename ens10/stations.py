@@ -30,12 +30,7 @@ _ALIASES = {
     "lon": ("lon", "longitude", "station_longitude", "station_lon"),
     "altitude": ("altitude", "alt", "station_altitude", "elevation", "station_elevation", "elev"),
 }
-_ATTRIBUTES: Mapping[str, dict[str, str]] = {
-    STATION: {},
-    "lat": {"units": "degrees_north"},
-    "lon": {"units": "degrees_east"},
-    "altitude": {"units": "m"},
-}
+_UNITS = {"lat": "degrees_north", "lon": "degrees_east", "altitude": "m"}
 SINGLE_LEVELS = ("surface", "heightAboveGround", "depthBelowLandLayer")  # of size 1
 Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
@@ -136,14 +131,7 @@ def recognise_stations(
     single_levels = [name for name in SINGLE_LEVELS if dataset.sizes.get(name) == 1]
     dataset = dataset.squeeze(single_levels, drop=True)
     candidates = {str(name): v for name, v in dataset.variables.items() if v.dims == (dim,)}
-    variables = {
-        name: next((candidates[alias] for alias in aliases if alias in candidates), None)
-        for name, aliases in _ALIASES.items()
-    }
-    for name in _ALIASES:
-        variables[name] = (
-            variables[name] if variables[name] is not None else _by_attributes(name, candidates)
-        )
+    variables = {name: _coordinate(name, candidates) for name in _ALIASES}
     missing = [f"{name} of the stations" for name in PLACES if variables[name] is None]
     if require_location and missing:
         remedy = "Map the coordinates with --names FILE, such as dimensions: {y: lat, x: lon}"
@@ -153,11 +141,15 @@ def recognise_stations(
     old_names = {name for names in _ALIASES.values() for name in names} & {*candidates, dim}
     bare = dataset.drop_vars(old_names, errors="ignore").rename({dim: STATION})
     coords = {
-        name: (STATION, values.to_numpy(), _ATTRIBUTES[name] | values.attrs)
+        name: (STATION, values.to_numpy(), _units(name) | values.attrs)
         for name, values in variables.items()
         if values is not None
     }
     return as_row(bare.assign_coords(coords))
+
+
+def _units(name: str) -> dict[str, str]:
+    return {"units": _UNITS[name]} if name in _UNITS else {}
 
 
 def _dimension(dataset: xr.Dataset) -> str | None:
@@ -175,8 +167,11 @@ def _dimension(dataset: xr.Dataset) -> str | None:
     return None
 
 
-def _by_attributes(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
-    """Return the variable that CF attributes mark as the coordinate `name`; None if none does."""
+def _coordinate(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
+    """Return the variable that a usual name or CF attributes mark as a coordinate; None if none."""
+    for alias in _ALIASES[name]:
+        if alias in candidates:
+            return candidates[alias]
     standard = {"lat": "latitude", "lon": "longitude", "altitude": "altitude"}
     for values in candidates.values():
         role = "station" if values.attrs.get("cf_role") == "timeseries_id" else None

@@ -324,21 +324,21 @@ def fetch_files(
     """Download forecast files to a folder; see `ens10.download.download`."""
     targets = {name: path_in(folder, name) for name in (*names, NAME)}
     record = Record(folder)
-    faults: dict[str, str] = {}
-    local_sizes: dict[str, int] = {}
+    here: dict[str, int | str] = {}  # size or fault of each file that exists
     for name in names:
-        _check_recorded(record.get(name), targets[name], settings.check, local_sizes, faults)
-    missing = [name for name in names if name not in local_sizes and name not in faults]
-    files, unavailable = locate(missing, places, settings.retries, settings.jobs, settings.notify)
-    faults.update(unavailable)
+        entry = record.get(name)
+        if entry is not None and targets[name].exists():
+            here[name] = _check_recorded(entry, targets[name], settings.check)
+    missing = [name for name in names if name not in here]
+    files, faults = locate(missing, places, settings.retries, settings.jobs, settings.notify)
     queue = []
     for file in files.values():
         if targets[file.name].exists():
-            _check_unrecorded(
-                file, targets[file.name], record, settings.dry_run, local_sizes, faults
-            )
+            here[file.name] = _check_unrecorded(file, targets[file.name], record, settings.dry_run)
         else:
             queue.append(file)
+    faults |= {name: fault for name, fault in here.items() if isinstance(fault, str)}
+    local_sizes = {name: size for name, size in here.items() if isinstance(size, int)}
     report = _report(folder, queue, local_sizes)
     _show_sizes(report, queue, settings)
     check_space(folder, report.remaining_size)
@@ -350,52 +350,36 @@ def fetch_files(
     return report
 
 
-def _check_recorded(
-    entry: Entry | None,
-    target: Path,
-    check: bool,
-    local_sizes: dict[str, int],
-    faults: dict[str, str],
-) -> None:
-    """Compare an existing file that is in the record with it; add its size, or its fault."""
-    if entry is None or not target.exists():
-        return
+def _check_recorded(entry: Entry, target: Path, check: bool) -> int | str:
+    """Compare an existing file with its entry in the record; return its size, or its fault."""
     size = target.stat().st_size
     if size != entry.size:
-        faults[target.name] = _conflict(target.name, f"{size} bytes, and {entry.size} were fetched")
-    elif check and checksum(target) != entry.sha256:
-        faults[target.name] = _conflict(target.name, f"its SHA-256 is not the one in {NAME}")
-    else:
-        local_sizes[target.name] = size
+        return _conflict(target.name, f"{size} bytes, and {entry.size} were fetched")
+    if check and checksum(target) != entry.sha256:
+        return _conflict(target.name, f"its SHA-256 is not the one in {NAME}")
+    return size
 
 
-def _check_unrecorded(
-    file: RemoteFile,
-    target: Path,
-    record: Record,
-    dry_run: bool,
-    local_sizes: dict[str, int],
-    faults: dict[str, str],
-) -> None:
+def _check_unrecorded(file: RemoteFile, target: Path, record: Record, dry_run: bool) -> int | str:
     """Check an existing file that is not in the record, by the server's size and its GRIB messages.
 
     A valid file is added to the record, unless this is a dry run.
+
+    Returns:
+        Its size, or its fault.
     """
     size = target.stat().st_size
     if file.info.size is not None and size != file.info.size:
-        faults[file.name] = _conflict(
-            file.name, f"{size} bytes, and the server has {file.info.size}"
-        )
-        return
+        return _conflict(file.name, f"{size} bytes, and the server has {file.info.size}")
     try:
         if not dry_run:
             scan(target)
             record.add(file.name, Entry(checksum(target), size, redact(file.url)))
             note_of(target).unlink(missing_ok=True)  # of a process that was killed before that
             clear_leftovers(target.parent, note_of(target).name)
-        local_sizes[file.name] = size
     except FileError as error:
-        faults[file.name] = _conflict(file.name, str(error).rstrip("."))
+        return _conflict(file.name, str(error).rstrip("."))
+    return size
 
 
 def _conflict(name: str, reason: str) -> str:

@@ -91,9 +91,13 @@ class Headers:
         dataset: the corrected forecast, for its grid.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
         encoding: how fields are written.
+        same_members: True if each member is the correction of a raw member.
     """
 
-    def __init__(self, dataset: xr.Dataset, raw: GribFields | None, encoding: Encoding) -> None:
+    def __init__(
+        self, dataset: xr.Dataset, raw: GribFields | None, encoding: Encoding, same_members: bool
+    ) -> None:
+        self.same_members = same_members
         self._raw, self._encoder, self._encoding = raw, None, encoding
         if raw is None:
             self._grid = grid_of(dataset)
@@ -115,10 +119,9 @@ class Headers:
         with message.path.open("rb") as file:
             file.seek(message.offset)
             data = file.read(message.length)
-        points = np.arange(message.meaning.grid.rows * message.meaning.grid.columns)
-        return Header(
-            data, message.meaning.scan.orient(points, message.meaning.grid), self._encoding
-        )
+        grid, scan = message.meaning.grid, message.meaning.scan
+        order = scan.orient(np.arange(grid.rows * grid.columns), grid)
+        return Header(data, order, self._encoding)
 
     def _raw_message(
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int
@@ -215,29 +218,24 @@ def _message_groups(
 ) -> Iterator[Iterator[bytes]]:
     """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
-    headers = Headers(dataset, raw, encoding)
+    headers = Headers(dataset, raw, encoding, same_members)
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(dataset["step"].to_numpy().tolist()):
             for target in targets:
                 forecast = dataset.isel(time=i, step=j)
-                yield _messages(forecast, target, time, step, headers, same_members)
+                yield _messages(forecast, target, time, step, headers)
 
 
 def _messages(
-    forecast: xr.Dataset,
-    target: str,
-    time: np.datetime64,
-    step: float,
-    headers: Headers,
-    same_members: bool,
+    forecast: xr.Dataset, target: str, time: np.datetime64, step: float, headers: Headers
 ) -> Iterator[bytes]:
     """Yield the messages of one target, date and step; none if its mean is NaN everywhere."""
     if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
         return
     header = headers.of(target, time, step)
     for n in range(forecast.sizes["number"] if target in forecast else 0):
-        member_header = headers.of(target, time, step, n) if same_members else header
-        product = Product("pf", None if same_members else n + 1)
+        member_header = headers.of(target, time, step, n) if headers.same_members else header
+        product = Product("pf", None if headers.same_members else n + 1)
         yield member_header.message(forecast[target].isel(number=n).to_numpy(), product)
     for field, product in _products(forecast, target):
         yield header.message(field.to_numpy(), product)

@@ -154,17 +154,9 @@ def data_section(packing: SimplePacking) -> bytes:
     padding = size % 2
     unused_bits = 8 * (len(data) + padding) - code_bits
     reference = to_ibm(packing.reference) or 0
-    return b"".join(
-        [
-            (size + padding).to_bytes(3, "big"),
-            bytes([unused_bits]),
-            sign_and_magnitude(packing.binary),
-            reference.to_bytes(4, "big"),
-            bytes([packing.bits]),
-            data,
-            bytes(padding),
-        ]
-    )
+    head = (size + padding).to_bytes(3, "big") + bytes([unused_bits])
+    scaling = sign_and_magnitude(packing.binary) + reference.to_bytes(4, "big")
+    return head + scaling + bytes([packing.bits]) + data + bytes(padding)
 
 
 def _bit_stream(codes: npt.NDArray[np.unsignedinteger], bits: int) -> bytes:
@@ -272,9 +264,8 @@ class Messages:
 
     def _encode_sections(self, kind: str, label: Label) -> tuple[bytes, bytes]:
         try:
-            message = self._encoders[kind].message(
-                self._zeros, label.variable, date=20000101, step=label.step, level=int(label.level)
-            )
+            keys = {"date": 20000101, "step": label.step, "level": int(label.level)}
+            message = self._encoders[kind].message(self._zeros, label.variable, **keys)
         except eccodes.CodesInternalError as error:
             description = f"{label.variable.name} at level {label.level}, step {label.step}"
             reason = f"GRIB edition 1 has no {description} ({error})"

@@ -161,14 +161,8 @@ class MessageList(Sequence[Message]):
         if isinstance(index, slice):
             return MessageList(self.paths, self.records[index], self.meanings)
         offset, length, time, number, meaning, file = self.records[index].item()
-        return Message(
-            path=self.paths[file],
-            offset=offset,
-            length=length,
-            time=np.datetime64(time, "s"),
-            number=None if number < 0 else number,
-            meaning=self.meanings[meaning],
-        )
+        place, label = (self.paths[file], offset, length), None if number < 0 else number
+        return Message(*place, np.datetime64(time, "s"), label, self.meanings[meaning])
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {len(self.paths)} files>"

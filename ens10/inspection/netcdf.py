@@ -145,28 +145,33 @@ def _notes(variable: xr.DataArray) -> Iterator[str]:
 
 
 def _row(variable: xr.DataArray, level: Any, statistics: FieldStatistics, notes: list[str]) -> Row:
-    times = variable["time"].to_numpy()
-    problems = statistics.problems()
-    if statistics.empty_fields:
-        empty = format_count(len(statistics.empty_fields), "field")
-        places = format_places(statistics.empty_fields)
-        problems.append(f"{empty} missing (without any value): {places}")
-    row = Row(
-        name=str(variable.name),
-        level="surface" if level is None else f"{level:g} hPa",
-        dates=len(times),
-        first_date=str(times.min())[:13],
-        last_date=str(times.max())[:13],
-        steps=np.atleast_1d(variable["step"].to_numpy()).tolist()
-        if "step" in variable.coords
-        else [],
-        members=int(variable.sizes.get("number", 1)),
-        missing=len(statistics.empty_fields),
-        units=str(variable.attrs.get("units", "")),
-        grid=format_points(variable),
-        status=format_status(problems),
-        note="; ".join(notes),
-    )
+    name = "surface" if level is None else f"{level:g} hPa"
+    row = variable_row(variable, name, statistics, statistics.problems())
+    row.note = "; ".join(notes)
+    return row
+
+
+def variable_row(
+    variable: xr.DataArray, level: str, statistics: FieldStatistics, problems: list[str]
+) -> Row:
+    """Return the row of a variable on one level.
+
+    Args:
+        variable: with its coordinates.
+        level: in words.
+        statistics: of its fields.
+        problems: descriptions of all problems but empty fields.
+    """
+    times, empty = variable["time"].to_numpy(), statistics.empty_fields
+    if empty:
+        fields = format_count(len(empty), "field")
+        problems = [*problems, f"{fields} missing (without any value): {format_places(empty)}"]
+    steps = np.atleast_1d(variable["step"].to_numpy()).tolist() if "step" in variable.coords else []
+    row = Row(str(variable.name), level, len(times), steps=steps, missing=len(empty))
+    row.first_date, row.last_date = str(times.min())[:13], str(times.max())[:13]
+    row.members = int(variable.sizes.get("number", 1))
+    row.units, row.grid = str(variable.attrs.get("units", "")), format_points(variable)
+    row.status = format_status(problems)
     return statistics.fill(row)
 
 

@@ -13,7 +13,7 @@ import xarray as xr
 from crc32c import crc32c as append_crc32c
 
 from ens10.errors import FileError
-from ens10.inspection.netcdf import format_points
+from ens10.inspection.netcdf import variable_row
 from ens10.inspection.rows import (
     Examples,
     FieldStatistics,
@@ -341,28 +341,13 @@ def _has_level(variable: xr.DataArray, level: int) -> bool:
 
 
 def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) -> Row:
-    times = variable["time"].to_numpy()
     place = f"{variable['level'].to_numpy()[level]:g} hPa" if "level" in variable.dims else ""
-    empty = result.statistics.empty_fields
-    problems = result.problems()
-    if empty:
-        fields = format_count(len(empty), "field")
-        problems.append(f"{fields} missing (without any value): {format_places(empty)}")
-    method = variable.attrs.get("regridded")
-    row = Row(
-        name=str(variable.name),
-        level=f"{place} truth".strip() if kind == "truth" else place or "surface",
-        dates=len(times),
-        first_date=str(times.min())[:13],
-        last_date=str(times.max())[:13],
-        steps=np.atleast_1d(variable["step"].to_numpy()).tolist(),
-        members=int(variable.sizes.get("number", 1)),
-        missing=len(empty) + _fields_in(variable) * len(result.missing_files),
-        units=str(variable.attrs.get("units", "")),
-        grid=format_points(variable) + (f" (interpolated: {method})" if method else ""),
-        status=format_status(problems),
-    )
-    return result.statistics.fill(row)
+    name = f"{place} truth".strip() if kind == "truth" else place or "surface"
+    row = variable_row(variable, name, result.statistics, result.problems())
+    row.missing += _fields_in(variable) * len(result.missing_files)
+    if method := variable.attrs.get("regridded"):
+        row.grid += f" (interpolated: {method})"
+    return row
 
 
 def _fields_in(variable: xr.DataArray) -> int:

@@ -180,7 +180,21 @@ def length(rows: slice) -> int:
 
 
 @dataclass(frozen=True)
-class Patches(Kind):
+class _Parts(Kind):
+    """Parts of fields: each date is read into memory of the thread, and parts of it are copied."""
+
+    _scratch: Scratch = field(
+        default_factory=Scratch, init=False, repr=False, compare=False, kw_only=True
+    )
+
+    @property
+    def evaluation(self) -> Kind:
+        """Full fields."""
+        return Fields(features=self.features)
+
+
+@dataclass(frozen=True)
+class Patches(_Parts):
     """Patches of `size` points: arrays (N * number, C, h, w), with the place of each patch.
 
     On a global grid, columns continue past the last meridian. Only the rows of a patch are read.
@@ -192,17 +206,11 @@ class Patches(Kind):
 
     size: tuple[int, int] = (128, 128)
     number: int = 1
-    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     @property
     def per_date(self) -> int:
         """Elements of a batch that one date gives."""
         return self.number
-
-    @property
-    def evaluation(self) -> Kind:
-        """Full fields."""
-        return Fields(features=self.features)
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows, if a patch fits into them."""
@@ -262,7 +270,7 @@ def _copy_columns(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) 
 
 
 @dataclass(frozen=True)
-class Points(Kind):
+class Points(_Parts):
     """Grid points: arrays (P, C), or (P, M, C) with `features="members"`, and (P,).
 
     `batch_size` dates are shuffled together; the points of a date come in batches of `size`, the
@@ -276,12 +284,6 @@ class Points(Kind):
 
     size: int = 4096
     shuffle: bool = True
-    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
-
-    @property
-    def evaluation(self) -> Kind:
-        """Full fields."""
-        return Fields(features=self.features)
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows."""

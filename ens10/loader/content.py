@@ -493,12 +493,9 @@ class DateContent:
         statistics_grid = self._normaliser.mean.shape[1:]
         grid = (len(self.samples.latitude), len(self.samples.longitude))
         if statistics_grid != grid:
-            raise ArgumentError(
-                "features",
-                f"a grid of {grid} (rows, columns) does not fit the normalisation statistics, "
-                f"which have {statistics_grid}",
-                "Use data on the grid, and with the inputs, of the training",
-            )
+            reason = f"a grid of {grid} (rows, columns) does not fit the normalisation statistics"
+            remedy = "Use data on the grid, and with the inputs, of the training"
+            raise ArgumentError("features", f"{reason}, which have {statistics_grid}", remedy)
 
 
 class LeadsContent:

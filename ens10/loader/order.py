@@ -156,16 +156,17 @@ class Epoch(Sequence[Job]):
         return self
 
 
+@dataclass
 class IterationProgress:
     """Progress of one iteration: its epoch, and the number of batches yielded so far.
 
-    Args:
+    Attributes:
         epoch: of the iteration.
         batches: number of batches yielded so far.
     """
 
-    def __init__(self, epoch: int, batches: int) -> None:
-        self.epoch, self.batches = epoch, batches
+    epoch: int
+    batches: int
 
     def advance(self) -> None:
         """Count a batch that is about to be yielded."""
@@ -218,12 +219,9 @@ class Position:
         if differences and 0 < state["batches"] < state["length"]:
             saved_order = ", ".join(f"{name} {value}" for name, value in differences.items())
             current_order = ", ".join(f"{name} {self._order[name]}" for name in differences)
-            raise ArgumentError(
-                "state",
-                f"it was saved {state['batches']} batches into an epoch with {saved_order}, "
-                f"not {current_order}",
-                "Go on with the same settings, or from a checkpoint of an epoch's end",
-            )
+            reason = f"it was saved {state['batches']} batches into an epoch with {saved_order}"
+            remedy = "Go on with the same settings, or from a checkpoint of an epoch's end"
+            raise ArgumentError("state", f"{reason}, not {current_order}", remedy)
         self.epoch = state["epoch"]
         self._next = None if differences else IterationProgress(state["epoch"], state["batches"])
 

@@ -143,20 +143,12 @@ def model_climate(
     positions = [climate.climate_dates(s, _valid_date(s, field, starts, valid)) for s in judged]
     data = _lazy_quantiles(members, positions, level_values)
     counts = [len(indices) * field.sizes["number"] for indices in positions]
-    return xr.DataArray(
-        data,
-        dims=("time", "quantile", "latitude", "longitude"),
-        coords={
-            "time": judged.astype("M8[ns]"),
-            "quantile": level_values,
-            "latitude": field["latitude"],
-            "longitude": field["longitude"],
-            "members": ("time", counts),
-            **coordinates(field),
-        },
-        name=str(field.name or "members"),
-        attrs={**field.attrs, "protocol": rules.name, "window": window, "method": "linear"},
-    )
+    dims = ("time", "quantile", "latitude", "longitude")
+    axes = (judged.astype("M8[ns]"), level_values, field["latitude"], field["longitude"])
+    coords = {**dict(zip(dims, axes, strict=True)), "members": ("time", counts)}
+    attributes = {**field.attrs, "protocol": rules.name, "window": window, "method": "linear"}
+    name = str(field.name or "members")
+    return xr.DataArray(data, {**coords, **coordinates(field)}, dims, name, attributes)
 
 
 def _valid_date(
@@ -203,12 +195,10 @@ def _lazy_quantiles(
     plan = _Plan(members, positions, levels, rows)
     heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
     chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))
+    name = "climate-" + tokenize(members.token, positions, levels)
+    meta, block = np.empty((0, 0, 0, 0), np.float32), partial(_Plan.block, plan)
     array: da.Array = da.map_blocks(  # type: ignore[no-untyped-call]
-        partial(_Plan.block, plan),
-        chunks=chunks,
-        dtype=np.float32,
-        meta=np.empty((0, 0, 0, 0), np.float32),
-        name="climate-" + tokenize(members.token, positions, levels),
+        block, chunks=chunks, dtype=np.float32, meta=meta, name=name
     )
     return array
 

@@ -141,10 +141,8 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
     }
     first = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
-    years = first.judged_years()
-    return ClimateArrays(
-        store, dataset, channels, steps, first.calendar, years, levels, climatologies
-    )
+    axes = (channels, steps, first.calendar, first.judged_years())
+    return ClimateArrays(store, dataset, *axes, levels, climatologies)
 
 
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
@@ -156,24 +154,15 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
         for y in years_of(_climate_year_dates(first, first.eligible(i)))
     }
     rules, rolling_years = protocol_of(options.protocol), first.rolling_years
-    rule = (
-        f"the {rolling_years} years that end with judged_year"
-        if rolling_years
-        else "the training years"
-    )
+    rolling = f"the {rolling_years} years that end with judged_year"
+    rule = rolling if rolling_years else "the training years"
     reference = reference_of(rules)
     extra = {} if isinstance(reference, str) else {"rules": reference}  # of a user's protocol
     return {
-        "protocol": rules.name,
-        **extra,
-        "years": sorted(years),
-        "climate_years": rule,
-        "window": options.window,
-        "levels": arrays.levels.size,
-        "method": "linear",
-        "channels": arrays.channels,
-        "dates": int(first.time.size),
-    }
+        "protocol": rules.name, **extra, "years": sorted(years), "climate_years": rule,
+        "window": options.window, "levels": arrays.levels.size, "method": "linear",
+        "channels": arrays.channels, "dates": int(first.time.size),
+    }  # fmt: skip
 
 
 def _climate_year_dates(
@@ -188,15 +177,10 @@ def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
     group = root.create_group("climate")
     coordinates = _coordinates(arrays)
     shape = [coordinates.sizes[dim] for dim in _DIMS]
+    chunks = [1 if dim in _OUTER else coordinates.sizes[dim] for dim in _DIMS]
     for name in arrays.channels:
-        create_array(
-            group,
-            name,
-            shape,
-            _DIMS,
-            chunks=[1 if dim in _OUTER else size for dim, size in zip(_DIMS, shape, strict=True)],
-            attributes={**attributes_of(name), **_units_of(arrays, name)},
-        )
+        labels = {**attributes_of(name), **_units_of(arrays, name)}
+        create_array(group, name, shape, _DIMS, chunks=chunks, attributes=labels)
     points = station_coordinates(coordinates)
     write_coordinates(group, coordinates, [*_DIMS, "members", *points])
     group.attrs.update(attributes)  # last: a group with attributes is complete
@@ -246,18 +230,16 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     if not path.exists():
         return
     manifest = read_manifest(store)
-    plan = {
-        **manifest.plan,
-        "options": {**manifest.plan["options"], "climate": to_json_types(options)},
-    }
+    plan_options = {**manifest.plan["options"], "climate": to_json_types(options)}
+    plan = {**manifest.plan, "options": plan_options}
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
     rows = [row for row in manifest.units[METADATA_UNIT] if not _depends_on_climate(row[0])]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
-    write_whole(path, content.tobytes())
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(store / COPY, content.tobytes())
+    for file in (path, store / COPY):
+        write_whole(file, content.tobytes())
 
 
 def _depends_on_climate(name: str) -> bool:

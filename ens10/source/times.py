@@ -55,10 +55,8 @@ def open_with_times(
     try:
         dataset = open_dataset(True)
         units = {name: field.encoding.get("units") for name, field in dataset.variables.items()}
-        decoded_objects = {
-            name for name, field in dataset.variables.items() if field.dtype == object
-        }
-        months = [name for name in decoded_objects if reference_date(units[name]) is not None]
+        objects = {name for name, field in dataset.variables.items() if field.dtype == object}
+        months = [name for name in objects if reference_date(units[name]) is not None]
         if not months:
             return dataset
     except ValueError as error:
@@ -170,9 +168,8 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
         valid_dims = dataset["valid_time"].dims
         indices = [slice(None) if d in valid_dims else None for d in dims]
         if set(valid_dims) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
-            valid = valid.transpose([valid_dims.index(d) for d in dims if d in valid_dims])[
-                tuple(indices)
-            ]
+            order = [valid_dims.index(d) for d in dims if d in valid_dims]
+            valid = valid.transpose(order)[tuple(indices)]
         else:
             remedy = f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE"
             raise ArgumentError("valid_time", "expected dates over time and step", remedy)

@@ -265,16 +265,9 @@ def _read_metadata_rows(opener: Callable[[], BinaryIO]) -> dict[str, FileSums] |
         recorded_crc = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
         if recorded_crc != str(crc).encode() or not line.endswith(b"\n") or file.read(1):
             return None
-    rows = (
-        [_sums_of(row) for row in _ROW_TEXT.finditer(last)]
-        if last.startswith(_METADATA_LINE)
-        else []
-    )
-    return dict(rows)
-
-
-def _sums_of(row: re.Match[bytes]) -> tuple[str, FileSums]:
-    return row[1].decode(), _sums(row)
+    if not last.startswith(_METADATA_LINE):
+        return {}
+    return {row[1].decode(): _sums(row) for row in _ROW_TEXT.finditer(last)}
 
 
 def _sums(row: re.Match[bytes]) -> FileSums:

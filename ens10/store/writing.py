@@ -78,14 +78,8 @@ def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[st
         if np.issubdtype(values.dtype, np.datetime64):
             values = values.astype("datetime64[s]").astype(np.int64)
             attributes.update(_TIME_ATTRIBUTES)
-        array = create_array(
-            group,
-            name,
-            values.shape,
-            [str(d) for d in coordinate.dims],
-            dtype=values.dtype,
-            attributes=attributes,
-        )
+        dims, dtype = [str(d) for d in coordinate.dims], values.dtype
+        array = create_array(group, name, values.shape, dims, dtype=dtype, attributes=attributes)
         array[...] = values
     auxiliary = [name for name in names if name not in dataset.dims]
     if auxiliary:

@@ -279,8 +279,8 @@ class Channel:
         return recipe(self.name, self.level)
 
 
-class Atmosphere:
-    """Generator of the world's fields.
+class Generator:
+    """Base of the generators of a world's fields.
 
     Args:
         latitude: shape (H,), degrees north.
@@ -294,7 +294,7 @@ class Atmosphere:
 
     def __init__(
         self,
-        latitude: npt.NDArray[np.float64],
+        latitude: Floats,
         columns: int,
         channels: Sequence[Channel],
         steps: Sequence[int],
@@ -303,9 +303,23 @@ class Atmosphere:
         seed: int,
     ) -> None:
         self.channels, self._steps, self._members = list(channels), list(steps), members
-        self._latitude, self._seed = latitude, seed
+        self._latitude, self._columns, self._seed = latitude, columns, seed
         self._start_index = {start: n for n, start in enumerate(starts)}
-        families = [channel.recipe.family for channel in channels]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Compute what all start dates share."""
+
+    def _rng(self, stream: int, *key: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, stream, *key])
+
+
+class Atmosphere(Generator):
+    """Generator of the fields of the pointwise world; see `Generator`."""
+
+    def _prepare(self) -> None:
+        latitude, columns = self._latitude, self._columns
+        families = [channel.recipe.family for channel in self.channels]
         self._families = sorted(set(families))
         self._family_index = [self._families.index(family) for family in families]
         static = SphereFields.gaussian(latitude, columns, MAP_KM).draw(self._rng(_STATIC), 3)
@@ -327,24 +341,18 @@ class Atmosphere:
                 centre = climatology(channel_recipe, self._latitude, self.land, day)
                 centre = centre + channel_recipe.signal * signal[s, c]
                 spread = channel_recipe.spread * growth[s] * flow[self._family_index[c]]
-                members = np.clip(
-                    centre + spread * perturbation[:, c], channel_recipe.lower, channel_recipe.upper
-                )
+                members = centre + spread * perturbation[:, c]
+                members = np.clip(members, channel_recipe.lower, channel_recipe.upper)
                 if channel.name == "sst":
                     members[:, self.land] = np.nan
                 yield step, channel, members.astype(np.float32)
 
-    def error(
-        self, start: dt.date, stream: int, step: int = TARGET_STEP
-    ) -> npt.NDArray[np.float64]:
+    def error(self, start: dt.date, stream: int, step: int = TARGET_STEP) -> Floats:
         """Return the random error of the truth: a standard normal field (H, W)."""
         # the key of 48 h has no lead time: worlds of that truth alone keep their values
         key = (start.toordinal(), stream, *([step] if step != TARGET_STEP else []))
         field = self._error.draw(self._rng(_ERROR, *key), 1)[0]
         return np.asarray(field, dtype=np.float64)
-
-    def _rng(self, stream: int, *key: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, stream, *key])
 
     def _signals(self, start: dt.date) -> Fields:
         """Return the forecast signals, standard normal fields (step, channel, H, W)."""

@@ -120,14 +120,10 @@ class World:
             self._parameters["kind"] = kind
         self.kind, self._members = kind, int(members)
         generator = Weather if kind == "displaced" else Atmosphere
+        channels = list(_channels(names, levels))
+        starts = sorted(start for day in self.month_days for start in self._starts(day))
         self._atmosphere = generator(
-            self.grid.latitude(),
-            columns,
-            list(_channels(names, levels)),
-            steps,
-            members,
-            sorted(start for day in self.month_days for start in self._starts(day)),
-            seed,
+            self.grid.latitude(), columns, channels, steps, members, starts, seed
         )
 
     @classmethod
@@ -294,20 +290,16 @@ class World:
             files: dict[str, BinaryIO] = {}
             encoder = Encoder(self.grid, members=self._members)
             for start in self._starts(month_day):
+                date = int(f"{start:%Y%m%d}")
                 for step, channel, members in self._atmosphere.forecast(start):
-                    kind = catalog.variable(channel.name).kind
+                    variable = catalog.variable(channel.name)
+                    kind = variable.kind
                     if kind not in files:
                         path = folder / _file_name(kind, month_day)
                         files[kind] = stack.enter_context(path.open("wb"))
                     for number, field in enumerate(members, 1):
-                        message = encoder.message(
-                            field,
-                            catalog.variable(channel.name),
-                            date=int(f"{start:%Y%m%d}"),
-                            step=step,
-                            number=number,
-                            level=channel.level or 0,
-                        )
+                        label = {"step": step, "number": number, "level": channel.level or 0}
+                        message = encoder.message(field, variable, date=date, **label)
                         files[kind].write(message)
 
     def _write_truth(self, folder: Path, month_day: str) -> None:
@@ -322,9 +314,8 @@ class World:
                 distribution = best.isel(time=n)
                 truth = law.truth(distribution, self._atmosphere.error(start, stream, step))
                 valid = str(distribution["valid_time"].dt.strftime("%Y%m%d").item())
-                message = encoder.message(
-                    truth, catalog.variable(name), date=int(valid), level=level or 0
-                )
+                variable = catalog.variable(name)
+                message = encoder.message(truth, variable, date=int(valid), level=level or 0)
                 with (folder / "truth" / f"era5.{valid[:4]}").open("ab") as file:
                     file.write(message)
 
@@ -345,9 +336,8 @@ class ForecastFiles:
     @property
     def channels(self) -> list[str]:
         """Return the names of all channels."""
-        kinds = [
-            k for k in ("sfc", "pl") if (self._folder / _file_name(k, self._month_day)).exists()
-        ]
+        paths = {k: self._folder / _file_name(k, self._month_day) for k in ("sfc", "pl")}
+        kinds = [kind for kind, path in paths.items() if path.exists()]
         return [name for kind in kinds for name in channel_names(self._dataset(kind))]
 
     def members(self, channels: Sequence[str], step: int) -> dict[str, xr.DataArray]:
