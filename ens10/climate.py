@@ -41,9 +41,8 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
     """
     years = years_of(valid_time)
     block_of_years: dict[tuple[int, ...], int] = {}
-    block_of_date = [
-        block_of_years.setdefault(tuple(row), len(block_of_years)) for row in years.tolist()
-    ]
+    rows = map(tuple, years.tolist())
+    block_of_date = [block_of_years.setdefault(row, len(block_of_years)) for row in rows]
     return np.array(list(block_of_years), dtype=np.int64), block_of_date
 
 

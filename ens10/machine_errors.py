@@ -158,11 +158,9 @@ def _shortage_error(error: BaseException) -> Ens10Error | None:
     if isinstance(error, RuntimeError) and any(word in words for word in _NO_SPACE):
         return _full("")
     if number in _FILES or any(word in words for word in _NO_FILES):
-        return ResourceError(
-            f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}",
-            "Raise the limit (`ulimit -n`), or use fewer --workers or --jobs; then run the "
-            "same command again",
-        )
+        remedy = "Raise the limit (`ulimit -n`), or use fewer --workers or --jobs"
+        reason = f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}"
+        return ResourceError(reason, f"{remedy}; then run the same command again")
     short = isinstance(error, MemoryError) or number == errno.ENOMEM
     if short or any(word in words for word in _NO_MEMORY):
         return _no_memory()

@@ -211,9 +211,8 @@ def kind_of_dates(dates: object) -> SplitKind | None:
 def _check_kinds(splits: Mapping[str, object]) -> None:
     kinds = {name: kind for name, dates in splits.items() if (kind := kind_of_dates(dates))}
     if len(set(kinds.values())) > 1:
-        ways = ", ".join(
-            f"{name} is given in {kind} ({splits[name]})" for name, kind in kinds.items()
-        )
+        texts = [f"{name} is given in {kind} ({splits[name]})" for name, kind in kinds.items()]
+        ways = ", ".join(texts)
         remedy = "Give all in years, all in periods, or all in shares"
         raise ArgumentError("test, val, train", ways, remedy)
 

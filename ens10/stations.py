@@ -75,9 +75,8 @@ def as_stations(data: Data) -> Data:
     if STATION not in data.coords or STATION in data.dims:
         return data
     points = data.isel(latitude=0, drop=True) if "latitude" in data.dims else data
-    return points.swap_dims({"longitude": STATION}).drop_vars(
-        ["latitude", "longitude"], errors="ignore"
-    )
+    points = points.swap_dims({"longitude": STATION})
+    return points.drop_vars(["latitude", "longitude"], errors="ignore")
 
 
 def station_dims(dims: Sequence[str]) -> tuple[str, ...]:
@@ -219,13 +218,10 @@ def station_columns(
         MissingDataError: `available` lacks stations of `requested`.
     """
     if not (has_stations(requested) and has_stations(available)):
-        grid, stations = (
-            ("the forecasts", label) if has_stations(available) else (label, "the forecasts")
-        )
-        raise ArgumentError(
-            label, f"{grid} have a grid and {stations} have stations",
-            "Pass both at the same points",
-        )  # fmt: skip
+        both = (label, "the forecasts")
+        grid, stations = reversed(both) if has_stations(available) else both
+        reason = f"{grid} have a grid and {stations} have stations"
+        raise ArgumentError(label, reason, "Pass both at the same points")
     places = {str(name): n for n, name in enumerate(available[STATION].to_numpy().tolist())}
     names = [str(name) for name in requested[STATION].to_numpy().tolist()]
     missing = [f"station {name}" for name in names if name not in places]

@@ -176,26 +176,17 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
 
 
 def form_of(
-    path: Path,
-    forecasts: xr.Dataset,
-    ensembles: Sequence[int],
-    any_values: bool = False,
-    records_position: bool = True,
-    refuse_empty: bool = False,
-) -> Form:
+    path: Path, forecasts: xr.Dataset, ensembles: Sequence[int], any_values: bool = False,
+    records_position: bool = True, refuse_empty: bool = False,
+) -> Form:  # fmt: skip
     """Return sizes and options of the forecasts' units; see `Form` for the arguments."""
     sizes = forecasts.sizes
     return Form(
-        members=sizes["number"],
-        rows=sizes["latitude"],
-        columns=sizes["longitude"],
-        channels=len(channel_names(forecasts)),
-        ensembles=suffixes(sizes["number"], ensembles),
-        packing=_packing(path, forecasts),
-        any_values=any_values,
-        records_position=records_position,
+        members=sizes["number"], rows=sizes["latitude"], columns=sizes["longitude"],
+        channels=len(channel_names(forecasts)), ensembles=suffixes(sizes["number"], ensembles),
+        packing=_packing(path, forecasts), any_values=any_values, records_position=records_position,
         refuse_empty=refuse_empty,
-    )
+    )  # fmt: skip
 
 
 def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
@@ -224,10 +215,8 @@ class Chunks:
     @classmethod
     def of(cls, forecasts: xr.Dataset) -> "Chunks":
         """List the chunks of a forecast dataset."""
-        channels = {
-            _variable_and_level(forecasts, name): n
-            for n, name in enumerate(channel_names(forecasts))
-        }
+        names = enumerate(channel_names(forecasts))
+        channels = {_variable_and_level(forecasts, name): n for n, name in names}
         entries: list[tuple[str, int | None, int | None, str]] = []
         for name, field in forecasts.data_vars.items():
             upper = "level" in field.dims

@@ -306,14 +306,9 @@ _MAX_COORDINATE_SLASHES = 4  # slashes in the path of a coordinate's chunk, at t
 
 
 def repair_units(
-    store: Path,
-    manifest: Manifest,
-    faulty_paths: set[str],
-    source: Path | str | None,
-    truth: Path | str | None,
-    workers: int | None,
-    progress: bool,
-) -> list[str]:
+    store: Path, manifest: Manifest, faulty_paths: set[str], source: Path | str | None,
+    truth: Path | str | None, workers: int | None, progress: bool,
+) -> list[str]:  # fmt: skip
     """Write damaged or missing files of a store again from its source.
 
     Args:

@@ -68,16 +68,12 @@ def requests(choice: Choice) -> list[tuple[str, str, dict[str, Any]]]:
     jobs = []
     for (year, month, hours), days in sorted(_groups(choice).items()):
         dates = {
-            "year": [f"{year}"],
-            "month": [f"{month:02d}"],
-            "day": [f"{day:02d}" for day in days],
+            "year": [f"{year}"], "month": [f"{month:02d}"], "day": [f"{day:02d}" for day in days],
             "time": [f"{hour:02d}:00" for hour in hours],
-        }
+        }  # fmt: skip
         times = "-".join(f"{hour:02d}" for hour in hours)
-        for kind, dataset, names in (
-            ("sfc", _SURFACE, choice.surface),
-            ("pl", _LEVELS, choice.upper),
-        ):
+        kinds = (("sfc", _SURFACE, choice.surface), ("pl", _LEVELS, choice.upper))
+        for kind, dataset, names in kinds:
             if names:
                 request = {
                     "product_type": ["reanalysis"],

@@ -71,20 +71,15 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
     pairs = [split(resolve(channel, channels, "fields")) for channel in fields]
     for name, _ in pairs:
         if name in ACCUMULATED:
-            raise ArgumentError(
-                "fields",
-                f"{name} of ERA5 is the sum of one hour, and that of the forecasts is the sum "
-                "since the start: every hour would be needed",
-                "Leave it out, and pass a store of hourly fields to ens10 prepare --truth",
-            )
-    variables = {name for name, _ in pairs}
-    return Choice(
-        hours=tuple(hours),
-        surface=tuple(n for n, v in VARIABLES.items() if v.kind == "sfc" and n in variables),
-        upper=tuple(n for n, v in VARIABLES.items() if v.kind == "pl" and n in variables),
-        levels=tuple(sorted({level for _, level in pairs if level is not None})),
-        spacing=spacing,
-    )
+            sums = "is the sum of one hour, and that of the forecasts is the sum since the start"
+            remedy = "Leave it out, and pass a store of hourly fields to ens10 prepare --truth"
+            reason = f"{name} of ERA5 {sums}: every hour would be needed"
+            raise ArgumentError("fields", reason, remedy)
+    names = {name for name, _ in pairs}
+    chosen = [v for v in VARIABLES.values() if v.name in names]
+    surface, upper = (tuple(v.name for v in chosen if v.kind == kind) for kind in ("sfc", "pl"))
+    levels = tuple(sorted({level for _, level in pairs if level is not None}))
+    return Choice(tuple(hours), surface, upper, levels, spacing)
 
 
 _REMEDY = "Write all, dates such as 0104 (4 January), or ranges such as 0101-0331"

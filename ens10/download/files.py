@@ -132,9 +132,7 @@ def _locate_at(
     with ThreadPoolExecutor(jobs) as pool:
         others = list(pool.map(partial(_locate_one, remote, place, retries), names[1:]))
     answers = zip(names, [first, *others], strict=True)
-    return {
-        name: answer if isinstance(answer, RemoteFile) else str(answer) for name, answer in answers
-    }
+    return {name: one if isinstance(one, RemoteFile) else str(one) for name, one in answers}
 
 
 def _locate_one(
@@ -388,12 +386,10 @@ def _conflict(name: str, reason: str) -> str:
 
 def _report(folder: Path, queue: Sequence[RemoteFile], local_sizes: dict[str, int]) -> Report:
     sizes = {file.name: file.info.size or 0 for file in queue}
-    partial_size = sum(
-        resumable_size(
-            part_of(folder / file.name), note_of(folder / file.name), redact(file.url), file.info
-        )
-        for file in queue
-    )
+    partial_size = 0
+    for file in queue:
+        path = folder / file.name
+        partial_size += resumable_size(part_of(path), note_of(path), redact(file.url), file.info)
     total = sum(sizes.values())
     return Report(
         folder, tuple(local_sizes), tuple(sizes), total + sum(local_sizes.values()),
@@ -407,11 +403,10 @@ def _show_sizes(report: Report, queue: Sequence[RemoteFile], settings: DownloadS
             size = "size unknown" if file.info.size is None else size_text(file.info.size)
             settings.notify(f"{redact(file.url)}  {size}")
     unknown_count = sum(file.info.size is None for file in queue)
+    unknown = f" and {unknown_count} of unknown size" if unknown_count else ""
     settings.notify(
         f"{len(queue)} files to fetch and {len(report.existing_files)} here, "
-        f"{size_text(report.size)} in all"
-        + (f" and {unknown_count} of unknown size" if unknown_count else "")
-        + f"; {size_text(report.remaining_size)} to come, "
+        f"{size_text(report.size)} in all{unknown}; {size_text(report.remaining_size)} to come, "
         f"{size_text(report.free_space)} free in {report.folder}"
     )
 

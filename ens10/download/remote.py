@@ -139,9 +139,8 @@ def _blocks(file: Any, first: int) -> Iterator[bytes]:
     with _fsspec_errors():
         file.seek(first)
     while True:
-        with (
-            _fsspec_errors()
-        ):  # around the reading alone: what the reader of the blocks raises is its own
+        # around the reading alone: what the reader of the blocks raises is its own
+        with _fsspec_errors():
             block: bytes = file.read(BLOCK)
         if not block:
             return

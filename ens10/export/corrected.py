@@ -210,12 +210,9 @@ def check_corrected(
 
 
 def _message_groups(
-    dataset: xr.Dataset,
-    targets: list[str],
-    raw: GribFields | None,
-    encoding: Encoding,
+    dataset: xr.Dataset, targets: list[str], raw: GribFields | None, encoding: Encoding,
     same_members: bool,
-) -> Iterator[Iterator[bytes]]:
+) -> Iterator[Iterator[bytes]]:  # fmt: skip
     """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
     headers = Headers(dataset, raw, encoding, same_members)

@@ -55,10 +55,8 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
             file.createDimension(str(dim), dataset.sizes[dim])
         for name in names:
             _write_coordinate(file, name, dataset[name])
-        targets = {
-            str(name): _create(file, str(name), field, names, compression)
-            for name, field in sorted(dataset.data_vars.items(), key=lambda item: str(item[0]))
-        }
+        fields = {str(name): field for name, field in dataset.data_vars.items()}
+        targets = {n: _create(file, n, fields[n], names, compression) for n in sorted(fields)}
         work = [(name, place) for name in targets for place in _places(dataset[name])]
         for name, place in track(work, "export", len(work), progress):
             index = tuple(place.get(str(d), slice(None)) for d in dataset[name].dims)

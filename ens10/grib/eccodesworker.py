@@ -117,12 +117,10 @@ def _packing(handle: int) -> Packing | None:
     import eccodes
 
     try:
-        return (
-            float(eccodes.codes_get_double(handle, "referenceValue")),
-            int(eccodes.codes_get_long(handle, "binaryScaleFactor")),
-            int(eccodes.codes_get_long(handle, "decimalScaleFactor")),
-            int(eccodes.codes_get_long(handle, "bitsPerValue")),
-        )
+        reference = float(eccodes.codes_get_double(handle, "referenceValue"))
+        keys = ("binaryScaleFactor", "decimalScaleFactor", "bitsPerValue")
+        binary, decimal, bits = (int(eccodes.codes_get_long(handle, key)) for key in keys)
+        return reference, binary, decimal, bits
     except eccodes.KeyValueNotFoundError:
         return None
 

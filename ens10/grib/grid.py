@@ -77,13 +77,9 @@ class Scan:
 
 
 def from_header(
-    shape: tuple[int, int],
-    latitudes: tuple[float, float],
-    longitudes: tuple[float, float],
-    *,
-    by_column: bool = False,
-    westward: bool = False,
-) -> tuple[LatLonGrid, Scan]:
+    shape: tuple[int, int], latitudes: tuple[float, float], longitudes: tuple[float, float], *,
+    by_column: bool = False, westward: bool = False,
+) -> tuple[LatLonGrid, Scan]:  # fmt: skip
     """Return grid and scan from the corners in a header.
 
     Args:

@@ -70,27 +70,18 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
     variable = variable_of_param(param_id)
     short_name = str(_get(keys, "shortName"))
     hindcast = _get(keys, "hdate") is not None
+    # MARS calls the model version `date` and the date hindcast `hdate`.
+    model_date = int(_get(keys, "mars.date") or 0) or None if hindcast else None
     return Meaning(
-        edition=int(_get(keys, "edition")),
-        param_id=param_id,
-        short_name=short_name,
+        edition=int(_get(keys, "edition")), param_id=param_id, short_name=short_name,
         name=variable.name if variable else str(_get(keys, "cfVarName") or short_name),
-        units=str(_get(keys, "units") or "unknown"),
-        kind=_kind(keys),
-        product=_product(keys),
-        level_type=str(_get(keys, "typeOfLevel")),
-        level=int(_get(keys, "level") or 0),
-        window=_window(keys, path, offset),
-        data_type=str(_get(keys, "dataType")),
-        # MARS calls the model version `date` and the date hindcast `hdate`.
-        model_date=int(_get(keys, "mars.date") or 0) or None if hindcast else None,
-        version=str(_get(keys, "expver") or ""),
-        centre=str(_get(keys, "centre")),
-        packing=str(_get(keys, "packingType")),
-        bits=int(_get(keys, "bitsPerValue")),
-        grid=grid,
-        scan=scan,
-    )
+        units=str(_get(keys, "units") or "unknown"), kind=_kind(keys), product=_product(keys),
+        level_type=str(_get(keys, "typeOfLevel")), level=int(_get(keys, "level") or 0),
+        window=_window(keys, path, offset), data_type=str(_get(keys, "dataType")),
+        model_date=model_date, version=str(_get(keys, "expver") or ""),
+        centre=str(_get(keys, "centre")), packing=str(_get(keys, "packingType")),
+        bits=int(_get(keys, "bitsPerValue")), grid=grid, scan=scan,
+    )  # fmt: skip
 
 
 # Types of MARS that are products of an ensemble, whatever the rest of the header contains.
@@ -211,13 +202,10 @@ def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
         reason = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
         raise DamagedFileError(path, offset, f"its grid contradicts itself: {reason}")
     latitudes = (corner("First", "latitude"), corner("Last", "latitude"))
-    grid, scan = from_header(
-        (rows, columns),
-        latitudes,
-        (corner("First", "longitude"), corner("Last", "longitude")),
-        by_column=bool(_get(keys, "jPointsAreConsecutive")),
-        westward=bool(_get(keys, "iScansNegatively")),
-    )
+    longitudes = (corner("First", "longitude"), corner("Last", "longitude"))
+    by_column = bool(_get(keys, "jPointsAreConsecutive"))
+    order = {"by_column": by_column, "westward": bool(_get(keys, "iScansNegatively"))}
+    grid, scan = from_header((rows, columns), latitudes, longitudes, **order)
     contradiction = _contradiction(keys, grid, latitudes)
     if contradiction:
         raise DamagedFileError(path, offset, f"its grid contradicts itself: {contradiction}")
@@ -273,9 +261,8 @@ def describe(message: RawMessage) -> Header:
     """
     spans = spans_of(message)
     try:
-        key, time, number = (_split_header1 if message.edition == 1 else _split_header2)(
-            message, spans
-        )
+        split_header = _split_header1 if message.edition == 1 else _split_header2
+        key, time, number = split_header(message, spans)
         header = _headers.get(key)
         if header is None:
             check(message, spans)  # its result depends on nothing but the key

@@ -99,16 +99,11 @@ class Message:
         return f"{self.path} at byte {self.offset}"
 
 
-RECORD = np.dtype(
-    [
-        ("offset", "<i8"),
-        ("length", "<i8"),
-        ("time", "<i8"),  # seconds since 1970
-        ("number", "<i4"),  # -1: the message names no member
-        ("meaning", "<i4"),
-        ("file", "<i4"),
-    ]
-)
+# time in seconds since 1970; number: -1 if the message names no member
+RECORD = np.dtype([
+    ("offset", "<i8"), ("length", "<i8"), ("time", "<i8"), ("number", "<i4"), ("meaning", "<i4"),
+    ("file", "<i4"),
+])  # fmt: skip
 
 
 class MessageList(Sequence[Message]):

@@ -84,16 +84,14 @@ def _open_raw(path: Path) -> xr.Dataset:
 
 def _orientation_notes(raw: xr.Dataset) -> Iterator[str]:
     """Yield notes if the grid in the file is not in this package's orientation."""
-    for name in _LATITUDES:
-        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
-            latitude = raw[name].to_numpy()
-            if latitude[0] < latitude[-1]:
-                yield "rows run south to north, put right"
-    for name in _LONGITUDES:
-        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
-            longitude = raw[name].to_numpy()
-            if longitude[0] < 0 < longitude[-1] and np.ptp(longitude) > 180:
-                yield f"columns begin at {longitude[0]:g} E, put right"
+    for name in (*_LATITUDES, *_LONGITUDES):
+        if name not in raw.coords or raw[name].dims != (name,) or raw[name].size < 2:
+            continue
+        points = raw[name].to_numpy()
+        if name in _LATITUDES and points[0] < points[-1]:
+            yield "rows run south to north, put right"
+        if name in _LONGITUDES and points[0] < 0 < points[-1] and np.ptp(points) > 180:
+            yield f"columns begin at {points[0]:g} E, put right"
 
 
 def _variable_rows(

@@ -185,10 +185,8 @@ def _forms(store: Path) -> Iterator[tuple[str, Form]]:
         if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
             continue
         try:
-            yield (
-                f"{metadata.parent.parent.name}/{metadata.parent.name}",
-                Form.read(metadata.read_bytes()),
-            )
+            form = Form.read(metadata.read_bytes())
+            yield "/".join(metadata.parent.parts[-2:]), form
         except (OSError, ValueError):
             continue  # opening the group says what is wrong with it
 
@@ -254,13 +252,9 @@ class _Scan:
             result.statistics.empty_fields.add(path, form.field_shape[0])
 
     def _read(
-        self,
-        file: _StoreFile,
-        path: Path,
-        size: int,
-        form: Form | None,
+        self, file: _StoreFile, path: Path, size: int, form: Form | None,
         statistics: FieldStatistics,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Check size, checksum and content of a file; add the values if the table shows them.
 
         Raises:

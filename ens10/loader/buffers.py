@@ -60,10 +60,8 @@ class Layout:
 
     def views(self, block: Block) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays, as views of a block."""
-        return {
-            key: block[first:last].view(dtype).reshape(shape)
-            for key, (first, last, dtype, shape) in self._places.items()
-        }
+        places = self._places.items()
+        return {key: block[a:b].view(dtype).reshape(s) for key, (a, b, dtype, s) in places}
 
 
 class Lease:

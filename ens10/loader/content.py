@@ -126,11 +126,9 @@ def feature_statistics(
     if protocol.masks:
         gaps = (sums["mean"][0] < dates.size).any(axis=(1, 2))
         parts.append(_masks([f"{input_labels[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
-    return Normaliser(
-        tuple(name for part in parts for name in part.channels),
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.scale for part in parts]),
-    )
+    channels = tuple(name for part in parts for name in part.channels)
+    mean, scale = (np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "scale"))
+    return Normaliser(channels, mean, scale)
 
 
 def inputs_at(inputs: Sequence[Input], lead: Samples) -> list[Input]:
@@ -321,18 +319,10 @@ class DateContent:
     """
 
     def __init__(
-        self,
-        samples: Samples,
-        inputs: Sequence[Input],
-        normaliser: Normaliser,
-        masked: Sequence[int],
-        factor: float,
-        row_weights: npt.NDArray[np.float64],
-        extras: Sequence[Extra],
-        features: Features,
-        members: bool,
-        normalise: bool = True,
-    ) -> None:
+        self, samples: Samples, inputs: Sequence[Input], normaliser: Normaliser,
+        masked: Sequence[int], factor: float, row_weights: npt.NDArray[np.float64],
+        extras: Sequence[Extra], features: Features, members: bool, normalise: bool = True,
+    ) -> None:  # fmt: skip
         self.samples, self._inputs, self._normaliser = samples, list(inputs), normaliser
         self._masked_inputs, self._factor = list(masked), np.float32(factor)
         self._row_weights = row_weights.astype(np.float32)
@@ -380,9 +370,8 @@ class DateContent:
         """
         by_member = self._features == "members"
         count = self._read_members(i, out, rows) if by_member else self._read_moments(i, out, rows)
-        truth, raw_mean, weights = (
-            self._by_target(out, name) for name in ("target", "raw_mean", "weights")
-        )
+        names = ("target", "raw_mean", "weights")
+        truth, raw_mean, weights = (self._by_target(out, name) for name in names)
         for n, samples in enumerate(self.samples.targets):
             count += samples.read_truth(i, truth[n], rows)
             set_weights(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
@@ -403,10 +392,8 @@ class DateContent:
         for step, channels in by_step(self._inputs).items():
             last = first + len(channels)
             mean, std = features[first:last], deviations[first:last]
-            moves = (
-                partial(self._move_mean, out, rows, first),
-                partial(self._move_deviation, out, rows, first),
-            )
+            place = (out, rows, first)
+            moves = partial(self._move_mean, *place), partial(self._move_deviation, *place)
             count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
             first = last
         for target in self._targets:

@@ -110,14 +110,9 @@ class Epoch(Sequence[Job]):
     """
 
     def __init__(
-        self,
-        dates: npt.NDArray[np.int64],
-        ranks: Ranks,
-        batch_size: int,
-        seed: int,
-        epoch: int,
+        self, dates: npt.NDArray[np.int64], ranks: Ranks, batch_size: int, seed: int, epoch: int,
         shuffle: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._size, self._seed = batch_size, (seed, epoch)
 
         def of_rank(rank: int) -> npt.NDArray[np.int64]:

@@ -135,10 +135,9 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
     channels, steps = check_climate(dataset, options)
     time = dataset["time"].to_numpy().astype("M8[s]")
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
-    climatologies = {
-        step: Climatology(time, row.astype("M8[s]"), protocol_of(options.protocol), options.window)
-        for step, row in zip(steps, valid, strict=True)
-    }
+    rules, window = protocol_of(options.protocol), options.window
+    rows = zip(steps, valid.astype("M8[s]"), strict=True)
+    climatologies = {step: Climatology(time, row, rules, window) for step, row in rows}
     first = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
     axes = (channels, steps, first.calendar, first.judged_years())
@@ -148,11 +147,8 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
     first = arrays.climatologies[arrays.steps[0]]
-    years = {
-        int(y)
-        for i in arrays.judged_years
-        for y in years_of(_climate_year_dates(first, first.eligible(i)))
-    }
+    climate_dates = [_climate_year_dates(first, first.eligible(i)) for i in arrays.judged_years]
+    years = {int(year) for dates in climate_dates for year in years_of(dates)}
     rules, rolling_years = protocol_of(options.protocol), first.rolling_years
     rolling = f"the {rolling_years} years that end with judged_year"
     rule = rolling if rolling_years else "the training years"
@@ -251,12 +247,9 @@ _WINDOW_BYTES = 256 << 20  # of members in a worker
 
 
 def write_climate(
-    store: Path | str,
-    options: ClimateOptions,
-    *,
-    workers: int | None = None,
+    store: Path | str, options: ClimateOptions, *, workers: int | None = None,
     progress: bool = False,
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Write the missing chunks of STORE/climate.
 
     Args:

@@ -91,13 +91,9 @@ class Weights:
     """
 
     def __init__(
-        self,
-        latitude: Floats,
-        longitude: Floats,
-        to_latitude: Floats,
-        to_longitude: Floats,
+        self, latitude: Floats, longitude: Floats, to_latitude: Floats, to_longitude: Floats,
         method: Regrid,
-    ) -> None:
+    ) -> None:  # fmt: skip
         sizes = (latitude.size, longitude.size, to_latitude.size, to_longitude.size)
         if min(sizes) < 2:
             reason = f"grids of {sizes[0]} x {sizes[1]} and {sizes[2]} x {sizes[3]} points"

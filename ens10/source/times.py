@@ -140,10 +140,8 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
         month_offsets = 12 * (years - count - 1)
         dates = after_months(dataset["time"].to_numpy()[:, None], month_offsets[None, :])
     bare = dataset.drop_vars(["valid_time", "year"], errors="ignore")
-    parts = [
-        bare.isel(year=n).assign_coords(time=dates[:, n].astype("datetime64[ns]"))
-        for n in range(bare.sizes["year"])
-    ]
+    by_year = enumerate(dates.astype("datetime64[ns]").T)
+    parts = [bare.isel(year=n).assign_coords(time=starts_of_year) for n, starts_of_year in by_year]
     hindcasts: xr.Dataset = xr.concat(
         parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override"
     )

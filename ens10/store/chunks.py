@@ -185,13 +185,9 @@ class Reader(ABC):
     columns: int
 
     def read_into(
-        self,
-        place: Place,
-        out: Field,
-        fields: Sequence[int] | None = None,
-        rows: slice = slice(None),
-        move: Move | None = None,
-    ) -> int:
+        self, place: Place, out: Field, fields: Sequence[int] | None = None,
+        rows: slice = slice(None), move: Move | None = None,
+    ) -> int:  # fmt: skip
         """Read fields of one chunk into `out`.
 
         Args:

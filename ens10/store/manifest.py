@@ -87,12 +87,9 @@ def _memory(size: int) -> Buffer:
 
 
 def compare(
-    sums: FileSums | None,
-    source: Source,
-    field_numbers: Sequence[int] = (),
-    fields: int = 0,
+    sums: FileSums | None, source: Source, field_numbers: Sequence[int] = (), fields: int = 0,
     into: Callable[[int], Buffer] = _memory,
-) -> Sequence[int]:
+) -> Sequence[int]:  # fmt: skip
     """Compare a file, or some of its fields where each has a checksum, with the manifest.
 
     Args:
@@ -325,12 +322,9 @@ def record_files(root: Path, plan: dict[str, Any]) -> None:
 
 
 def assemble_manifest(
-    root: Path,
-    plan: dict[str, Any],
-    lines: Sequence[bytes],
-    other_rows: Sequence[Row],
+    root: Path, plan: dict[str, Any], lines: Sequence[bytes], other_rows: Sequence[Row],
     new_paths: Sequence[str],
-) -> npt.NDArray[np.uint8]:
+) -> npt.NDArray[np.uint8]:  # fmt: skip
     """Return the manifest's text, after recording its length in the store's metadata.
 
     Args:

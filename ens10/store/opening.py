@@ -55,16 +55,15 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
         raise UnknownNameError("kind", kind, get_args(StoreKind))
     kinds = store_kinds(path)
     if kind not in kinds:
-        remedy = (
-            "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
+        way = "again with --truth" if kind == "truth" else "from such files"
+        raise MissingDataError(
+            path, [f"{kind} (the store holds {', '.join(kinds)})"], f"Prepare it {way}"
         )
-        raise MissingDataError(path, [f"{kind} (the store holds {', '.join(kinds)})"], remedy)
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
-    return as_stations(
-        in_order(xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks))
-    )
+    part = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
+    return as_stations(in_order(part))
 
 
 def in_order(dataset: xr.Dataset) -> xr.Dataset:

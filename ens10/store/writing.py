@@ -42,19 +42,14 @@ def create_array(
     """
     floating = np.issubdtype(np.dtype(dtype), np.floating)
     lz4 = BloscCodec(typesize=2, cname="lz4", clevel=5, shuffle="shuffle")
+    # A chunk that is not there is damage, so those full of gaps are written too.
     return group.create_array(
-        name,
-        shape=tuple(shape),
-        chunks=tuple(chunks or shape),
-        dtype=np.dtype(dtype),
-        fill_value=np.nan if floating else 0,
-        dimension_names=list(dims),
+        name, shape=tuple(shape), chunks=tuple(chunks or shape), dtype=np.dtype(dtype),
+        fill_value=np.nan if floating else 0, dimension_names=list(dims),
         attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
-        serializer=Packed16() if codec else "auto",
+        serializer=Packed16() if codec else "auto", config={"write_empty_chunks": True},
         compressors=[lz4] if codec == "lz4" else None,
-        # A chunk that is not there is damage, so those full of gaps are written too.
-        config={"write_empty_chunks": True},
-    )
+    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

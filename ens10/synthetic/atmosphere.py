@@ -22,7 +22,7 @@ variability and spread of each variable are round numbers in the real units, not
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -188,10 +188,8 @@ class Law:
         ]
         attributes = {"units": target.attrs.get("units", "")}
         mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
-        return xr.Dataset(
-            {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)},
-            attrs={"forecast_kind": "normal"},
-        )
+        fields = {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
+        return xr.Dataset(fields, attrs={"forecast_kind": "normal"})
 
     def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
         """Return the truth of one date, (H, W), from its distribution and a standard normal error.
@@ -293,15 +291,9 @@ class Generator:
     """
 
     def __init__(
-        self,
-        latitude: Floats,
-        columns: int,
-        channels: Sequence[Channel],
-        steps: Sequence[int],
-        members: int,
-        starts: Sequence[dt.date],
-        seed: int,
-    ) -> None:
+        self, latitude: Floats, columns: int, channels: Sequence[Channel], steps: Sequence[int],
+        members: int, starts: Sequence[dt.date], seed: int,
+    ) -> None:  # fmt: skip
         self.channels, self._steps, self._members = list(channels), list(steps), members
         self._latitude, self._columns, self._seed = latitude, columns, seed
         self._start_index = {start: n for n, start in enumerate(starts)}
@@ -312,6 +304,21 @@ class Generator:
 
     def _rng(self, stream: int, *key: int) -> np.random.Generator:
         return np.random.default_rng([self._seed, stream, *key])
+
+    def _growth(self, step: int) -> float:
+        """Return the spread at a lead time, relative to that at 48 h."""
+        return SPREAD_AT_START + (1 - SPREAD_AT_START) * step / TARGET_STEP
+
+    def _signal_noise(
+        self, draw: Callable[[np.random.Generator, int], Fields], stream: int, start: dt.date,
+        count: int,
+    ) -> Fields:  # fmt: skip
+        """Return the noise of a signal, which depends on the starts before it, too."""
+        weights = MEMORY ** np.arange(PAST)
+        weights /= np.sqrt((weights**2).sum())
+        last = self._start_index[start] + PAST
+        noises = (draw(self._rng(stream, last - n), count) for n in range(PAST))
+        return np.asarray(sum(w * noise for w, noise in zip(weights, noises, strict=True)))
 
 
 class Atmosphere(Generator):
@@ -331,7 +338,6 @@ class Atmosphere(Generator):
 
     def forecast(self, start: dt.date) -> Iterator[tuple[int, Channel, Fields]]:
         """Yield (step, channel, members (M, H, W)) of one start date; NaN for missing values."""
-        growth = [SPREAD_AT_START + (1 - SPREAD_AT_START) * step / 48 for step in self._steps]
         signal, flow = self._signals(start), self._flow(start)
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
@@ -340,7 +346,7 @@ class Atmosphere(Generator):
                 channel_recipe = channel.recipe
                 centre = climatology(channel_recipe, self._latitude, self.land, day)
                 centre = centre + channel_recipe.signal * signal[s, c]
-                spread = channel_recipe.spread * growth[s] * flow[self._family_index[c]]
+                spread = channel_recipe.spread * self._growth(step) * flow[self._family_index[c]]
                 members = centre + spread * perturbation[:, c]
                 members = np.clip(members, channel_recipe.lower, channel_recipe.upper)
                 if channel.name == "sst":
@@ -356,21 +362,15 @@ class Atmosphere(Generator):
 
     def _signals(self, start: dt.date) -> Fields:
         """Return the forecast signals, standard normal fields (step, channel, H, W)."""
-        weights = MEMORY ** np.arange(PAST)
-        weights /= np.sqrt((weights**2).sum())
-        index = self._start_index[start]
-        noise = sum(w * self._signal_noise(index - n) for n, w in enumerate(weights))
+        count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
+        noise = self._signal_noise(self._signal.noise, _SIGNAL, start, count)
         size = self._signal.truncation + 1
-        per_step = np.asarray(noise).reshape(size, 2, 1 + len(self._steps), -1, size)
+        per_step = noise.reshape(size, 2, 1 + len(self._steps), -1, size)
         common_noise, step_noise = per_step[:, :, :1], per_step[:, :, 1:]
         by_step = mix(SHARED_BY_STEPS, common_noise, step_noise)
         by_channel = self._mix_families(by_step).reshape(size, -1, size)
         fields = self._signal.synthesise(by_channel)
         return fields.reshape(len(self._steps), len(self.channels), *fields.shape[1:])
-
-    def _signal_noise(self, index: int) -> Fields:
-        count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
-        return self._signal.noise(self._rng(_SIGNAL, index + PAST), count)
 
     def _mix_families(self, noise: Fields) -> Fields:
         """Return the noise of each channel, a part of which is shared by its family of variables.

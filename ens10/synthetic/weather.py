@@ -32,11 +32,8 @@ from ens10.synthetic.atmosphere import (
     GRAVITY,
     LAND_THRESHOLD,
     MAP_KM,
-    MEMORY,
-    PAST,
     SHARED_BY_FAMILY,
     SHARED_BY_STEPS,
-    SPREAD_AT_START,
     TARGET_STEP,
     Channel,
     Fields,
@@ -174,7 +171,7 @@ class Weather(Generator):
         signal = self._signals(start)
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
-            growth = SPREAD_AT_START + (1 - SPREAD_AT_START) * step / TARGET_STEP
+            growth = self._growth(step)
             valid_date = start + dt.timedelta(hours=step)
             for place, level in enumerate([None, *self._levels]):
                 channels = [c for c in self.channels if c.level == level]
@@ -203,15 +200,10 @@ class Weather(Generator):
 
     def _signals(self, start: dt.date) -> "tuple[Fields, ...]":
         """Return the signal of each part of a state, (step, place, H, W)."""
-        weights = MEMORY ** np.arange(PAST)
-        weights /= np.sqrt((weights**2).sum())
-        index, places = self._start_index[start], 1 + len(self._levels)
+        places = 1 + len(self._levels)
         count = (1 + len(self._steps)) * _FAMILIES * (1 + places)
-        noise = sum(
-            w * self._signal.noise(self._rng(_SIGNAL, index - n + PAST), count)
-            for n, w in enumerate(weights)
-        )
-        by_step = np.asarray(noise).reshape(*_noise_shape(noise, 1 + len(self._steps)))
+        noise = self._signal_noise(self._signal.noise, _SIGNAL, start, count)
+        by_step = noise.reshape(*_noise_shape(noise, 1 + len(self._steps)))
         fields = self._signal.fields(mix(SHARED_BY_STEPS, by_step[:, :, :1], by_step[:, :, 1:]))
         return tuple(f.reshape(len(self._steps), places, *f.shape[1:]) for f in fields)
 

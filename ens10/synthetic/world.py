@@ -102,9 +102,8 @@ class World:
         if not self.years:
             raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
         if not (_YEARS[0] <= self.years[0] and self.years[-1] <= _YEARS[1]):
-            reason = (
-                f"{self.years[0]} to {self.years[-1]} are not within {_YEARS[0]} to {_YEARS[1]}"
-            )
+            first, last = self.years[0], self.years[-1]
+            reason = f"{first} to {last} are not within {_YEARS[0]} to {_YEARS[1]}"
             raise ArgumentError("years", reason, "Choose others: times in nanoseconds end there")
         self.folder: Path | None = None
         self._parameters = {
@@ -195,13 +194,9 @@ class World:
         return folder
 
     def optimum(
-        self,
-        target: str,
-        members: int | None = None,
-        progress: bool = False,
-        step: int = TARGET_STEP,
-        without: str | Sequence[str] = (),
-    ) -> xr.Dataset:
+        self, target: str, members: int | None = None, progress: bool = False,
+        step: int = TARGET_STEP, without: str | Sequence[str] = (),
+    ) -> xr.Dataset:  # fmt: skip
         """Return the best possible forecast from all members, in closed form.
 
         Args:
