@@ -15,21 +15,22 @@ _MODULES = {
     "tables": ("pyarrow",),
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules}
+PACKAGES = ("icechunk", "kerchunk")  # of no extra; pip installs them by these names
 
 
 class MissingExtraError(Ens10Error, ModuleNotFoundError):
-    """A required package is not installed; the message names the extra of ens10 that has it.
+    """A required package is not installed; the message names the extra that has it, or the package.
 
     Args:
         what: the feature that needs it.
         module: import name of the package.
-        extras: the extras to install, by their names.
+        extras: the extras to install, by their names; none for a package that no extra has.
     """
 
     def __init__(self, what: str, module: str, *extras: str) -> None:
         self.what, self.extras = what, extras
-        names = ",".join(extras)
-        super().__init__(f"{what} needs {module}. Install it with: pip install 'ens10[{names}]'")
+        package = f"'ens10[{','.join(extras)}]'" if extras else module
+        super().__init__(f"{what} needs {module}. Install it with: pip install {package}")
         self.name = module
 
 
@@ -51,11 +52,11 @@ def telling_extras(what: str, *besides: str) -> Iterator[None]:
     except ImportError as error:
         first = error.__cause__ if error.name is None else error
         module = str(getattr(first, "name", "")).partition(".")[0]
-        if not isinstance(first, ModuleNotFoundError) or module not in EXTRAS:
+        if not isinstance(first, ModuleNotFoundError) or module not in (*EXTRAS, *PACKAGES):
             raise
         if isinstance(error, MissingExtraError):
             raise
-        extras = dict.fromkeys([*besides, EXTRAS[module]])
+        extras = dict.fromkeys([*besides, *([EXTRAS[module]] if module in EXTRAS else [])])
         raise MissingExtraError(what, module, *extras) from error
 
 

@@ -234,7 +234,8 @@ def _member_places(numbers: npt.NDArray[Any], members: tuple[int, ...] | int) ->
     if not isinstance(members, int):
         return _places("members", members, numbers)
     if not 1 <= members <= numbers.size:
-        raise ArgumentError("members", f"{members} of {numbers.size} members", "Choose fewer")
+        reason = f"needs {members} members, found {numbers.size}"
+        raise ArgumentError("members", reason, "Choose fewer")
     return list(range(members))
 
 

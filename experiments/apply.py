@@ -10,6 +10,7 @@ OUT.partial/done/        an empty file for each date whose chunks are on the dis
 
 import json
 import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,12 +21,14 @@ import xarray as xr
 import zarr
 
 from ens10.catalog import VARIABLES
-from ens10.channels import split_exactly
-from ens10.convert.plan import source_identity, to_json_types
+from ens10.channels import channel_names, field_of, split, split_exactly, step_number
+from ens10.convert.plan import Source, source_identity, to_json_types
 from ens10.convert.sources import grib_files
 from ens10.durable import replace_folder, sync_files, whole_path, write_whole
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.experiments.input_checks import Gaps, InputRules
 from ens10.experiments.load import (
+    BeyondTrainingWarning,
     Corrections,
     TrainedModel,
     all_corrections,
@@ -45,8 +48,9 @@ from ens10.selection import Selection
 from ens10.signals import stoppable
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing
+from ens10.source.layout import tidy
 from ens10.source.names import Names
-from ens10.source.opening import is_zarr
+from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
 from ens10.store.opening import (
@@ -66,13 +70,15 @@ _PLAN, _DATA, _DONE = "plan.json", "data.zarr", "done"
 
 def apply(
     runs: Sequence[Path | str],
-    forecast: Path | str | xr.Dataset,
+    forecast: Path | str | xr.Dataset | xr.DataTree,
     out: Path | str,
     *,
     products: Products | None = None,
     format: Format | None = None,  # noqa: A002
     names: Names | None = None,
-    missing: Missing = "error",
+    group: str = "",
+    missing: Gaps = "error",
+    any_values: bool = False,
     device: str = "cpu",
     trust: Sequence[str] = (),
     history: Path | str | None = None,
@@ -91,7 +97,7 @@ def apply(
             several targets or lead times, and each chunk of files or of a Dataset is read once for
             all of them.
         forecast: GRIB or netCDF file, folder of such files, Zarr store, URL of one, store of
-            `ens10 prepare`, or a Dataset. It needs no truth.
+            `ens10 prepare`, a Dataset or a tree of them. It needs no truth.
         out: the file to write. A single run's variables have the names that `ens10 predict` gives
             them, so that `ens10 score OUT --truth STORE` scores them; of several runs those of the
             parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
@@ -100,7 +106,11 @@ def apply(
         format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. A GRIB file has
             mean and spread instead of parameters; if the forecast is GRIB, its headers are kept.
         names: how the forecast's names map to ours; see `ens10.source.names`.
-        missing: "error", "nan" or "skip": what to do about fields that are missing.
+        group: of the forecast, if it is a Zarr store, netCDF file or tree.
+        missing: what to do about fields and members that are missing: "error" to refuse them,
+            "nan" to leave NaN, "skip" to leave out their dates, "fewer" to use the members that
+            are there, whose number at each date is the variable `members_used`.
+        any_values: True if values outside the plausible range of their variable are accepted.
         device: where networks compute.
         trust: modules besides this package whose classes runs of others may use.
         history: store with the truth of past dates, for members by the Schaake shuffle.
@@ -117,15 +127,17 @@ def apply(
             writes the file.
         ArgumentError: a channel that a model needs is missing, another grid or lead time, too few
             members, runs whose variables do not fit into one file, draws of a model that has none,
-            a product that the GRIB edition cannot express, or a suffix of an unknown format.
-        UnknownNameError: another `format`.
+            a product that the GRIB edition cannot express, or a suffix of an unknown format. A
+            forecast that is NaN although its input is complete.
+        MissingDataError: fields are missing.
+        UnknownNameError: another `format` or `missing`.
     """
-    out, products = Path(out), products or Products()
+    out, products, rules = Path(out), products or Products(), InputRules(missing, any_values)
+    if group:
+        names = replace(names or Names(), group=group)
+    source: Source = dataset_of(forecast, names.group if names else "", "forecast")
     file_format = _format(out, format)
-    if out.exists() and not force:
-        raise FileError(out, "exists already", "Choose another file, or give --force")
-    if not out.absolute().parent.is_dir():
-        raise FileError(out.parent, "no such folder", "Make it first")
+    _check_place(out, force)
     if file_format == "grib":
         products = replace(products, moments=True)
     elif encoding is not None:
@@ -135,35 +147,42 @@ def apply(
         for run in runs
         for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
     ]
-    data = _open_forecast(forecast, names, missing)
-    if len(models) > 1 and isinstance(data, xr.Dataset):
-        data = _read_once(data)
-    combined = CombinedCorrections(all_corrections(models, data, products))
+    data = _open_forecast(source, names, rules, models)
+    if isinstance(data, xr.Dataset):
+        data = _without_gaps(data, models) if missing == "skip" else data
+        data = _read_once(data) if len(models) > 1 else data
+    combined = CombinedCorrections(all_corrections(models, data, products, rules))
     if file_format == "grib" and combined.samples.stations:
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
     if file_format == "grib":
-        raw = None if names else _open_raw_grib(forecast, combined, missing)
-        grib = {
-            "targets": combined.targets,
-            "raw": raw,
-            "same_members": raw is not None and products.members == "ecc",
-            "encoding": encoding or Encoding(),
-        }
-        check_corrected(combined.blank(), **grib)
+        raw = None if names else _open_raw_grib(source, combined, rules)
+        grib = _grib_options(combined, raw, products, encoding)
     plan = {
         "models": [model.checksum for model in models],
-        "forecast": source_identity(forecast),
+        "forecast": source_identity(source),
         "products": to_json_types(asdict(products)),
         "draws": draws,
+        "rules": asdict(rules),
         "dates": [str(date) for date in combined.samples.time],
     }
+    if names is not None:
+        plan["names"] = to_json_types(names.record())
     partial = out.with_name(f"{out.name}.partial")
     with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
         _compute(combined, partial, plan, progress)
         _finish(partial, out, file_format, grib, progress)
         shutil.rmtree(partial, ignore_errors=True)
+    for note in combined.notes():
+        warnings.warn(note, BeyondTrainingWarning, stacklevel=2)
     return out
+
+
+def _check_place(out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise FileError(out, "exists already", "Choose another file, or give --force")
+    if not out.absolute().parent.is_dir():
+        raise FileError(out.parent, "no such folder", "Make it first")
 
 
 class CombinedCorrections:
@@ -250,6 +269,15 @@ class CombinedCorrections:
             for name, (_, values, _) in part.fields(i).items():
                 arrays[self._variable_name(part, name)][self._position(part, i)] = values[0]
 
+    def notes(self) -> list[str]:
+        """Return lines about dates with fewer members or gaps, each with the model's name."""
+        return [
+            f"{part.model.name}: {note}"
+            for part in self._parts
+            if part.checks is not None
+            for note in part.checks.notes()
+        ]
+
     def _position(self, part: Corrections, i: int) -> tuple[int, ...]:
         several = len(self._steps) > 1
         return (i, self._steps.index(part.model.step)) if several else (i,)
@@ -310,15 +338,54 @@ def _format(out: Path, format_name: str | None) -> Format:
 
 
 def _open_forecast(
-    forecast: Path | str | xr.Dataset, names: Names | None, missing: Missing
+    forecast: Path | str | xr.Dataset,
+    names: Names | None,
+    rules: InputRules,
+    models: Sequence[TrainedModel],
 ) -> xr.Dataset | Path | str:
-    """The forecast as models take it: the path of a prepared store, or a lazy Dataset."""
+    """The forecast as models take it: the path of a prepared store, or a lazy Dataset.
+
+    Variables that no model takes are not read, so that their units and gaps stop nothing.
+    """
     if isinstance(forecast, xr.Dataset):
         return forecast
     path = Path(forecast)
-    if not is_url(forecast) and is_zarr(path) and "ens10_format" in root_attributes(path):
+    is_local_zarr = not is_url(forecast) and (path / "zarr.json").is_file()
+    if is_local_zarr and "ens10_format" in root_attributes(path):
         return path
-    return open_source(forecast, names, missing)
+    channels = {name.partition("@")[0] for model in models for name in model.channels}
+    variables = sorted({one if one in VARIABLES else split(one)[0] for one in channels})
+    return open_source(forecast, names, _missing_fields(rules), variables=variables)
+
+
+def _missing_fields(rules: InputRules) -> Missing:
+    """Return what the source does about missing fields: those of "fewer" are read as NaN."""
+    return "nan" if rules.missing == "fewer" else rules.missing
+
+
+def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Dataset:
+    """Leave out the dates that lack a field that a model reads: one that is NaN everywhere.
+
+    Raises:
+        MissingDataError: no date is complete.
+    """
+    data = tidy(data, Names(), data.encoding.get("source", "the forecast"))
+    complete = np.ones(data.sizes["time"], np.bool_)
+    for model in models:
+        for channel in model.channels:
+            name, _, step = channel.partition("@")
+            if name not in channel_names(data):
+                continue  # the model refuses the forecast, and says what it takes
+            fields = field_of(data, name)
+            if "step" in fields.dims:
+                fields = fields.sel(step=step_number(step or model.step))
+            empty = fields.isnull().all(["latitude", "longitude"])
+            complete &= ~empty.any([dim for dim in empty.dims if dim != "time"]).to_numpy()
+    if not complete.any():
+        raise MissingDataError(
+            data.encoding["source"], ["fields of every date"], "No date is complete"
+        )
+    return data.isel(time=np.flatnonzero(complete))
 
 
 def _read_once(data: xr.Dataset) -> xr.Dataset:
@@ -434,13 +501,36 @@ def _finish(
                 write_netcdf(temporary, dataset, 0, progress)
 
 
+def _grib_options(
+    combined: CombinedCorrections,
+    raw: GribFields | None,
+    products: Products,
+    encoding: Encoding | None,
+) -> dict[str, Any]:
+    """Return the options of `write_corrected`, after checking that GRIB can hold the result."""
+    same_members = raw is not None and products.members == "ecc"
+    options: dict[str, Any] = {
+        "targets": combined.targets,
+        "raw": raw,
+        "raw_members": combined.samples.numbers if same_members else None,
+        "encoding": encoding or Encoding(),
+    }
+    check_corrected(combined.blank(), **options)
+    return options
+
+
 def _open_raw_grib(
-    forecast: Path | str | xr.Dataset, combined: CombinedCorrections, missing: Missing
+    forecast: Path | str | xr.Dataset, combined: CombinedCorrections, rules: InputRules
 ) -> GribFields | None:
-    """Open the GRIB messages of the forecast; None if it does not consist of GRIB files."""
+    """Open the GRIB messages of the forecast, whose headers the result gets.
+
+    None if it does not consist of GRIB files, or if the headers would not fit the result: corrected
+    fields are in the catalogue's units, and sums since the start.
+    """
     if isinstance(forecast, xr.Dataset):
         return None
     files = grib_files(forecast)
     names = [t if t in VARIABLES else split_exactly(t)[0] for t in combined.targets]
     selection = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
-    return GribFields(files, missing, selection) if files else None
+    fields = GribFields(files, _missing_fields(rules), selection) if files else None
+    return fields if fields and all(map(fields.are_copies, fields.variables)) else None

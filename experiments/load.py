@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,9 +19,16 @@ import xarray as xr
 from torch import Tensor, nn
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError, UnknownNameError, listing
+from ens10.errors import ArgumentError, DataNote, UnknownNameError, listing
 from ens10.experiments.bundle import read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
+from ens10.experiments.input_checks import (
+    DateInput,
+    Gaps,
+    InputChecks,
+    InputRules,
+    choose_members,
+)
 from ens10.experiments.products import Coupling, Fields, Products
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
@@ -35,6 +42,8 @@ from ens10.models import RandomFieldHead
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
+from ens10.source.layouts import layout_of
+from ens10.source.stores import dataset_of
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -45,13 +54,16 @@ _SCHAAKE_DAYS = 30.0
 _DAY = 86400
 _YEAR = 365.2425
 _NETWORK_LOCK = threading.RLock()  # dates come from several threads, the network uses them all
+MEMBERS_USED = "members_used"
+_MEMBERS_USED_ATTRIBUTES = {"units": "1", "long_name": "number of raw members that are used"}
 _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 
-Forecasts = tuple[Batch, tuple[Distribution, ...]]  # features of one date, forecast by target
+# features of one date, the record of its checks, forecast by target
+Forecasts = tuple[Batch, DateInput | None, tuple[Distribution, ...]]
 
 
-class BeyondTrainingWarning(UserWarning):
+class BeyondTrainingWarning(DataNote):
     """A forecast differs from those of the training in a way that may cost skill."""
 
 
@@ -188,12 +200,15 @@ class TrainedModel:
 
     def __call__(
         self,
-        forecast: xr.Dataset | Path | str,
+        forecast: xr.Dataset | xr.DataTree | Path | str,
         *,
         quantiles: Sequence[float] = (),
         probabilities: Sequence[str] = (),
         members: Coupling | None = None,
         seed: int = 0,
+        group: str = "",
+        missing: Gaps = "error",
+        any_values: bool = False,
     ) -> xr.Dataset:
         """Correct forecasts.
 
@@ -206,36 +221,61 @@ class TrainedModel:
             probabilities: thresholds such as ">303.15".
             members: "ecc", "schaake" or "sample".
             seed: of what is drawn.
+            group: of a forecast that is a tree with several groups of fields.
+            missing: "error" to refuse missing fields and members, "nan" to leave NaN, "fewer" to
+                use the members that are there; see `ens10.experiments.input_checks.InputRules`.
+            any_values: True if implausible values are accepted.
 
         Returns:
             Dataset over (time, ..., latitude, longitude) with the parameters of the forecast
             distributions (`mu` and `sigma` of a normal) and `attrs["forecast_kind"]`.
 
         Raises:
-            ArgumentError: a channel that the model needs is missing, another grid, lead time, or
-                too few members.
+            ArgumentError: a channel that the model needs is missing, another grid, lead time or
+                window of a sum, or too few members. When a date is computed: a forecast that is NaN
+                although its input is complete.
+            MissingDataError: when a date is computed: missing fields.
+            FileError: when a date is computed: implausible values.
         """
+        if missing == "skip":
+            remedy = "Use 'error', 'nan' or 'fewer', or leave the dates out of the forecast"
+            raise ArgumentError("missing", "'skip' is an option of `ens10 apply` alone", remedy)
         products = Products(tuple(quantiles), tuple(probabilities), members, seed)
-        corrections = self.corrections(forecast, products)
-        lazy = not isinstance(forecast, xr.Dataset) or bool(forecast.chunks)
+        data = dataset_of(forecast, group, "forecast")
+        corrections = self.corrections(data, products, InputRules(missing, any_values))
+        lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
         return corrections.lazy() if lazy else corrections.compute()
 
     def corrections(
-        self, forecast: xr.Dataset | Path | str, products: Products | None = None
+        self,
+        forecast: xr.Dataset | Path | str,
+        products: Products | None = None,
+        rules: InputRules | None = None,
     ) -> "Corrections":
         """Open forecasts for correction, date by date, without reading their values.
+
+        Args:
+            forecast: Dataset or path of a store.
+            products: variables besides the parameters of the distributions.
+            rules: what is accepted of the values when they are read; None to check nothing, as of
+                a store that was prepared for the training.
 
         Raises:
             ArgumentError: a channel that the model needs is missing, another grid, lead time, or
                 fewer members than the model takes.
         """
         try:
-            return Corrections(self, self._open_samples(forecast), products or Products())
+            samples = self._open_samples(forecast, rules)
+            source = _source(forecast)
+            checks = None
+            if rules is not None:
+                least, takes_members = self.least_members, self._takes_members
+                checks = InputChecks(samples, rules, source, least, takes_members)
+            return Corrections(self, samples, products or Products(), checks)
         except UnknownNameError as error:
             if error.argument not in ("target", "inputs"):
                 raise
-            channels = dict.fromkeys([*self.targets, *self._inputs()])
-            missing = [name for name in channels if name.partition("@")[0] not in error.known]
+            missing = [name for name in self.channels if name.partition("@")[0] not in error.known]
             raise ArgumentError(
                 "forecast",
                 f"it lacks {listing(missing)}, which {self.name} takes; it has "
@@ -325,26 +365,66 @@ class TrainedModel:
         names = [name.partition(":") for name in self._normaliser.channels]
         return [channel for channel, _, moment in names if moment == "mean"]
 
-    def _open_samples(self, forecast: xr.Dataset | Path | str) -> Samples:
-        if isinstance(forecast, xr.Dataset) and "step" not in forecast.variables:
+    @property
+    def channels(self) -> list[str]:
+        """The channels of targets and inputs, those at other lead times with `@step`."""
+        return list(dict.fromkeys([*self.targets, *self._inputs()]))
+
+    @cached_property
+    def least_members(self) -> int:
+        """The smallest ensemble that the model takes: two for a deviation, or more."""
+        least = [getattr(part, "least_members", 1) for part in self._module.modules()]
+        return max([*least, 1 if self.members == 1 else 2])
+
+    @property
+    def _takes_members(self) -> bool:
+        return self._data.members or kind_of(self._data.kind).features == "members"
+
+    def choose_members(self, labels: Sequence[int], *, fewer: bool) -> list[int]:
+        """Return the labels of the members to use, with a warning if others were trained on.
+
+        Raises:
+            ArgumentError: there are too few members.
+        """
+        if self.members is None:
+            return list(labels)
+        trained = self._training.get("numbers", [])[: self.members]
+        try:
+            chosen, note = choose_members(
+                labels, self.members, trained, fewer=fewer, least=self.least_members
+            )
+        except ArgumentError as error:
+            reason = f"{self.name} {error.reason}"
+            remedy = "Add the missing members" + ("" if fewer else ", or give --missing fewer")
+            raise ArgumentError("members", reason, remedy) from error
+        if note:
+            warnings.warn(f"{self.name}: {note}", BeyondTrainingWarning, stacklevel=9)
+        return chosen
+
+    def _open_samples(
+        self, forecast: xr.Dataset | Path | str, rules: InputRules | None = None
+    ) -> Samples:
+        if (
+            isinstance(forecast, xr.Dataset)
+            and "step" not in forecast.variables
+            and layout_of(forecast) is None
+        ):
             remedy = f"Assign the coordinate: forecast.assign_coords(step={self.step})"
             raise ArgumentError("step", "the forecast has no lead time", remedy)
         try:
             names = [f"{target}@{self.step}" for target in self.targets]
-            samples = open_samples(forecast, names, None, self.members)
+            choose = partial(self.choose_members, fewer=rules is not None and rules.fewer)
+            samples = open_samples(forecast, names, None, choose)
         except UnknownNameError:
             raise
         except ArgumentError as error:
-            if error.argument == "ensemble":
-                reason = f"{self.name} takes {self.members} members; {error.reason}"
-                remedy = "Add the members that are missing"
-                raise ArgumentError("members", reason, remedy) from error
             if error.argument == "target":
                 reason = f"{error.reason}; {self.name} was trained at {self.step:g} "
                 remedy = "Give a forecast of that lead time"
                 raise ArgumentError("step", reason + self.step_units, remedy) from error
             raise
         self.check_units(samples)
+        self._check_windows(samples)
         self._check_grid(samples)
         self._warn_of_seasons(samples)
         self._warn_of_windows(samples)
@@ -360,6 +440,23 @@ class TrainedModel:
         if units != self.units:
             reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
             raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
+
+    def _check_windows(self, samples: Samples) -> None:
+        """Reject sums over other windows than those of the training.
+
+        Raises:
+            ArgumentError: the windows of a channel differ; the error names both.
+        """
+        trained = self._training.get("windows", {})
+        for channel in dict.fromkeys(name.partition("@")[0] for name in self.channels):
+            windows = samples.windows.get(channel), trained.get(channel)
+            if windows[0] != windows[1]:
+                one, many = windows[0] or "the start", windows[1] or "the start"
+                one = f"the sum {'of' if windows[0] else 'since'} {one}"
+                many = f"sums {'of' if windows[1] else 'since'} {many}"
+                reason = f"{channel} is {one}, the run was trained on {many}"
+                remedy = "Give a forecast of the same window, or train on this one"
+                raise ArgumentError("forecast", reason, remedy)
 
     def _check_grid(self, samples: Samples) -> None:
         training_names = self._training.get("stations", [])
@@ -436,7 +533,9 @@ class TrainedModels:
     def __init__(self, models: Sequence[TrainedModel]) -> None:
         self.models = list(models)
 
-    def __call__(self, forecast: xr.Dataset | Path | str, **options: Any) -> xr.Dataset:
+    def __call__(
+        self, forecast: xr.Dataset | xr.DataTree | Path | str, **options: Any
+    ) -> xr.Dataset:
         """Correct forecasts; options as for `TrainedModel`.
 
         Returns:
@@ -460,7 +559,10 @@ class TrainedModels:
 
 
 def all_corrections(
-    models: Sequence[TrainedModel], forecast: xr.Dataset | Path | str, products: Products
+    models: Sequence[TrainedModel],
+    forecast: xr.Dataset | Path | str,
+    products: Products,
+    rules: InputRules | None = None,
 ) -> "list[Corrections]":
     """Open forecasts for correction by several models; those of one network share its forecasts.
 
@@ -471,7 +573,7 @@ def all_corrections(
     for model in models:
         sibling = next((other for other in corrections if other.model.same_network(model)), None)
         corrections.append(
-            sibling.of_target(model) if sibling else model.corrections(forecast, products)
+            sibling.of_target(model) if sibling else model.corrections(forecast, products, rules)
         )
     return corrections
 
@@ -489,14 +591,23 @@ class Corrections:
         model: the model.
         samples: the forecasts.
         products: variables besides the parameters of the distributions.
+        checks: of the fields that are read, and of the forecasts; None for none.
 
     Attributes:
         samples: the forecasts.
         batches: their features.
+        checks: as given.
     """
 
-    def __init__(self, model: TrainedModel, samples: Samples, products: Products) -> None:
+    def __init__(
+        self,
+        model: TrainedModel,
+        samples: Samples,
+        products: Products,
+        checks: InputChecks | None = None,
+    ) -> None:
         self.model, self.samples, self._products = model, samples, products
+        self.checks = checks
         self.batches = model.batches(samples, members=products.members == "ecc")
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._cached_fields: dict[int, Fields] = {}
@@ -514,6 +625,8 @@ class Corrections:
         model.check_units(self.samples)
         other = copy(self)
         other.model, other._cached_fields = model, {}
+        other.__dict__.pop("form", None)
+        other.__dict__.pop("_form_of_zeros", None)
         self._last_forecasts = other._last_forecasts = (
             {} if self._last_forecasts is None else self._last_forecasts
         )
@@ -524,21 +637,97 @@ class Corrections:
 
     def distribution(self, i: int) -> Distribution:
         """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
-        return self._forecasts(i)[1][self.model.place]
+        return self._forecasts(i)[2][self.model.place]
 
     def fields(self, i: int) -> Fields:
-        """Return the variables of date `i`: parameters of the distribution, and the products."""
+        """Return the variables of date `i`: parameters of the distribution, and the products.
+
+        Raises:
+            FileError: implausible values.
+            MissingDataError: fields are missing.
+            ArgumentError: too few members, or a forecast that is NaN although its input is
+                complete.
+        """
         if i in self._cached_fields:
             return self._cached_fields.pop(i)
-        return self._compute_batch(*self._forecasts(i))[0]
+        return self._compute_date(i)[0]
+
+    def _compute_date(self, i: int) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+        """Compute and check variables, coordinates and attributes of date `i`."""
+        batch, record, forecasts = self._forecasts(i)
+        fields, core, attributes = self._compute_batch(batch, forecasts)
+        if record is None or self.checks is None:
+            return fields, core, attributes
+        self._require_numbers(i, record, fields)
+        if self.checks.rules.fewer:
+            fields = {name: self._pad(name, field, record) for name, field in fields.items()}
+            used = np.array([self.checks.used[i]], np.float32)
+            fields[MEMBERS_USED] = (("time",), used, _MEMBERS_USED_ATTRIBUTES)
+        return fields, core, attributes
+
+    def _require_numbers(self, i: int, record: DateInput, fields: Fields) -> None:
+        """Refuse a forecast that is NaN at points where its input is complete.
+
+        Points where a plain input gives NaN too have no coefficients, and are accepted.
+
+        Raises:
+            ArgumentError: there are such points.
+        """
+        complete = record.complete.ravel() if self.samples.stations else record.complete
+        for name, (_, values, _) in fields.items():
+            wrong = _nan_points(values, complete.ndim) & complete
+            if not wrong.any():
+                continue
+            without = _nan_points(self._form_of_zeros[0][name][1], complete.ndim)
+            if not without.all():
+                wrong &= ~without
+            if wrong.any():
+                cause = "its weights are not numbers" if without.all() else "its values overflow"
+                when = f"{str(self.samples.time[i])[:13]}, step {self.samples.step:g}"
+                raise ArgumentError(
+                    "run",
+                    f"{self.model.name} gives NaN for {name} of {self.model.target} at "
+                    f"{int(wrong.sum())} of {wrong.size} points of {when}, where the input is "
+                    f"complete; {cause}",
+                    "Look at the run's log and at the range of the input, and train it again",
+                )
+
+    def _pad(self, name: str, field: Any, record: DateInput) -> Any:
+        """Return a variable of fewer members in the shape of one of all members.
+
+        Members that are not there are NaN; further components of a mixture have the weight 0.
+        """
+        dims, values, attrs = field
+        shape = self._form_of_zeros[0][name][1].shape
+        if values.shape == shape:
+            return field
+        (axis,) = (n for n, size in enumerate(shape) if size != values.shape[n])
+        if dims[axis] == "number":
+            padded = np.full(shape, np.nan, np.float32)
+            padded[(slice(None),) * axis + (record.present,)] = values
+        else:
+            widths = [(0, full - size) for full, size in zip(shape, values.shape, strict=True)]
+            padded = (
+                np.pad(values, widths)
+                if name == "component_weights"
+                else np.pad(values, widths, mode="edge")
+            )
+        return dims, padded, attrs
 
     def begin(self, i: int = 0) -> None:
         """Compute date `i`, set `form` from it, and cache its variables for `fields`.
 
         Otherwise `form` runs the network on zeros.
         """
-        self.form = self._compute_batch(*self._forecasts(i))
-        self._cached_fields = {i: self.form[0]}
+        fields, core, attributes = self._compute_date(i)
+        if self._counts_members:  # of which date `i` may have fewer
+            core = self._form_of_zeros[1]
+        self.form = fields, core, attributes
+        self._cached_fields = {i: fields}
+
+    @property
+    def _counts_members(self) -> bool:
+        return self.checks is not None and self.checks.rules.fewer
 
     @cached_property
     def form(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
@@ -546,6 +735,15 @@ class Corrections:
 
         Shapes, dimensions and attributes are those of any date; no date is read.
         """
+        fields, core, attributes = self._form_of_zeros
+        if self._counts_members:
+            used = np.array([self.samples.members], np.float32)
+            fields = fields | {MEMBERS_USED: (("time",), used, _MEMBERS_USED_ATTRIBUTES)}
+        return fields, core, attributes
+
+    @cached_property
+    def _form_of_zeros(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+        """Variables, coordinates and attributes for an input of zeros."""
         shapes = self.batches.content.shapes(len(self.samples.latitude))
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
         zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
@@ -556,8 +754,8 @@ class Corrections:
         """Return the features of date `i`, and the forecast of each target of the run."""
         forecasts = (self._last_forecasts or {}).get(i)
         if forecasts is None:
-            batch = self.batch(i)
-            forecasts = (batch, self.model.distributions(batch))
+            batch, record = self._read(i)
+            forecasts = (batch, record, self.model.distributions(batch))
             if self._last_forecasts is not None:
                 self._last_forecasts.clear()
                 self._last_forecasts[i] = forecasts
@@ -578,15 +776,20 @@ class Corrections:
         core |= self._products.coordinates()
         template = None
         if self._products.members:
-            count = list(range(1, self.samples.members + 1))
-            if core.setdefault("number", count) != count:
-                raise ArgumentError(
-                    "members",
-                    f"{self.model.name} forecasts {len(core['number'])} members of its own, the "
-                    f"raw ensemble has {len(count)}",
-                    "Leave out `members`",
-                )
-            template = self._template(batch, past)
+            ecc = self._products.members == "ecc"
+            count = batch["members"].shape[-3] if ecc else self.samples.members
+            numbers = self.samples.numbers if ecc else range(1, count + 1)
+            own = core.setdefault("number", list(numbers))
+            if "number" in forecast.core_coordinates():
+                count = self._member_count(batch)
+                if len(own) != count:
+                    raise ArgumentError(
+                        "members",
+                        f"{self.model.name} forecasts {len(own)} members of its own, the raw "
+                        f"ensemble has {count}",
+                        "Leave out `members`",
+                    )
+            template = self._template(batch, count, past)
         fields = self._fields(forecast, template, batch["dates"])
         return fields, core, forecast.attributes()
 
@@ -624,7 +827,30 @@ class Corrections:
 
     def batch(self, i: int) -> Batch:
         """Return the features of date `i`, on the model's device."""
-        return self.model.on_device(self.batches.batch(np.array([i])))
+        return self._read(i)[0]
+
+    def _read(self, i: int) -> tuple[Batch, DateInput | None]:
+        """Read date `i`: return its features, of the members that are there, and its checks."""
+        batch: Any = self.batches.batch(np.array([i]))
+        record = None if self.checks is None else self.checks.finish(i)
+        if record is not None and self._counts_members and not record.present.all():
+            if self._takes_member_features:
+                batch["features"] = batch["features"][:, record.present]
+            if "members" in batch:
+                batch["members"] = batch["members"][..., record.present, :, :]
+        return self.model.on_device(batch), record
+
+    @property
+    def _takes_member_features(self) -> bool:
+        return self.batches.kind.features == "members"
+
+    def _member_count(self, batch: Batch) -> int:
+        """Return the number of raw members in a batch."""
+        if "members" in batch:
+            return int(batch["members"].shape[-3])
+        if self._takes_member_features:
+            return int(batch["features"].shape[1])
+        return self.samples.members
 
     def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
         units = self.model.units
@@ -633,7 +859,7 @@ class Corrections:
             name: (
                 forecast.dims,
                 value.detach().cpu().float().numpy(),
-                attributes | forecast.variable_attributes(name, units),
+                forecast.variable_attributes(name, {**attributes, "units": units}),
             )
             for name, value in forecast.variables().items()
         }
@@ -645,9 +871,9 @@ class Corrections:
             for name, (dims, values, attrs) in fields.items()
         }
 
-    def _template(self, batch: Batch, past: bool) -> Tensor:
-        """Return the fields whose order at each point the members take, (1, M, H, W)."""
-        count, coupling = self.samples.members, self._products.members
+    def _template(self, batch: Batch, count: int, past: bool) -> Tensor:
+        """Return the fields whose order at each point `count` members take, (1, M, H, W)."""
+        coupling = self._products.members
         batch = by_target(batch)[self.model.place]
         if coupling == "schaake" and past:
             return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
@@ -656,6 +882,19 @@ class Corrections:
             return members
         shape: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)  # only that counts
         return shape
+
+
+def _nan_points(values: npt.NDArray[Any], ndim: int) -> npt.NDArray[np.bool_]:
+    """Return the points, along the last `ndim` dimensions, where any value is NaN."""
+    nan: npt.NDArray[np.bool_] = np.isnan(values).any(axis=tuple(range(values.ndim - ndim)))
+    return nan
+
+
+def _source(forecast: xr.Dataset | Path | str) -> str:
+    """Return where a forecast comes from, for errors."""
+    if isinstance(forecast, xr.Dataset):
+        return str(forecast.encoding.get("source") or "the forecast")
+    return str(forecast)
 
 
 def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[Any]]:

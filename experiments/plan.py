@@ -659,7 +659,7 @@ def cell_of(
             was not measured.
     """
     if task.members > data.members:
-        raise ArgumentError("members", f"{task.members}, but the data have {data.members}")
+        raise ArgumentError("members", f"needs {task.members} members, found {data.members}")
     if model not in rates.models:
         raise MissingDataError("throughput", [model], "Measure it on this machine with --probe")
     rate, settings = rates.models[model], training.config["data"]

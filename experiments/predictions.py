@@ -138,7 +138,7 @@ class _Store:
         tables: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
             name: (
                 forecast.dims,
-                attrs | forecast.variable_attributes(name, attrs.get("units", "")),
+                forecast.variable_attributes(name, attrs),
             )
             for name in forecast.variables()
         }

@@ -277,9 +277,14 @@ def _value_in_words(scores: xr.Dataset, name: str) -> str:
 
 
 def _requested_names(scores: xr.Dataset, requested: Sequence[str] | None) -> list[str]:
-    """Return the scores that were asked for, each followed by its skill score."""
+    """Return the scores that were asked for, each followed by its skill score.
+
+    The weighted mean of the EECRPS belongs to it.
+    """
     named = [metric_of(name) for name in requested or () if name not in TABLES]
-    names = dict.fromkeys(name for one in named for name in (one.name, one.skill))
+    names = dict.fromkeys(
+        name for one in named for name in (one.name, f"{one.name}_weighted", one.skill)
+    )
     return [name for name in names if name in scores]
 
 

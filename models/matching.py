@@ -184,7 +184,6 @@ def _check_features(features: Tensor, network: Network) -> None:
     if network.takes_members and features.shape[1] < network.least_members:
         raise ArgumentError(
             "features",
-            f"{name} needs at least {network.least_members} members, the batch has "
-            f"{features.shape[1]}",
+            f"{name} needs at least {network.least_members} members, found {features.shape[1]}",
             "Raise data.ensemble, or use data with more members",
         )

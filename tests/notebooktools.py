@@ -39,6 +39,8 @@ def warnings_cell():
         action, _, rest = rule.partition(":")
         if action == "ignore":
             message, _, category = rest.rpartition(":")
+            module = category.rpartition(".")[0]
+            lines += [f"import {module}"] if module else []
             lines.append(f"warnings.filterwarnings('ignore', {message!r}, {category})")
     # the kernel's own: nothing that a notebook does
     lines.append(

@@ -116,14 +116,15 @@ def _check_python(command: str) -> None:
 def _notes_as_lines() -> Iterator[None]:
     """Print each note on the data once, as one line."""
     with warnings.catch_warnings():
-        warnings.simplefilter("default", DataNote)
-        show = warnings.showwarning
+        warnings.simplefilter("always", DataNote)
+        show, printed = warnings.showwarning, set()
 
         def show_note(message: Warning | str, category: type[Warning], *rest: Any) -> None:
-            if issubclass(category, DataNote):
-                print(f"ens10: {message}", file=sys.stderr)
-            else:
+            if not issubclass(category, DataNote):
                 show(message, category, *rest)
+            elif str(message) not in printed:
+                printed.add(str(message))
+                print(f"ens10: {message}", file=sys.stderr)
 
         warnings.showwarning = show_note  # type: ignore[assignment]
         yield

@@ -1,11 +1,11 @@
 """Trained models in use: `ens10 apply`, `bundle` and `couple`, and `ens10.load_model`."""
 
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ens10.cli.data import add_group
 from ens10.errors import ArgumentError
 from ens10.extras import telling_extras
 from ens10.usage import Command, Parser
@@ -61,7 +61,15 @@ def _apply_options(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn")
     parser.add_argument("--history", metavar="STORE", help="past truth (default: the training's)")
     parser.add_argument("--names", type=Path, metavar="FILE", help="YAML: names in the forecast")
-    parser.add_argument("--missing", default="error", metavar="POLICY", help="error, nan or skip")
+    add_group(parser)
+    parser.add_argument(
+        "--missing", default="error", metavar="POLICY",
+        help="error; nan: the result is NaN; skip: leave out the date; fewer: use the members that "
+        "are there",
+    )  # fmt: skip
+    parser.add_argument(
+        "--any-values", action="store_true", help="do not refuse values out of plausible ranges"
+    )
     parser.add_argument("--device", default="cpu", help="where networks compute (default: cpu)")
     parser.add_argument(
         "--trust", action="append", default=[], metavar="MODULE",
@@ -124,7 +132,6 @@ def _apply(
     **options: Any,
 ) -> None:
     from ens10.experiments.apply import apply
-    from ens10.experiments.load import BeyondTrainingWarning
     from ens10.experiments.products import Products
     from ens10.export.grib_products import Encoding
     from ens10.source.names import read_names
@@ -136,16 +143,7 @@ def _apply(
     if edition is not None or post_processed:
         options["encoding"] = Encoding(edition, post_processed)
     options["names"] = names and read_names(names)
-    with warnings.catch_warnings(record=True) as recorded_warnings:
-        warnings.simplefilter("always", BeyondTrainingWarning)
-        out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
-    for warning in recorded_warnings:
-        if issubclass(warning.category, BeyondTrainingWarning):
-            print(f"ens10: {warning.message}", file=sys.stderr)
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+    out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
     print(f"Wrote {out}")
 
 

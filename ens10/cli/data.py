@@ -68,12 +68,13 @@ def _download(folder: Path, years: str | None, **options: Any) -> None:
 def _inspect_options(parser: Parser) -> None:
     parser.add_argument("path", metavar="PATH")
     parser.add_argument("--headers", action="store_true", help="do not decode the values")
+    add_group(parser)
 
 
-def _inspect(path: str, headers: bool) -> int:
+def _inspect(path: str, headers: bool, group: str) -> int:
     from ens10.inspection import inspect_path
 
-    rows = inspect_path(path, values=not headers, progress=True)
+    rows = inspect_path(path, values=not headers, progress=True, group=group)
     print_rows(path, rows)
     return int(any(row.status != "ok" for row in rows))
 
@@ -88,6 +89,7 @@ def _prepare_options(parser: Parser) -> None:
         "--regrid", choices=("bilinear", "conservative"),
         help="interpolate the truth to the forecasts' grid (default: truth at their points)",
     )  # fmt: skip
+    add_group(parser)
     parser.add_argument(
         "--names", type=Path, metavar="FILE",
         help="YAML mapping of names of files that are not recognised: of SRC, and of T too "
@@ -182,6 +184,13 @@ def _export(**options: Any) -> None:
     from ens10.export import export
 
     print(f"Wrote {export(**options, progress=True)}")
+
+
+def add_group(parser: Parser) -> None:
+    """Add the option that chooses a group of a Zarr store or netCDF file."""
+    parser.add_argument(
+        "--group", default="", metavar="NAME", help="of a Zarr store or netCDF file (default: root)"
+    )
 
 
 def _add_selection(parser: Parser) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,6 @@ def _extremes_options(parser: Parser) -> None:
 def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
     from ens10.experiments.reading import parts_of, same_part
     from ens10.experiments.score import score_forecast
-    from ens10.metrics.verification import LeftOutWarning
 
     paths = [part for path in paths for part in parts_of(path)]
     reference = options.pop("reference")
@@ -73,12 +71,8 @@ def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
     points, progress = options.pop("cross_check"), sys.stderr.isatty()
     agrees = True
     for path in paths:
-        with warnings.catch_warnings(record=True) as recorded_warnings:
-            warnings.simplefilter("always", LeftOutWarning)
-            options["reference"] = reference and same_part(reference, path)
-            scores = score_forecast(path, by=by, points=points, progress=progress, **options)
-        for warning in recorded_warnings:
-            print(f"ens10: {warning.message}", file=sys.stderr)
+        options["reference"] = reference and same_part(reference, path)
+        scores = score_forecast(path, by=by, points=points, progress=progress, **options)
         print(f"{path}: {scores.in_words()}")
         if by:
             print(scores.table())

@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -39,6 +40,7 @@ from ens10.selection import Selection
 from ens10.source.gribs import Missing
 from ens10.source.names import Names
 from ens10.source.regridding import Regrid
+from ens10.source.stores import dataset_of
 from ens10.stations import has_stations
 from ens10.store import Codec, store_kinds
 from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
@@ -46,10 +48,11 @@ from ens10.untrusted import parse_json
 
 
 def prepare(
-    src: Source,
+    src: Source | xr.DataTree,
     store: Path | str,
     *,
-    truth: Source | None = None,
+    truth: Source | xr.DataTree | None = None,
+    group: str = "",
     names: Names | None = None,
     truth_names: Names | None = None,
     regrid: Regrid | None = None,
@@ -75,9 +78,11 @@ def prepare(
 
     Args:
         src: GRIB or netCDF file, table of stations (CSV, Parquet), folder of such files, Zarr
-            store, or a lazy dataset.
+            store, icechunk repository, kerchunk references, or a lazy dataset or tree of them.
         store: folder to write; see `ens10.store` for its layout.
         truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
+        group: of `src`, if it is a Zarr store, netCDF file or tree; that of the truth is in
+            `truth_names`.
         names: how the names in the files map to ours (`ens10.source.names`).
         truth_names: the same for the truth alone, where its names are others than the forecasts'.
         regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid; None
@@ -119,7 +124,11 @@ def prepare(
             date does not exist.
     """
     store, names = Path(store), names or Names()
-    inputs = Inputs(src, truth, names, truth_names, regrid)
+    names = replace(names, group=group or names.group)
+    source: Source = dataset_of(src, names.group, "src")
+    truth_group = truth_names.group if truth_names else ""
+    truth_source: Source | None = dataset_of(truth, truth_group, "truth")
+    inputs = Inputs(source, truth_source, names, truth_names, regrid)
     truth_mapping = inputs.names_of_truth()  # refused before anything is read
     if regrid is not None:
         if regrid not in get_args(Regrid):
@@ -129,8 +138,8 @@ def prepare(
     selection = Selection.of(variables, levels, steps, members, dates)
     options = {
         "selection": selection.to_dict(),
-        "names": to_json_types(names),
-        "truth_names": to_json_types(truth_names),
+        "names": to_json_types(names.record()),
+        "truth_names": to_json_types(truth_names and truth_names.record()),
         "ensembles": sorted(set(map(int, ensembles))),
         "codec": codec,
         "missing": missing,
@@ -140,10 +149,11 @@ def prepare(
     }
     if regrid is not None:  # plans of other stores are as before
         options["regrid"] = regrid
-    plan = {"options": options, "source": source_identity(src), "truth": source_identity(truth)}
+    identities = {"source": source_identity(source), "truth": source_identity(truth_source)}
+    plan = {"options": options, **identities}
     if codec not in ("none", "lz4"):
         raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")
-    count = workers_for(size_of(src), workers)
+    count = workers_for(size_of(source), workers)
     if _is_complete(store, plan, force):
         if progress:
             print(f"{store} is complete: nothing to do", file=sys.stderr)
@@ -445,9 +455,9 @@ class StoreBuilder:
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
     wrong = [k for k in ensembles if not 1 <= k <= members]
     if wrong:
-        raise ArgumentError(
-            "ensembles", f"the first {wrong[0]} of {members} members", "Choose fewer"
-        )
+        k = max(wrong)
+        reason = f"needs {k} members, found {members}" if k > members else f"{k} is less than 1"
+        raise ArgumentError("ensembles", reason, "Choose fewer")
 
 
 def _plan_of(folder: Folder) -> Plan | None:

@@ -256,7 +256,8 @@ class Inputs:
         if self.truth_names is None:
             if self.truth is None and not self.names.truth:
                 return None
-            return replace(self.names, variables=self.names.truth, truth={})
+            group = self.names.group if self.truth is None else ""
+            return replace(self.names, variables=self.names.truth, truth={}, group=group)
         names = self.truth_names
         mapping = replace(names, variables={**names.truth, **names.variables}, truth={})
         if self.truth is None and not mapping.variables:

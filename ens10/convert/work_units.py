@@ -88,7 +88,7 @@ class ForecastUnit:
         if self.form.refuse_empty and part.channel is not None:
             _refuse_empty(limits, where)
         if not self.form.any_values:
-            _check(part.variable, limits.minimum, limits.maximum, where)
+            check_plausible(part.variable, limits.minimum, limits.maximum, where)
 
 
 @cache
@@ -106,7 +106,7 @@ def _refuse_empty(limits: Range, where: Callable[[], str]) -> None:
         raise EmptyFieldError(where(), ["all values of this field"])
 
 
-def _check(name: str, low: float, high: float, where: Callable[[], str]) -> None:
+def check_plausible(name: str, low: float, high: float, where: Callable[[], str]) -> None:
     """Refuse impossible values of a variable.
 
     Args:
@@ -172,7 +172,7 @@ class TruthUnit:
                 if self.refuse_empty and not _is_absent_level(field, place):
                     _refuse_empty(limits, lambda: self.where)
                 if not self.any_values:
-                    _check(str(name), limits.minimum, limits.maximum, lambda: self.where)
+                    check_plausible(str(name), limits.minimum, limits.maximum, lambda: self.where)
                 path = chunk_path(f"truth/{name}", (self.date, *place), 2)
                 writer.put(path, values[place], [*_combine_ranges([limits]), ""])
 

@@ -6,7 +6,7 @@ entries of a centre's tables are kept; otherwise new messages are encoded. Value
 bits.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,29 +91,30 @@ class Headers:
         dataset: the corrected forecast, for its grid.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
         encoding: how fields are written.
-        same_members: True if each member is the correction of a raw member.
     """
 
-    def __init__(
-        self, dataset: xr.Dataset, raw: GribFields | None, encoding: Encoding, same_members: bool
-    ) -> None:
-        self.same_members = same_members
+    def __init__(self, dataset: xr.Dataset, raw: GribFields | None, encoding: Encoding) -> None:
         self._raw, self._encoder, self._encoding = raw, None, encoding
         if raw is None:
             self._grid = grid_of(dataset)
             self._encoder = Encoder(self._grid, "pf", int(dataset.sizes.get("number", 1)))
 
-    def of(self, target: str, time: np.datetime64, step: float, member: int = 0) -> Header:
+    def of(
+        self, target: str, time: np.datetime64, step: float, member: int | None = None
+    ) -> Header:
         """Return the header of a field.
 
         Args:
             target: channel.
             time: start.
             step: hours.
-            member: position of the raw member whose message it is.
+            member: label of the raw member whose message it is; None for any.
         """
         name, level = (target, None) if target in VARIABLES else split_exactly(target)
         if self._encoder is not None:
+            if step != int(step):
+                reason = f"the new GRIB headers have whole hours, and the lead time is {step:g} h"
+                raise ArgumentError("format", reason, "Write netCDF or Zarr")
             return self._new_header(_variable(name), time, int(step), int(level or 0))
         message = self._raw_message(name, level, time, step, member)
         with message.path.open("rb") as file:
@@ -124,13 +125,14 @@ class Headers:
         return Header(data, order, self._encoding)
 
     def _raw_message(
-        self, name: str, level: float | None, time: np.datetime64, step: float, member: int
+        self, name: str, level: float | None, time: np.datetime64, step: float, member: int | None
     ) -> Message:
         raw: Any = self._raw
         time_index = int(np.searchsorted(raw.times, time.astype(raw.times.dtype)))
         level_index = 0 if level is None else raw.levels[name].index(level)
         members = raw.messages(name, time_index, raw.steps.index(step), level_index)
-        parts = members[member] or next(parts for parts in members if parts)
+        own = members[raw.numbers.index(member)] if member in raw.numbers else None
+        parts = own or next(parts for parts in members if parts)
         message: Message = parts[-1].message
         return message
 
@@ -149,7 +151,7 @@ def write_corrected(
     targets: list[str],
     raw: GribFields | None,
     *,
-    same_members: bool,
+    raw_members: Sequence[int] | None,
     encoding: Encoding,
     progress: bool = False,
 ) -> None:
@@ -163,8 +165,9 @@ def write_corrected(
             are written in percent.
         targets: channels.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
-        same_members: True if each member is the correction of a raw member, whose number and type
-            it keeps; if not, members are perturbed forecasts numbered from 1.
+        raw_members: labels of the raw members whose number and type the members keep; None if
+            members are perturbed forecasts numbered from 1. A member that is NaN everywhere is
+            left out.
         encoding: edition and templates.
         progress: show a progress bar.
 
@@ -173,7 +176,7 @@ def write_corrected(
     """
     forecasts = dataset if "step" in dataset.dims else _with_step(dataset)
     total = forecasts.sizes["time"] * forecasts.sizes["step"] * len(targets)
-    parts = _message_groups(forecasts, targets, raw, encoding, same_members)
+    parts = _message_groups(forecasts, targets, raw, encoding, raw_members)
     with path.open("wb") as file:
         for messages in track(parts, "GRIB", total, progress):
             for message in messages:
@@ -185,7 +188,7 @@ def check_corrected(
     targets: list[str],
     raw: GribFields | None,
     *,
-    same_members: bool,
+    raw_members: Sequence[int] | None,
     encoding: Encoding,
 ) -> None:
     """Check that `write_corrected` can write forecasts, by encoding the first date.
@@ -194,7 +197,7 @@ def check_corrected(
         dataset: as for `write_corrected`; its values may be zeros, NaN where nothing is corrected.
         targets: channels.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
-        same_members: as for `write_corrected`.
+        raw_members: as for `write_corrected`.
         encoding: edition and templates.
 
     Raises:
@@ -204,38 +207,41 @@ def check_corrected(
     forecasts = first_date if "step" in first_date.dims else _with_step(first_date)
     if "number" in forecasts.dims:
         forecasts = forecasts.isel(number=[0])
-    for messages in _message_groups(forecasts, targets, raw, encoding, same_members):
+    for messages in _message_groups(forecasts, targets, raw, encoding, raw_members):
         for _ in messages:
             pass
 
 
 def _message_groups(
     dataset: xr.Dataset, targets: list[str], raw: GribFields | None, encoding: Encoding,
-    same_members: bool,
+    raw_members: Sequence[int] | None,
 ) -> Iterator[Iterator[bytes]]:  # fmt: skip
     """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
-    headers = Headers(dataset, raw, encoding, same_members)
+    headers = Headers(dataset, raw, encoding)
     for i, time in enumerate(dataset["time"].to_numpy()):
         for j, step in enumerate(dataset["step"].to_numpy().tolist()):
             for target in targets:
                 forecast = dataset.isel(time=i, step=j)
-                yield _messages(forecast, target, time, step, headers)
+                yield _messages(forecast, target, time, step, headers, raw_members)
 
 
 def _messages(
-    forecast: xr.Dataset, target: str, time: np.datetime64, step: float, headers: Headers
-) -> Iterator[bytes]:
+    forecast: xr.Dataset, target: str, time: np.datetime64, step: float, headers: Headers,
+    raw_members: Sequence[int] | None,
+) -> Iterator[bytes]:  # fmt: skip
     """Yield the messages of one target, date and step; none if its mean is NaN everywhere."""
     if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
         return
     header = headers.of(target, time, step)
     for n in range(forecast.sizes["number"] if target in forecast else 0):
-        member_header = headers.of(target, time, step, n) if headers.same_members else header
-        product = Product("pf", None if headers.same_members else n + 1)
-        yield member_header.message(forecast[target].isel(number=n).to_numpy(), product)
-    for field, product in _products(forecast, target):
-        yield header.message(field.to_numpy(), product)
+        field = forecast[target].isel(number=n).to_numpy()
+        if np.isnan(field).all():
+            continue
+        own = None if raw_members is None else headers.of(target, time, step, raw_members[n])
+        yield (own or header).message(field, Product("pf", n + 1 if own is None else None))
+    for product_field, product in _products(forecast, target):
+        yield header.message(product_field.to_numpy(), product)
 
 
 def _products(forecast: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:

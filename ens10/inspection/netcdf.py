@@ -11,11 +11,11 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
-from ens10.places import for_xarray
 from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
 from ens10.source.opening import check_length
+from ens10.source.stores import check_group, is_reference, store_of
 from ens10.source.tables import is_table
 from ens10.stations import STATION
 
@@ -34,31 +34,26 @@ def is_netcdf(file: Path) -> bool:
     return magic in _MAGICS or (file.suffix in _SUFFIXES and not magic.startswith(b"PK"))
 
 
-def is_zarr(path: Path) -> bool:
-    """Return True if the folder is a Zarr hierarchy."""
-    return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
-
-
-def netcdf_rows(file: Path, values: bool, progress: bool) -> list[Row]:
+def netcdf_rows(file: Path, values: bool, progress: bool, group: str = "") -> list[Row]:
     """Return one row for each variable and level of a netCDF file.
 
     Raises:
         FileError: the file is cut short, or cannot be read.
     """
     check_length(file)
-    return zarr_rows(file, values, progress)
+    return zarr_rows(file, values, progress, group)
 
 
-def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
+def zarr_rows(path: Path, values: bool, progress: bool, group: str = "") -> list[Row]:
     """Return one row for each variable and level of a netCDF file, Zarr store or table of stations.
 
     Raises:
         FileError: it cannot be read.
     """
-    raw = xr.Dataset() if is_table(path) else _open_raw(path)
+    raw = xr.Dataset() if is_table(path) else _open_raw(path, group)
     notes = list(_orientation_notes(raw))
     try:
-        dataset = open_source(path)
+        dataset = open_source(path, names.Names(group=group))
     except (MissingDataError, ArgumentError) as error:
         return _raw_rows(raw, values, path, str(error))
     rows = []
@@ -67,17 +62,19 @@ def zarr_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     return rows
 
 
-def _open_raw(path: Path) -> xr.Dataset:
+def _open_raw(path: Path, group: str) -> xr.Dataset:
     """Open a netCDF file or Zarr store as it is, with undecoded times."""
+    is_stored = path.is_dir() or is_reference(path)
+    options: dict[str, Any] = {"group": group or None, "decode_times": False, "chunks": {}}
     try:
-        if path.is_dir():
+        if is_stored:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-                dataset: xr.Dataset = xr.open_zarr(for_xarray(path), decode_times=False, chunks={})
-            return dataset
-        return xr.open_dataset(path, engine="netcdf4", decode_times=False, chunks={})
+                return xr.open_zarr(store_of(path), **options)  # type: ignore[no-any-return]
+        return xr.open_dataset(path, engine="netcdf4", **options)
     except (OSError, ValueError, RuntimeError, KeyError) as error:
-        kind = "Zarr store" if path.is_dir() else "netCDF file"
+        check_group(path, group, None)
+        kind = "Zarr store" if is_stored else "netCDF file"
         reason = f"no {kind} that can be read ({error})"
         raise FileError(path, reason, "Fetch or write it again") from error
 

@@ -6,20 +6,22 @@ from pathlib import Path
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.grib import MessageList, is_grib, survey
 from ens10.inspection.gribs import grib_rows
-from ens10.inspection.netcdf import is_netcdf, is_zarr, netcdf_rows, zarr_rows
+from ens10.inspection.netcdf import is_netcdf, netcdf_rows, zarr_rows
 from ens10.inspection.rows import Row, format_count, format_places
 from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
 from ens10.machine_errors import read_failure
 from ens10.places import is_url
-from ens10.source.opening import check_complete
+from ens10.source.opening import IGNORED_SUFFIXES, check_complete
+from ens10.source.stores import is_reference, is_zarr
 from ens10.source.tables import is_table
 from ens10.untrusted import check_regular, why_unreadable
 
-_IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}  # of files beside the data
 _FETCH = "Fetch or write the file again"  # the remedy of damage to a file's framing
 
 
-def inspect_path(path: Path | str, *, values: bool = True, progress: bool = False) -> list[Row]:
+def inspect_path(
+    path: Path | str, *, values: bool = True, progress: bool = False, group: str = ""
+) -> list[Row]:
     """Describe what is at a path, one row for each variable and level.
 
     A damaged part gets a row with the damage and its place; the other parts are still inspected.
@@ -30,6 +32,7 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         values: True to decode all values for minimum, mean and maximum, and to compare
             checksums.
         progress: show a progress bar.
+        group: of a Zarr store or netCDF file; "" for its root.
 
     Raises:
         FileError: the path does not exist, the folder holds no data files, or the store is of a
@@ -50,16 +53,18 @@ def inspect_path(path: Path | str, *, values: bool = True, progress: bool = Fals
         return partial_rows(path)
     if is_store(path):
         return store_rows(path, values, progress)
-    if is_zarr(path):
-        return zarr_rows(path, values, progress)
+    if is_zarr(path) or is_reference(path):
+        return zarr_rows(path, values, progress, group)
     files = [path] if path.is_file() else sorted(f for f in path.iterdir() if f.is_file())
     if not files:
         reason = "the folder holds no files"
         raise FileError(path, reason, "Choose a folder of GRIB or netCDF files")
-    return _file_rows(path, files, values, progress)
+    return _file_rows(path, files, values, progress, group)
 
 
-def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) -> list[Row]:
+def _file_rows(
+    path: Path, files: Sequence[Path], values: bool, progress: bool, group: str
+) -> list[Row]:
     lists: list[MessageList] = []
     rows: list[Row] = []
     for file in files:
@@ -70,7 +75,7 @@ def _file_rows(path: Path, files: Sequence[Path], values: bool, progress: bool) 
                 lists.append(messages)
                 rows += _damage_rows(file, errors)
             elif is_netcdf(file):
-                rows += netcdf_rows(file, values, progress)
+                rows += netcdf_rows(file, values, progress, group)
             elif is_table(file):
                 rows += zarr_rows(file, values, progress)
             elif path.is_file() or _should_be_data(file):
@@ -99,4 +104,4 @@ def _damage_rows(file: Path, errors: Sequence[FileError]) -> list[Row]:
 
 
 def _should_be_data(file: Path) -> bool:
-    return file.suffix not in _IGNORED_SUFFIXES and not file.name.startswith(".")
+    return file.suffix not in IGNORED_SUFFIXES and not file.name.startswith(".")

@@ -41,7 +41,7 @@ from ens10.loader.content import (
     parse_inputs,
 )
 from ens10.loader.order import Epoch, Even, GridPart, Position, Ranks
-from ens10.loader.samples import Samples, SeveralSamples
+from ens10.loader.samples import Members, Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
 
@@ -50,7 +50,7 @@ def open_samples(
     data: Path | str | xr.Dataset | Samples,
     target: str | Sequence[str],
     truth: xr.Dataset | xr.DataArray | None = None,
-    ensemble: int | None = None,
+    ensemble: Members = None,
     step: float | Sequence[float] | None = None,
 ) -> Samples:
     """Open samples from a store's path, or from any lazy dataset with its truth.
@@ -59,7 +59,7 @@ def open_samples(
         data: path of a store, a lazy dataset, or samples, which are returned unchanged.
         target: channel or channels, with `@step` if the truth has several steps.
         truth: of a lazy dataset; None if there is none.
-        ensemble: members that make the ensemble; None for all.
+        ensemble: members that make the ensemble; see `ens10.loader.samples.Members`.
         step: lead time or times, in place of `@step`.
 
     Raises:
@@ -103,7 +103,7 @@ def _open_samples(
     data: Path | str | xr.Dataset,
     target: str,
     truth: xr.Dataset | xr.DataArray | None,
-    ensemble: int | None,
+    ensemble: Members,
 ) -> Samples:
     if isinstance(data, xr.Dataset):
         from ens10.loader.dataset_samples import DatasetSamples  # needs dask
@@ -117,6 +117,15 @@ def _open_samples(
     return StoreSamples(data, target, ensemble)
 
 
+def _of_tree(data: Any, group: str) -> Any:
+    """Return the dataset of a group of a tree; other data are unchanged."""
+    if not isinstance(data, xr.DataTree):
+        return data
+    from ens10.source.stores import dataset_of  # needs dask
+
+    return dataset_of(data, group)
+
+
 class Batches:
     """An iterable of batches of one split.
 
@@ -125,8 +134,9 @@ class Batches:
     of dates.
 
     Args:
-        data: path of a store, any lazy dataset in this package's layout, streamed as it is, or
-            samples of them that are open already (`target`, `truth` and `ensemble` are theirs).
+        data: path of a store, any lazy dataset in this package's layout or that of a producer,
+            streamed as it is, a tree of them, or samples of them that are open already (`target`,
+            `truth` and `ensemble` are theirs).
         target: channel to correct, such as "t2m" or "z500", with `@step` if truth has several;
             or several channels.
         inputs: channels that are features; see `ens10.loader.content`.
@@ -155,6 +165,7 @@ class Batches:
             element of the batches of every date, with the feature "lead".
         normaliser: statistics of an earlier training; None to take them from the data. With them
             forecasts without truth can be read, whose dates are all of the split "test".
+        group: of a tree with several groups of fields.
 
     Raises:
         MissingDataError: there is no truth, and the split is not "test" or there is no normaliser.
@@ -165,7 +176,7 @@ class Batches:
 
     def __init__(
         self,
-        data: Path | str | xr.Dataset | Samples,
+        data: Path | str | xr.Dataset | xr.DataTree | Samples,
         target: str | Sequence[str],
         inputs: Sequence[str] | None = None,
         split: Split = "train",
@@ -189,11 +200,12 @@ class Batches:
         normalise: bool = True,
         normaliser: Normaliser | None = None,
         step: float | Sequence[float] | None = None,
+        group: str = "",
     ) -> None:
         _check_names(split, extras)
         _check_minimums({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
         self.kind = kind_of(kind)
-        self.samples = open_samples(data, target, truth, ensemble, step)
+        self.samples = open_samples(_of_tree(data, group), target, truth, ensemble, step)
         if split != "test" or normaliser is None:
             self.samples.require_truth()
         self.protocol = protocol_of(protocol)

@@ -280,6 +280,8 @@ class TrainingData:
         longitude: degrees east, by column.
         dates: valid dates of the training split, seconds since 1970-01-01 00 UTC.
         stations: names of the stations; none of a grid.
+        numbers: labels of the members, in their order.
+        windows: windows of target and inputs that are no sums since the start, by channel.
     """
 
     target: str
@@ -291,6 +293,8 @@ class TrainingData:
     longitude: list[float]
     dates: list[int]
     stations: list[str]
+    numbers: list[int]
+    windows: dict[str, str]
 
     @classmethod
     def record(cls, batches: Batches) -> dict[str, Any]:
@@ -298,15 +302,19 @@ class TrainingData:
 
         Several targets or lead times give a list "parts", ordered by lead time, then target.
         """
+        inputs = {channel for channel, _ in batches.inputs}
         parts = [
-            asdict(cls._from_samples(samples, lead.valid_time[index]))
+            asdict(cls._from_samples(samples, lead.valid_time[index], inputs))
             for lead, index in batches.by_lead()
             for samples in lead.targets
         ]
         return parts[0] if len(parts) == 1 else {"parts": parts}
 
     @classmethod
-    def _from_samples(cls, samples: Samples, dates: npt.NDArray[np.datetime64]) -> "TrainingData":
+    def _from_samples(
+        cls, samples: Samples, dates: npt.NDArray[np.datetime64], inputs: set[str]
+    ) -> "TrainingData":
+        windows = samples.windows
         return cls(
             samples.target,
             str(samples.attributes.get("units", "")),
@@ -317,6 +325,8 @@ class TrainingData:
             samples.longitude.tolist(),
             dates.astype("datetime64[s]").astype(np.int64).tolist(),
             samples.station_names,
+            samples.numbers,
+            {name: windows[name] for name in sorted({samples.target, *inputs}) if name in windows},
         )
 
 

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import field_of
-from ens10.convert import ensemble_moments
 from ens10.loader.samples import (
     _ALL,
     _NO_MOVES,
     Field,
+    Members,
     Moment,
     Move,
     Moves,
@@ -37,7 +37,7 @@ class DatasetSamples(Samples):
             in any order; see `ens10.source.open_source`.
         truth: over (time, ...) at analysis times, or over (time, step, ...); None if there is none.
         target: channel, with `@step` if the truth has several steps.
-        ensemble: members that make the ensemble; None for all.
+        ensemble: members that make the ensemble; see `ens10.loader.samples.Members`.
 
     Raises:
         MissingDataError: valid dates without truth.
@@ -50,13 +50,19 @@ class DatasetSamples(Samples):
         dataset: xr.Dataset,
         truth: xr.Dataset | None,
         target: str,
-        ensemble: int | None = None,
+        ensemble: Members = None,
     ) -> None:
         dataset = _with_all_dims(tidy(dataset, Names(), "data"))
         if truth is not None:
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
         super().__init__(dataset, truth, target, ensemble)
-        self._dataset = dataset.isel(number=slice(self.members))
+        places = self._member_places
+        is_run = bool(places) and places == list(range(places[0], places[0] + len(places)))
+        # a slice, where that is possible, is a cheaper task of dask than a list
+        run = slice(places[0], places[-1] + 1) if is_run else places
+        self._dataset = dataset.isel(number=run)
+        if len(places) < self.members:
+            self._dataset = self._dataset.reindex(number=self.numbers)
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Compute the truth of date `i` into `out` (h, W), NaN where missing."""
@@ -82,7 +88,8 @@ class DatasetSamples(Samples):
         with _COMPUTE_LOCK:
             computed = lazy_fields.astype(np.float32).compute(scheduler="synchronous")
         for n, name in enumerate(computed):  # channel by channel: double precision takes memory
-            mean[n], std[n] = ensemble_moments(computed[name].to_numpy(), axis=0)
+            values = computed[name].to_numpy()
+            mean[n], std[n] = self._moments_of(i, step, channels[n], values)
         move_in_place(moves, mean, std)
         return sum(computed[name].nbytes for name in computed)
 
@@ -97,6 +104,8 @@ class DatasetSamples(Samples):
     ) -> int:
         """Compute the members of one channel of date `i`, (M, h, W)."""
         count = _compute(field_of(self._unit(i, step, rows), channel), out)
+        if self.checks is not None:
+            self.checks.examine(i, step, channel, out)
         move_in_place((move,), out)
         return count
 

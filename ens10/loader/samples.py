@@ -2,8 +2,8 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,26 @@ _ALL = slice(None)
 Move = Callable[[int, Field, Field], None]
 Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
 _NO_MOVES: Moves = (None, None)
+# the number of members, counted from the first; or a function from the labels of the data's members
+# to those of the ensemble, in their order; None for all
+Members = int | Callable[[Sequence[int]], Sequence[int]] | None
 # attributes that `SeveralSamples` takes from its first samples
 _COMMON = (
     "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
-    "degrees", "stations", "members", "attributes", "step_units", "has_truth",
+    "degrees", "stations", "members", "numbers", "windows", "attributes", "step_units",
+    "has_truth",
 )  # fmt: skip
 _WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
+
+
+class MemberChecks(Protocol):
+    """Checks of the members of fields as they are read."""
+
+    def examine(self, i: int, step: float, channel: str, members: Field) -> None:
+        """Check the members (M, h, W) of a channel of date `i`."""
+
+    def moments(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
+        """Check members, and return their mean and standard deviation (n - 1), (h, W) each."""
 
 
 class Samples(ABC):
@@ -48,8 +62,7 @@ class Samples(ABC):
         truth: for its coordinates; None for forecasts without truth, which a trained model may
             correct, and whose dates are all of the test split.
         target: channel, with `@step` if the truth (or a forecast without truth) has several steps.
-        ensemble: the number of members, counted from the first, that make the ensemble; None for
-            all.
+        ensemble: members that make the ensemble; see `Members`.
 
     Attributes:
         channels: all channels, canonical names.
@@ -64,6 +77,9 @@ class Samples(ABC):
         degrees: latitude and longitude of each point, (H, W) each.
         stations: coordinates of the stations along the columns, empty for a grid.
         members: size of the ensemble.
+        numbers: labels of its members; those that the data lack are NaN.
+        windows: time windows of channels that are not since the start, such as "6 h".
+        checks: of members that are read; None for none.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
         has_truth: True if there is truth; without it `read_truth` writes NaN.
@@ -71,13 +87,14 @@ class Samples(ABC):
     """
 
     label = "data"
+    checks: MemberChecks | None = None
 
     def __init__(
         self,
         dataset: xr.Dataset,
         truth: xr.Dataset | None,
         target: str,
-        ensemble: int | None = None,
+        ensemble: Members = None,
     ) -> None:
         name, _, step = target.partition("@")
         channels = channel_names(dataset)
@@ -104,7 +121,12 @@ class Samples(ABC):
         self.longitude = dataset["longitude"].to_numpy()
         self.degrees = degrees(dataset)
         self.stations = coordinates(dataset)
-        self.members = _ensemble_size(int(dataset.sizes["number"]), ensemble)
+        labels = dataset["number"].to_numpy().tolist()
+        self.numbers = _ensemble_labels(labels, ensemble)
+        self.members = len(self.numbers)
+        self._present = [k for k, label in enumerate(self.numbers) if label in labels]
+        self._member_places = [labels.index(self.numbers[k]) for k in self._present]
+        self.windows = _windows(dataset, self.levels, self.step)
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
             **{k: v for k, v in self._truth.attrs.items() if k == "units"},
@@ -230,6 +252,14 @@ class Samples(ABC):
     @property
     def _grid(self) -> tuple[int, int]:
         return len(self.latitude), len(self.longitude)
+
+    def _moments_of(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
+        """Return mean and standard deviation of members (M, h, W) that were read."""
+        from ens10.convert import ensemble_moments  # needs zarr
+
+        if self.checks is None:
+            return ensemble_moments(members, axis=0)
+        return self.checks.moments(i, step, channel, members)
 
     def _sums_by_a_pass(
         self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
@@ -360,10 +390,32 @@ def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
                 move(n, field, field)
 
 
-def _ensemble_size(size: int, ensemble: int | None) -> int:
-    if ensemble is not None and not 1 <= ensemble <= size:
-        raise ArgumentError("ensemble", f"{ensemble} is not possible: the data have {size}")
-    return ensemble or size
+def _ensemble_labels(labels: Sequence[int], ensemble: Members) -> list[int]:
+    """Return the labels of the members that make the ensemble."""
+    if callable(ensemble):
+        return list(ensemble(labels))
+    if ensemble is not None and ensemble < 1:
+        raise ArgumentError("ensemble", f"{ensemble} is less than 1")
+    if ensemble is not None and ensemble > len(labels):
+        raise ArgumentError("ensemble", f"needs {ensemble} members, found {len(labels)}")
+    return list(labels[:ensemble])
+
+
+def _windows(
+    dataset: xr.Dataset, levels: Mapping[str, float | None], step: float
+) -> dict[str, str]:
+    """Return the time windows of channels that are not since the start, at one lead time."""
+    from ens10.identity import SINCE_START, Method, format_windows, parse_windows
+    from ens10.source.windows import in_seconds, stated_window  # needs dask
+
+    names = {c: c if level is None else split_exactly(c)[0] for c, level in levels.items()}
+    stated = {channel: stated_window(dataset[name]) for channel, name in names.items()}
+    windows = {
+        channel: format_windows(parse_windows(text, in_seconds([step]), Method.SUM))
+        for channel, text in stated.items()
+        if text not in (None, SINCE_START)
+    }
+    return {channel: text for channel, text in windows.items() if text != SINCE_START}
 
 
 def _target_step(step: str, dataset: xr.Dataset, label: str) -> float:

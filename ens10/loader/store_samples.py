@@ -12,12 +12,12 @@ import xarray as xr
 
 from ens10.channels import split_exactly
 from ens10.climate import blocks
-from ens10.convert import ensemble_moments
 from ens10.errors import DamagedFileError, FileError
 from ens10.loader.samples import (
     _ALL,
     _NO_MOVES,
     Field,
+    Members,
     Moment,
     Moves,
     Samples,
@@ -47,7 +47,7 @@ class StoreSamples(Samples):
     Args:
         path: of the store.
         target: channel, with `@step` if the truth has several steps.
-        ensemble: members that make the ensemble; None for all.
+        ensemble: members that make the ensemble; see `ens10.loader.samples.Members`.
 
     Raises:
         UnknownNameError: the store lacks the target.
@@ -55,7 +55,7 @@ class StoreSamples(Samples):
         DamagedFileError: coordinates differ from the manifest. When dates are read: a chunk does.
     """
 
-    def __init__(self, path: Path | str, target: str, ensemble: int | None = None) -> None:
+    def __init__(self, path: Path | str, target: str, ensemble: Members = None) -> None:
         self._arguments = (path, target, ensemble)
         self.label = str(path)
         kinds = store_kinds(path)
@@ -67,7 +67,8 @@ class StoreSamples(Samples):
         super().__init__(dataset, truth, target, ensemble)
         statistics = self._open_part("statistics", kinds)
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
-        self._has_moments = f"ensemble_mean{self._suffix}" in statistics
+        is_first = self._member_places == list(range(self.members))
+        self._has_moments = is_first and f"ensemble_mean{self._suffix}" in statistics
         self._channel_rows = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
         # the block of each date of the store, as the sums are ordered
         years, block = blocks(dataset["valid_time"].to_numpy())
@@ -98,7 +99,7 @@ class StoreSamples(Samples):
         rows: slice = _ALL, moves: Moves = _NO_MOVES,
     ) -> int:  # fmt: skip
         """Read ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
-        if not self._has_moments:
+        if self.checks is not None or not self._has_moments:
             return self._moments_of_members(i, step, channels, mean, std, rows, moves)
         place = (int(self._positions[i]), self.steps.index(step))
         fields = [self._channel_rows[channel] for channel in channels]
@@ -118,7 +119,15 @@ class StoreSamples(Samples):
         if level is not None:
             place.append(self._levels.index(level))
         reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
-        return reader.read_into(tuple(place), out, range(self.members), rows, move)
+        if self.checks is None:  # no member is missing
+            return reader.read_into(tuple(place), out, self._member_places, rows, move)
+        present = np.empty((len(self._present), *out.shape[1:]), np.float32)
+        count = reader.read_into(tuple(place), present, self._member_places, rows)
+        out[...] = np.nan
+        out[self._present] = present
+        self.checks.examine(i, step, channel, out)
+        move_in_place((move,), out)
+        return count
 
     def sums(
         self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
@@ -184,7 +193,7 @@ class StoreSamples(Samples):
         count = 0
         for n, channel in enumerate(channels):
             count += self.read_members(i, step, channel, members, rows)
-            mean[n], std[n] = ensemble_moments(members, axis=0)
+            mean[n], std[n] = self._moments_of(i, step, channel, members)
         move_in_place(moves, mean, std)
         return count
 

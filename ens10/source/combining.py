@@ -12,6 +12,7 @@ import xarray as xr
 from ens10.catalog import ACCUMULATED
 from ens10.errors import FileError, MissingDataError
 from ens10.source.gribs import Missing
+from ens10.source.layouts.level_names import expand_levels, union_of
 from ens10.stations import coordinates, has_stations, station_columns
 
 _Parts = dict[str, list[tuple[Path, xr.DataArray]]]
@@ -46,7 +47,7 @@ def combine(
     for part, source in zip(parts, sources, strict=True):
         for name, field in part.data_vars.items():
             holders[str(name)].append((source, _select_present_levels(field)))
-    axes = {dim: _union(f[dim] for f in _fields(holders) if dim in f.dims) for dim in _OUTER_DIMS}
+    axes = {dim: union_of(f[dim] for f in _fields(holders) if dim in f.dims) for dim in _OUTER_DIMS}
     fields = []
     for name, parts_with_field in holders.items():
         _refuse_duplicates(name, parts_with_field)
@@ -71,7 +72,7 @@ def _gaps(holders: _Parts, axes: dict[str, Any]) -> dict[Any, list[str]]:
     gaps: dict[Any, list[str]] = defaultdict(list)
     for name, parts in holders.items():
         fields = [field for _, field in parts]
-        own = axes | {"level": _union(f["level"] for f in fields if "level" in f.dims)}
+        own = axes | {"level": union_of(f["level"] for f in fields if "level" in f.dims)}
         dims = [dim for dim in _CONCATENATED_DIMS if own[dim].size and dim in fields[0].dims]
         present = np.zeros([own[dim].size for dim in dims], dtype=bool)
         for field in fields:
@@ -212,24 +213,11 @@ def _concatenate_along(dim: str, fields: list[xr.DataArray]) -> xr.DataArray:
 
 def _merge_variables(fields: Sequence[xr.DataArray], path: Path) -> xr.Dataset:
     """Merge variables, each with NaN at levels, dates, steps and members that only others have."""
-    levels = _union(field["level"] for field in fields if "level" in field.dims)
-    arrays = [_expand_levels(field, levels) for field in fields]
+    levels = union_of(field["level"] for field in fields if "level" in field.dims)
+    arrays = [expand_levels(field, levels) for field in fields]
     try:
         return xr.merge(arrays, join="outer", compat="no_conflicts", combine_attrs="override")
     except ValueError as error:
         raise FileError(
             path, f"its files do not make one whole dataset ({error})", "Complete them"
         ) from error
-
-
-def _union(coordinates: Iterable[xr.DataArray]) -> np.ndarray[Any, Any]:
-    arrays = [coordinate.to_numpy() for coordinate in coordinates]
-    return np.unique(np.concatenate(arrays)) if arrays else np.array([])
-
-
-def _expand_levels(field: xr.DataArray, levels: np.ndarray[Any, Any]) -> xr.DataArray:
-    if "level" not in field.dims or np.array_equal(field["level"].to_numpy(), levels):
-        return field
-    present = np.sort(field["level"].to_numpy()).tolist()
-    result = field.reindex(level=levels)
-    return result if present == levels.tolist() else result.assign_attrs(levels_hpa=present)

@@ -447,6 +447,12 @@ class GribFields:
         """
         return self._cube(variable).members(time_index, step_index, level_index)
 
+    def are_copies(self, variable: str) -> bool:
+        """Return True if no field of a variable is converted or computed from several messages."""
+        cube = self._cube(variable)
+        is_plain = all(recipe is None or recipe.is_copy for recipe in cube.recipes)
+        return is_plain and set(cube.conversions) == {_UNCHANGED}
+
     def attributes(self, variable: str) -> dict[str, Any]:
         """Return CF attributes of a variable, and `levels_hpa` on pressure levels.
 
@@ -510,7 +516,7 @@ class GribFields:
 
 
 def grib_dataset(
-    paths: Sequence[Path],
+    files: Sequence[Path | MessageList],
     missing: Missing = "error",
     selection: Selection | None = None,
     *,
@@ -519,7 +525,7 @@ def grib_dataset(
     """Open GRIB files lazily: a dask chunk for each date, step and level.
 
     Args:
-        paths: the files, in any order, with their messages in any order.
+        files: the files or their messages, in any order.
         missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
             "skip" to leave out the start dates concerned.
         selection: the fields to keep; None for all.
@@ -533,7 +539,7 @@ def grib_dataset(
         MissingDataError: fields are missing; all of them are listed.
         FileError: two messages hold the same field, or do not agree in grid, units or levels.
     """
-    return GribFields(paths, missing, selection, join=join).dataset()
+    return GribFields(files, missing, selection, join=join).dataset()
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:

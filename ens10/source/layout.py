@@ -13,6 +13,8 @@ from ens10.catalog import VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.source.cf_times import with_cf_times
 from ens10.source.kinds import without_products
+from ens10.source.layouts import with_layout
+from ens10.source.layouts.level_names import with_levels_of_names
 from ens10.source.names import (
     NAMES_OPTION,
     TRUTH_OPTION,
@@ -29,7 +31,7 @@ from ens10.source.times import (
     with_valid_time,
 )
 from ens10.source.units import in_catalogue_units, note_assumed_units
-from ens10.source.windows import with_sums
+from ens10.source.windows import with_sums, with_windows_of_bounds
 from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
@@ -73,9 +75,9 @@ def tidy(
         FileError: a coordinate has duplicate or missing values, units cannot be converted, or the
             dataset holds products of an ensemble alone.
     """
-    dataset = with_month_times(dataset)
+    dataset = with_layout(with_month_times(dataset), names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
-    dataset = without_products(dataset, source, names.variables)
+    dataset = with_windows_of_bounds(without_products(dataset, source, names.variables), source)
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_cf_times(with_starts_of_hindcasts(renamed, source), names, source)
     renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)
@@ -107,6 +109,7 @@ def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     table = recognise_dimensions(dataset)
     level_alias = {dim: alias for alias, dim in (names.dimensions | table).items()}.get("level", "")
     dataset = with_levels_in_hpa(dataset.rename(table), level_alias)
+    dataset = with_levels_of_names(dataset, names.variables.values())
     if names.variables:  # the mapping names all variables that are kept
         return dataset
     return dataset.rename(recognise_variables(dataset))

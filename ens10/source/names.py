@@ -7,14 +7,18 @@ are recognised; for others a short YAML file gives the mapping:
     truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
     dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
     step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
+    accumulation: {rain: 6 h}        # window of precipitation: since start, 6 h or previous step
+    group: pressure_level            # of a Zarr store or netCDF file
 
-One mapping serves forecasts and truth, unless there is a separate one for the truth.
+A variable of one pressure level is mapped to a channel: {geopotential_500hpa: z500}. One mapping
+serves forecasts and truth, unless there is a separate one for the truth. Layouts of producers, each
+with names of its own, are in `ens10.source.layouts`.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +30,11 @@ from ens10.errors import FileError, UnknownNameError
 from ens10.source.units import unit_of
 from ens10.untrusted import parse_yaml
 
-_KEYS = ("variables", "truth", "dimensions", "step")
+_TEXT_KEYS = ("group", "absent_chunks")
+_KEYS = ("variables", "truth", "dimensions", "step", "accumulation", *_TEXT_KEYS)
 _STEP_KEYS = ("units", "first")
 STEP_UNITS = ("h", "months")
+_WINDOW = re.compile(r"since start|previous step|\d+(\.\d+)? h")
 NAMES_OPTION, TRUTH_OPTION = "--names", "--truth-names"  # which errors name as the remedy
 
 
@@ -42,6 +48,11 @@ class Names:
         dimensions: dimensions, theirs to ours.
         step_units: "h" or "months", for steps without units in the file.
         first_step: the step whose valid time is the start itself, in the units of the steps.
+        accumulation: windows of precipitation, by its name in the file: "since start", "6 h" (the
+            hours that end at the valid time) or "previous step".
+        group: of a Zarr store or netCDF file; "" for its root.
+        absent_chunks: "fill" if chunks that a Zarr store lacks have its fill value; otherwise they
+            are missing, see `ens10.source.absent_chunks`.
     """
 
     variables: dict[str, str] = field(default_factory=dict)
@@ -49,6 +60,14 @@ class Names:
     dimensions: dict[str, str] = field(default_factory=dict)
     step_units: str = "h"
     first_step: float = 0
+    accumulation: dict[str, str] = field(default_factory=dict)
+    group: str = ""
+    absent_chunks: str = ""
+
+    def record(self) -> dict[str, Any]:
+        """Return the mapping for the plan of a store; what later versions added only if set."""
+        later = ("accumulation", *_TEXT_KEYS)
+        return {key: value for key, value in asdict(self).items() if value or key not in later}
 
 
 def read_names(path: Path | str) -> Names:
@@ -68,8 +87,17 @@ def read_names(path: Path | str) -> Names:
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Use the keys {', '.join(_KEYS)}")
     _check_keys(path, content, _KEYS)
-    tables = {key: _table(path, content, key) for key in _KEYS}
+    texts = {key: str(content.pop(key, None) or "") for key in _TEXT_KEYS}
+    if texts["absent_chunks"] not in ("", "fill", "missing"):
+        raise UnknownNameError(
+            f"absent_chunks in {path}", texts["absent_chunks"], ("fill", "missing")
+        )
+    tables = {key: _table(path, content, key) for key in _KEYS if key not in _TEXT_KEYS}
     step = tables.pop("step")
+    for name, window in tables["accumulation"].items():
+        if not _WINDOW.fullmatch(str(window)):
+            reason = f"the window of {name} is {window!r}"
+            raise FileError(path, reason, "Write 'since start', 'previous step' or such as '6 h'")
     _check_keys(path, step, _STEP_KEYS)
     units = str(step.get("units", "h"))
     if units not in STEP_UNITS:
@@ -81,6 +109,8 @@ def read_names(path: Path | str) -> Names:
         **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
         step_units=units,
         first_step=first,
+        group=texts["group"],
+        absent_chunks=texts["absent_chunks"],
     )
 
 
@@ -115,6 +145,8 @@ _STANDARD_NAMES = {
     **{v.name: {v.standard_name} for v in VARIABLES.values() if v.standard_name},
     "z": {"geopotential", "geopotential_height"},
     "msl": {"air_pressure_at_mean_sea_level", "air_pressure_at_sea_level"},
+    "tp": {VARIABLES["tp"].standard_name, "precipitation_amount", "precipitation_flux"},
+    "cp": {VARIABLES["cp"].standard_name, "convective_precipitation_flux"},
 }
 _HEIGHTS = {"t2m": 2.0, "u10": 10.0, "v10": 10.0}  # m: not part of the CF standard names
 _HEIGHT_COORDINATES = ("height", "heightAboveGround")
@@ -255,7 +287,12 @@ def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:
 
 def _by_well_known_name(field: xr.DataArray) -> str | None:
     """Return the variable by its name; `long_name` is ignored, since it may be inherited."""
-    plain = re.sub(r"[^a-z0-9]+", "_", str(field.name).lower()).strip("_")
+    return name_in_words(str(field.name))
+
+
+def name_in_words(name: str) -> str | None:
+    """Return the catalogue's variable of a well-known name such as `2m_temperature`; or None."""
+    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     for variable in VARIABLES.values():
         words = variable.long_name.lower().replace(" ", "_")
         if plain in (variable.short_name, words, *_WELL_KNOWN.get(variable.name, ())):

@@ -18,15 +18,26 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import xarray as xr
+import zarr
 
 from ens10.errors import DamagedFileError, FileError, MissingDataError
-from ens10.grib import is_grib
-from ens10.places import for_xarray, is_url
+from ens10.grib import is_grib, scan
+from ens10.places import is_url
+from ens10.selection import Selection
 from ens10.source import times
+from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
 from ens10.source.gribs import Missing, grib_dataset
 from ens10.source.layout import FORECAST_DIMS, as_truth, number_members, tidy
 from ens10.source.names import Names, recognise_dimensions
+from ens10.source.stores import (
+    check_group,
+    is_icechunk,
+    is_reference,
+    is_zarr,
+    store_of,
+    unreadable_store,
+)
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
 from ens10.untrusted import check_regular, why_unreadable
@@ -160,12 +171,12 @@ def _read_exactly(file: BinaryIO, size: int) -> bytes:
     return content
 
 
-__all__ = ["FORECAST_DIMS", "as_truth", "open_source", "tidy", "with_valid_time"]
+__all__ = ["FORECAST_DIMS", "as_truth", "is_zarr", "open_source", "tidy", "with_valid_time"]
 
 _NETCDF_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 UNFINISHED = ".unfinished"  # in the folder of a synthetic world while it is written
 _OUTER = ("time", "step", "level")
-_IGNORED_SUFFIXES = {".idx", ".txt", ".md", ".json", ".yaml", ".yml"}
+IGNORED_SUFFIXES = {".idx", ".index", ".txt", ".md", ".json", ".yaml", ".yml"}
 
 
 def open_source(
@@ -180,7 +191,8 @@ def open_source(
 
     Args:
         path: a GRIB or netCDF file, a table of stations (CSV, Parquet), a folder of such files
-            (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads.
+            (not searched in depth), or a Zarr store, which may also be a URL that fsspec reads, an
+            icechunk repository or kerchunk references.
         names: how the file's names map to ours; see `ens10.source.names`.
         missing: "error" to refuse files that lack fields, "nan" to fill gaps with NaN, "skip" to
             leave out dates that lack fields.
@@ -198,15 +210,16 @@ def open_source(
         ArgumentError: the data have unknown dimensions.
     """
     names = names or Names()
-    if is_url(path) or is_zarr(Path(path)):
-        dataset = _open_zarr(path, by_chunk=not optional_dimensions)
+    if is_url(path) or is_zarr(Path(path)) or is_reference(Path(path)):
+        dataset = _open_zarr(path, names, missing, by_chunk=not optional_dimensions)
         return tidy(
             dataset, names, path, optional_dimensions=optional_dimensions, variables=variables
         )
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
-    parts = _open_parts(_data_files(path), names, missing, truth=optional_dimensions)
+    needed = None if names.variables else variables
+    parts = _open_parts(_data_files(path), names, missing, needed, truth=optional_dimensions)
     if len(parts) == 1:
         return tidy(
             parts[0][1], names, path, optional_dimensions=optional_dimensions, variables=variables
@@ -214,13 +227,23 @@ def open_source(
     return _combine_parts(parts, names, missing, path, optional_dimensions, variables)
 
 
-def is_zarr(path: Path) -> bool:
-    """Return True if a folder is a Zarr store."""
-    return any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zmetadata"))
+def _open_gribs(
+    files: list[Path], missing: Missing, variables: Sequence[str] | None, truth: bool
+) -> xr.Dataset:
+    """Open GRIB files; of the selected variables alone, if the messages have all these names."""
+    messages = [scan(file) for file in files]
+    names = {meaning.name for part in messages for meaning in part.meanings}
+    selection = Selection.of(variables if set(variables or ()) <= names else None)
+    return grib_dataset(messages, missing, selection, join=not truth)
 
 
 def _open_parts(
-    files: list[Path], names: Names, missing: Missing, *, truth: bool
+    files: list[Path],
+    names: Names,
+    missing: Missing,
+    variables: Sequence[str] | None,
+    *,
+    truth: bool,
 ) -> list[tuple[Path, xr.Dataset]]:
     """Open all GRIB files as one dataset, and each netCDF file or table as one."""
     gribs = [file for file in files if is_grib(file)]
@@ -236,7 +259,8 @@ def _open_parts(
     ]
     if gribs:
         place = gribs[0] if len(gribs) == 1 else gribs[0].parent
-        parts.insert(0, (place, grib_dataset(gribs, missing, join=not truth)))
+        dataset = _open_gribs(gribs, missing, variables, truth)
+        parts.insert(0, (place, dataset))
     return parts
 
 
@@ -296,30 +320,42 @@ def _names_of(part: xr.Dataset, names: Names) -> Names:
     )
 
 
-def _open_zarr(path: Path | str, by_chunk: bool) -> xr.Dataset:
-    """Open a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
+def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bool) -> xr.Dataset:
+    """Open a group of a Zarr store, as dask arrays (`by_chunk`) or as xarray's lazy arrays.
 
     The latter open fast if few of very many chunks are read, such as hourly truth of many years:
     dask would list each chunk first.
     """
+    group = names.group
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             chunks: dict[str, int] | None = {} if by_chunk else None
+            store = store_of(path)
             dataset = times.open_with_times(
                 lambda times: xr.open_zarr(
-                    for_xarray(path), decode_times=times, decode_timedelta=True, chunks=chunks
+                    store,
+                    group=group or None,
+                    decode_times=times,
+                    decode_timedelta=True,
+                    chunks=chunks,
                 ),
                 path,
             )
     except FileError:
         raise
     except (OSError, ValueError, KeyError) as error:
-        raise FileError(path, f"no Zarr store that can be read ({error})", "Check it") from error
+        check_group(path, group, None)
+        raise unreadable_store(path, error) from error
     if "ens10_format" in dataset.attrs:
         raise FileError(
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
         )
+    check_group(path, group, dataset)
+    is_local = not is_url(path) and Path(path).is_dir() and not is_reference(Path(path))
+    if is_local and names.absent_chunks != "fill" and not is_icechunk(Path(path)):
+        opened = zarr.open_group(store, mode="r", path=group, use_consolidated=False)
+        dataset = without_absent_chunks(dataset, Path(path), opened, missing)
     return _cut_unwritten_times(dataset)
 
 
@@ -348,7 +384,7 @@ def files_in(path: Path) -> list[Path]:
     files = [f for f in sorted(path.iterdir()) if f.is_file() and not f.name.startswith(".")]
     for file in files:
         check_complete(file)
-    return [f for f in files if f.suffix not in _IGNORED_SUFFIXES]
+    return [f for f in files if f.suffix not in IGNORED_SUFFIXES]
 
 
 def _data_files(path: Path) -> list[Path]:
@@ -395,6 +431,7 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
             lambda times: xr.open_dataset(
                 file,
                 engine="netcdf4",
+                group=names.group or None,
                 chunks=chunks,
                 drop_variables=drop,
                 decode_times=times,
@@ -407,6 +444,7 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     try:
         dataset = open_file({}, [])
         fields = dataset.data_vars
+        check_group(file, names.group, dataset)
         contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]
         if not contiguous:
             return dataset
@@ -418,5 +456,6 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     except FileError:
         raise
     except (OSError, ValueError, RuntimeError) as error:
+        check_group(file, names.group, None)
         raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
     return dataset.assign({name: by_date[name] for name in contiguous})

@@ -183,13 +183,14 @@ def pair_truth(
         FileError: units of the truth that cannot be converted.
     """
     source = truth.encoding.get("source", "truth")
+    analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
     truth = select_truth_fields(forecasts, as_truth(truth), source, variables)
     if regrid and (has_stations(forecasts) or has_stations(truth)):
         raise ArgumentError("regrid", "stations are not interpolated", "Omit the option")
     picks = {} if regrid else _grid_indices(truth, forecasts)
     position = _positions(forecasts, truth)
     has_truth = position >= 0
-    sums = sums_of_truth(forecasts, truth, source)
+    sums = sums_of_truth(forecasts, truth, source, analyses=analyses)
     if len(sums) == len(truth.data_vars):  # no field of the valid time itself is needed
         has_truth = has_truth | np.any([one.has_windows for one in sums], axis=0)
     steps = _covered_steps(has_truth)

@@ -72,7 +72,10 @@ def table_dataset(
         columns_text = f"The table has {listing([str(name) for name in frame.columns])}"
         remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
         raise MissingDataError(path, missing_columns, remedy)
+    if frame.empty:
+        raise FileError(path, "the table has no rows", "Fetch or write it again")
     index = [name for name in _INDEX if name in frame]
+    _check_cells(frame, index, path)
     places = {name: _station_values(frame, name, path) for name in _PLACES if name in frame}
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
@@ -83,7 +86,7 @@ def table_dataset(
         first = fields.loc[duplicates, index].iloc[0]
         where = ", ".join(f"{name} {first[name]}" for name in index)
         raise FileError(path, f"it has several rows of {where}", "Remove all but one")
-    values = fields.set_index(index).select_dtypes("number")
+    values = _numbers(fields.set_index(index), path, names.variables)
     cube = values.to_xarray()
     if not truth:
         cube = _handle_missing_rows(cube, values.index, missing, path)
@@ -120,11 +123,72 @@ def _read_table(path: Path, names: Names) -> "pd.DataFrame":
             frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
         frame = frame.rename(columns=_column_names(frame.columns, names))
         for name in {"time", "valid_time"} & set(frame.columns):
-            dates = pd.to_datetime(frame[name], utc=True).dt.tz_localize(None)
-            frame[name] = dates.astype("datetime64[ns]")
+            frame[name] = _dates(frame[name], path)
+    except FileError:
+        raise
     except (OSError, ValueError, TypeError) as error:
         raise FileError(path, f"no table that can be read ({error})", "Correct it") from error
     return frame
+
+
+def _refuse_cell(path: Path, column: "pd.Series", is_wrong: Any, reason: str) -> None:
+    """Refuse the first wrong cell of a column, by its row, counted from 1 below the header."""
+    wrong = np.flatnonzero(np.asarray(is_wrong))
+    if wrong.size:
+        row, cell = int(wrong[0]), column.iloc[wrong[0]]
+        count = f" ({wrong.size} cells are wrong)" if wrong.size > 1 else ""
+        text = "it" if column.isna().iloc[row] else repr(str(cell))
+        where = f"row {row + 1}, column {column.name}: {text} {reason}{count}"
+        raise FileError(path, where, "Correct the cell, or remove the row")
+
+
+def _check_cells(frame: "pd.DataFrame", index: list[str], path: Path) -> None:
+    """Refuse empty cells of what identifies a row, texts for numbers, and impossible places."""
+    import pandas as pd
+
+    for name in index:
+        _refuse_cell(path, frame[name], frame[name].isna(), "is empty")
+    for name in {"step", "number", "level", *_PLACES} & set(frame.columns):
+        numbers = pd.to_numeric(frame[name], errors="coerce")
+        is_text = numbers.isna() & frame[name].notna()
+        _refuse_cell(path, frame[name], is_text, "is no number")
+    for name, most in (("lat", 90), ("lon", 360)):
+        if name in frame:
+            degrees = pd.to_numeric(frame[name])
+            _refuse_cell(path, frame[name], degrees.abs() > most, "is no place on Earth")
+
+
+def _numbers(fields: "pd.DataFrame", path: Path, mapped: Iterable[str]) -> "pd.DataFrame":
+    """Return the columns of numbers; columns of texts, such as names of stations, are left out.
+
+    Raises:
+        FileError: a column has numbers and texts, or a mapped one has texts.
+    """
+    import pandas as pd
+
+    for name in fields.select_dtypes(exclude="number").columns:
+        numbers = pd.to_numeric(fields[name], errors="coerce")
+        if numbers.notna().any() or name in mapped:
+            is_text = numbers.isna() & fields[name].notna()
+            _refuse_cell(path, fields[name], is_text, "is no number")
+            fields = fields.assign(**{name: numbers})
+    return fields.select_dtypes("number")
+
+
+def _dates(column: "pd.Series", path: Path) -> "pd.Series":
+    """Return dates in texts, or in numbers such as 20010131 and 2001013106."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column):
+        digits = column.map("{:.0f}".format)
+        is_date = digits.str.fullmatch(r"(1[6-9]|2[012])\d\d(0[1-9]|1[012])[0-3]\d([012]\d)?")
+        _refuse_cell(path, column, ~is_date & column.notna(), "is no date such as 20010131")
+        texts = digits.where(column.notna()).str.pad(10, "right", "0")
+        dates = pd.to_datetime(texts, format="%Y%m%d%H", errors="coerce")
+    else:
+        dates = pd.to_datetime(column, utc=True, errors="coerce").dt.tz_localize(None)
+    _refuse_cell(path, column, dates.isna() & column.notna(), "is no date")
+    return dates.astype("datetime64[ns]")
 
 
 def _column_names(columns: Iterable[Any], names: Names) -> dict[str, str]:

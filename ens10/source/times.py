@@ -176,11 +176,27 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     else:
         valid = dataset["time"].to_numpy()
     shape = [dataset.sizes[d] for d in dims]
-    valid = np.broadcast_to(valid, shape).astype("datetime64[ns]")
+    valid = np.broadcast_to(in_nanoseconds(valid, "valid_time"), shape)
     result = dataset.assign_coords(valid_time=(dims, valid))
     if "step" in dims:
         steps = dataset["step"].to_numpy()
         result = result.assign_coords(step=("step", steps, {"units": _step_units(dataset, names)}))
+    return result
+
+
+def in_nanoseconds(dates: npt.NDArray[Any], argument: str) -> npt.NDArray[np.datetime64]:
+    """Convert dates to nanoseconds, in which stores and xarray count.
+
+    Raises:
+        ArgumentError: a date before 1678 or after 2262-04-11, which nanoseconds cannot express.
+    """
+    converted = dates.astype("datetime64[ns]")
+    wrapped = converted.astype("datetime64[s]") != dates.astype("datetime64[s]")
+    if wrapped.any():
+        first = str(dates.astype("datetime64[s]")[wrapped][0])[:13]
+        reason = f"{first} lies outside 1678 to 2262-04-11, the dates that can be stored"
+        raise ArgumentError(argument, reason, "Select earlier dates or shorter lead times")
+    result: npt.NDArray[np.datetime64] = converted
     return result
 
 

@@ -97,13 +97,16 @@ class TruthSum:
         return total.where(is_complete)
 
 
-def sums_of_truth(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> list[TruthSum]:
+def sums_of_truth(
+    forecasts: xr.Dataset, truth: xr.Dataset, source: str, *, analyses: bool
+) -> list[TruthSum]:
     """Return how the truth of variables with a time window is computed.
 
     Args:
         forecasts: with `valid_time` over (time, step).
         truth: over (time, ...) or (time, step, ...).
         source: where the truth comes from, for errors.
+        analyses: True if the truth has step 0 alone, as GRIB analyses do.
 
     Returns:
         One for each variable whose truth is not taken as it is.
@@ -113,7 +116,7 @@ def sums_of_truth(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> list
         FileError: the truth is a rate at one time.
     """
     names = [str(n) for n in truth.data_vars if n in ACCUMULATED or _is_windowed(forecasts, n)]
-    sums = [_sum_of(name, forecasts, truth, source) for name in names]
+    sums = [_sum_of(name, forecasts, truth, source, analyses) for name in names]
     return [one for one in sums if one is not None]
 
 
@@ -121,10 +124,14 @@ def _is_windowed(forecasts: xr.Dataset, name: Any) -> bool:
     return name in forecasts and stated_window(forecasts[name]) is not None
 
 
-def _sum_of(name: str, forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> TruthSum | None:
+def _sum_of(
+    name: str, forecasts: xr.Dataset, truth: xr.Dataset, source: str, analyses: bool
+) -> TruthSum | None:
     field, is_amount = truth[name], name in ACCUMULATED
     text = stated_window(field)
     rate = amount_of_rate(str(field.attrs.get("units", ""))) if is_amount else None
+    if text is None and analyses and not (_is_hourly(truth) or _is_windowed(forecasts, name)):
+        return None
     if _is_taken_as_it_is(name, forecasts, truth, text, rate is not None):
         return None
     if text is None and not (is_amount and _is_hourly(truth)):
@@ -157,11 +164,8 @@ def _is_taken_as_it_is(
         return True
     if text is not None or is_rate or _is_hourly(truth) or _is_windowed(forecasts, name):
         return False
-    analyses = "step" in truth.coords and not truth["step"].to_numpy().any()
-    has_own_starts = "step" in truth.dims and bool(
-        truth.indexes["time"].isin(forecasts.indexes["time"]).all()
-    )
-    return analyses or has_own_starts
+    starts = forecasts.indexes["time"]
+    return "step" in truth.dims and bool(truth.indexes["time"].isin(starts).all())
 
 
 def _is_hourly(truth: xr.Dataset) -> bool:

@@ -126,7 +126,7 @@ def unit_of(text: str) -> str:
     """
     if text.replace(" ", "") in _DIMENSIONLESS:
         return ""
-    plain = re.sub(r"^\s*1\s*/", "/", re.sub(r"\*\*|[\^{}]", "", text))
+    plain = re.sub(r"^\s*1\s*/", "/", re.sub(r"\s*(\*\*|\^)\s*|[{}]", "", text))
     if _UNIT_FACTOR.sub("", plain).strip(" .*"):
         return text  # such as numbers, which must not be lost
     exponents: dict[str, int] = {}

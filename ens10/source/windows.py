@@ -124,6 +124,45 @@ def in_seconds(steps: Any) -> list[int]:
     return [int(s) for s in np.rint(np.asarray(steps, np.float64) * HOUR).tolist()]
 
 
+def with_windows_of_bounds(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
+    """Set the attribute `window` of sums, means and extremes whose times have CF bounds.
+
+    Args:
+        dataset: with the names of its file.
+        source: where it comes from, for errors.
+
+    Raises:
+        FileError: the times of a sum are not the ends of their bounds.
+    """
+    windows: dict[str, xr.DataArray] = {}
+    for name, field in dataset.data_vars.items():
+        if method_of(field) in (None, Method.POINT) or stated_window(field) is not None:
+            continue
+        for coordinate in field.coords.values():
+            bounds = coordinate.attrs.get("bounds")
+            if bounds in dataset and coordinate.dtype.kind in "mM":
+                text = _text_of_bounds(coordinate, dataset[bounds], source)
+                windows[str(name)] = field.assign_attrs(window=text)
+    return dataset.assign(windows)
+
+
+def _text_of_bounds(coordinate: xr.DataArray, bounds: xr.DataArray, source: Path | str) -> str:
+    begin, end = np.moveaxis(bounds.to_numpy(), -1, 0)
+    lengths = np.unique(np.atleast_1d(end - begin) / np.timedelta64(1, "h"))
+    if not np.array_equal(end, coordinate.to_numpy()):
+        raise FileError(
+            source,
+            f"the values of {coordinate.name} are not the ends of their bounds",
+            "Write them as the ends of the time windows",
+        )
+    if lengths.size == 1:
+        return f"{lengths[0]:g} h"
+    if coordinate.dtype.kind == "M":
+        return SINCE_PREVIOUS_STEP if np.array_equal(begin[1:], end[:-1]) else "unequal"
+    pairs = zip(begin / np.timedelta64(1, "h"), end / np.timedelta64(1, "h"), strict=True)
+    return ", ".join(f"{first:g}-{last:g}" for first, last in pairs) + " h"
+
+
 def with_sums(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Return forecasts whose precipitation is the sum since the start where the windows allow it.
 

@@ -186,10 +186,10 @@ class Law:
             self.moments(mean[n].to_numpy(), spread[n].to_numpy(), wind, int(days[n]), step)
             for n, wind in enumerate(aux.mean("number").to_numpy())
         ]
-        attributes = {"units": target.attrs.get("units", "")}
         mu, sigma = (mean.copy(data=np.stack(part)) for part in zip(*moments, strict=True))
-        fields = {"mu": mu.assign_attrs(attributes), "sigma": sigma.assign_attrs(attributes)}
-        return xr.Dataset(fields, attrs={"forecast_kind": "normal"})
+        # the mean is a value of the target; its standard deviation has no CF name
+        mu.attrs, sigma.attrs = dict(target.attrs), {"units": target.attrs.get("units", "")}
+        return xr.Dataset({"mu": mu, "sigma": sigma}, attrs={"forecast_kind": "normal"})
 
     def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
         """Return the truth of one date, (H, W), from its distribution and a standard normal error.

@@ -144,12 +144,11 @@ class DisplacedLaw:
             distributions.append(self.distribution(members, u, v, date, step))
         kind = type(distributions[0])
         coords = {name: c for name, c in field.coords.items() if name != "number"}
-        units = field.attrs.get("units", "")
         arrays = {}
         for name in distributions[0].variables():
             values = np.stack([one.variables()[name] for one in distributions])
             dims = ("time", *[d for d in kind.core_dims() if values.ndim == 4], *field.dims[2:])
-            arrays[name] = (dims, values, distributions[0].variable_attributes(name, units))
+            arrays[name] = (dims, values, distributions[0].variable_attributes(name, field.attrs))
         core = {name: list(v) for name, v in dict(distributions[0].core_coordinates()).items()}
         return xr.Dataset(arrays, coords={**core, **coords}, attrs={"forecast_kind": self.kind})
 

@@ -37,12 +37,12 @@ COMMON_STATISTICS = frozenset({"crps", "brier", "histogram", "eecrps", "abs_efi"
 QUANTILE_STATISTICS = COMMON_STATISTICS | {"quantile_score", "coverage", "width"}
 
 LOCATION = Parameter(long_name="location of the forecast")
-SCALE = Parameter("nonnegative", long_name="its scale")
-LOWER = Parameter(default=-np.inf, long_name="its lower bound")
-UPPER = Parameter(default=np.inf, long_name="its upper bound")
+SCALE = Parameter("nonnegative", long_name="scale of the forecast")
+LOWER = Parameter(default=-np.inf, long_name="lower bound of the forecast")
+UPPER = Parameter(default=np.inf, long_name="upper bound of the forecast")
 BOUNDED = {"mu": LOCATION, "sigma": SCALE, "lower": LOWER, "upper": UPPER}
 SHAPE = Parameter("positive", "1", long_name="shape of the forecast")
-POSITIVE_SCALE = Parameter("positive", long_name="its scale")
+POSITIVE_SCALE = Parameter("positive", long_name="scale of the forecast")
 
 
 class Distribution:
@@ -299,11 +299,26 @@ class Distribution:
         """Return the attributes of its Dataset, with `forecast_kind`."""
         return {"forecast_kind": self.kind}
 
-    def variable_attributes(self, name: str, units: str) -> dict[str, str]:
-        """Return `units` and `long_name` of a variable, for a target with these `units`."""
-        parameter = self.parameters[name]
-        unit = units if parameter.unit == "target" else "1"
-        return {"units": unit, "long_name": parameter.long_name or name}
+    def variable_attributes(self, name: str, target: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of a variable of the Dataset.
+
+        Only a value of the target (a member, a quantile, the mean) keeps the target's attributes,
+        such as the CF `standard_name`: it has no name for a scale, a shape or a bound, and the
+        mean of a component is not that of the forecast.
+
+        Args:
+            name: of the variable.
+            target: attributes of the target, such as `units`, `long_name` and `standard_name`.
+        """
+        parameter = self._stored_parameters[name]
+        attributes = dict(target) if parameter.is_quantity else {}
+        attributes["units"] = target.get("units", "") if parameter.unit == "target" else "1"
+        words = [parameter.long_name or name, str(target.get("long_name", ""))]
+        return attributes | {"long_name": " of ".join(filter(None, words))}
+
+    @property
+    def _stored_parameters(self) -> Mapping[str, Parameter]:
+        return self.parameters
 
     def to_dataset(self, coords: Mapping[str, Any], units: str) -> xr.Dataset:
         """Convert the forecast to a Dataset over time, (a core dimension,) latitude, longitude.
@@ -321,7 +336,7 @@ class Distribution:
         if missing:
             raise ArgumentError("coords", f"{', '.join(missing)} missing")
         arrays = {
-            name: (self.dims, on_host(value), self.variable_attributes(name, units))
+            name: (self.dims, on_host(value), self.variable_attributes(name, {"units": units}))
             for name, value in self.variables().items()
         }
         core: dict[str, Any] = {k: list(values) for k, values in self.core_coordinates().items()}

@@ -25,7 +25,10 @@ from ens10.metrics.distributions.truncated import quantile
 _FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _CLOSE = 0.5  # a width of the interval below which its integrals are quadratures
-_PARAMETERS = {"df": Parameter("positive", "1", long_name="its degrees of freedom"), **BOUNDED}
+_PARAMETERS = {
+    "df": Parameter("positive", "1", long_name="degrees of freedom of the forecast"),
+    **BOUNDED,
+}
 
 
 def _density(n: Any, x: Any) -> Any:

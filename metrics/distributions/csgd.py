@@ -226,7 +226,7 @@ class CSGD(ClosedForm, kind="csgd"):
     parameters: ClassVar = {
         "shape": SHAPE,
         "scale": POSITIVE_SCALE,
-        "shift": Parameter("nonnegative", long_name="its shift"),
+        "shift": Parameter("nonnegative", long_name="shift of the forecast"),
     }
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),

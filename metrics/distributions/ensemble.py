@@ -32,7 +32,11 @@ class Ensemble(Distribution, kind="ensemble"):
     members: Any
     estimator: Estimator = "plain"
 
-    parameters: ClassVar = {"members": Parameter(core_dim="number", long_name="members")}
+    parameters: ClassVar = {
+        "members": Parameter(
+            core_dim="number", long_name="members of the forecast", is_quantity=True
+        )
+    }
     offers = QUANTILE_STATISTICS | _MEMBER_STATISTICS
     crps_estimator = "plain"
     counts_ranks = True

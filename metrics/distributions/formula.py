@@ -107,6 +107,8 @@ class Parameter:
         default: value if it is omitted; None if it is required.
         long_name: its name in words.
         core_dim: name of its dimension in addition to those of the field; "" for none.
+        is_quantity: True if its values are values of the target, as members, quantiles and the
+            mean are; only these keep the target's `standard_name` in a Dataset.
     """
 
     domain: Domain = "real"
@@ -114,6 +116,7 @@ class Parameter:
     default: float | None = None
     long_name: str = ""
     core_dim: str = ""
+    is_quantity: bool = False
 
 
 @dataclass(frozen=True)

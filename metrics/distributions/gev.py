@@ -249,7 +249,7 @@ class GEV(ClosedForm, kind="gev"):
     parameters: ClassVar = {
         "mu": LOCATION,
         "sigma": SCALE,
-        "shape": Parameter(unit="1", long_name="its shape"),
+        "shape": Parameter(unit="1", long_name="shape of the forecast"),
     }
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),

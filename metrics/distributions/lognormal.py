@@ -162,8 +162,10 @@ class Lognormal(ClosedForm, kind="lognormal"):
     positive: bool = False
 
     parameters: ClassVar = {
-        "mu": Parameter(unit="1", long_name="mean of the forecast's logarithm"),
-        "sigma": Parameter("nonnegative", "1", long_name="its standard deviation"),
+        "mu": Parameter(unit="1", long_name="mean of the logarithm of the forecast"),
+        "sigma": Parameter(
+            "nonnegative", "1", long_name="standard deviation of the logarithm of the forecast"
+        ),
     }
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, double=True),

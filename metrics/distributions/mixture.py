@@ -364,12 +364,17 @@ class NormalMixture(Distribution, kind="normal_mixture"):
     positive: bool = False
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
-        "mu": Parameter(core_dim="component", long_name="means of the components"),
+        "mu": Parameter(core_dim="component", long_name="means of the components of the forecast"),
         "sigma": Parameter(
-            "nonnegative", core_dim="component", long_name="their standard deviations"
+            "nonnegative",
+            core_dim="component",
+            long_name="standard deviations of the components of the forecast",
         ),
         "component_weights": Parameter(
-            "nonnegative", "1", core_dim="component", long_name="their weights"
+            "nonnegative",
+            "1",
+            core_dim="component",
+            long_name="weights of the components of the forecast",
         ),
     }
     offers = QUANTILE_STATISTICS | {"log_score", "variance", "error", "error2"}

@@ -16,8 +16,8 @@ from ens10.metrics.distributions import standard_normal as shape
 from ens10.metrics.distributions.base import Bounded, ClosedForm
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 
-MEAN = Parameter(long_name="mean of the forecast")
-DEVIATION = Parameter("nonnegative", long_name="its standard deviation")
+MEAN = Parameter(long_name="mean of the forecast", is_quantity=True)
+DEVIATION = Parameter("nonnegative", long_name="standard deviation of the forecast")
 
 
 def crps_normal(

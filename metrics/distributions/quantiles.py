@@ -20,7 +20,11 @@ from ens10.metrics.distributions.formula import Parameter
 
 # 1 % to 99 %: what is written of distributions whose form has no name in a store
 LEVELS = tuple(percent / 100 for percent in range(1, 100))
-_VALUES = {"values": Parameter(core_dim="quantile", long_name="quantiles of the forecast")}
+_VALUES = {
+    "values": Parameter(
+        core_dim="quantile", long_name="quantiles of the forecast", is_quantity=True
+    )
+}
 
 
 class StoredAsQuantiles(Distribution):
@@ -46,9 +50,9 @@ class StoredAsQuantiles(Distribution):
         """Return the dimension of the quantiles."""
         return ("quantile",)
 
-    def variable_attributes(self, name: str, units: str) -> dict[str, str]:
-        """Return the attributes of the quantiles."""
-        return {"units": units, "long_name": _VALUES[name].long_name}
+    @property
+    def _stored_parameters(self) -> Mapping[str, Parameter]:
+        return _VALUES
 
 
 @dataclass(eq=False)

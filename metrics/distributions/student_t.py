@@ -206,7 +206,7 @@ class StudentT(ClosedForm, kind="student_t"):
     positive: bool = False
 
     parameters: ClassVar = {
-        "df": Parameter("positive", "1", long_name="its degrees of freedom"),
+        "df": Parameter("positive", "1", long_name="degrees of freedom of the forecast"),
         "mu": LOCATION,
         "sigma": SCALE,
     }

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
+from ens10.errors import ArgumentError, DataNote, MissingDataError, UnknownNameError, listing
 from ens10.metrics._dispatch import fill_masked
 from ens10.metrics.distributions.registry import kind_of
 from ens10.stations import STATION, as_row
@@ -20,7 +20,7 @@ Join = Literal["exact", "inner"]
 _CLOSE_DEGREES = 1e-4  # float32 coordinates of the same grid
 
 
-class LeftOutWarning(UserWarning):
+class LeftOutWarning(DataNote):
     """Dates were left out of a comparison, as join="inner" allows."""
 
 

@@ -13,6 +13,8 @@ from ens10.models.statistical.base import StatisticalMethod, nothing_collected, 
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Spool, in_parallel
 
+RESULT_VERSION = 2  # raise it when results change
+
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
 def falling_fit(
@@ -80,6 +82,26 @@ def step_functions(x: Floats, y: Floats, thresholds: Floats, nodes: Floats) -> F
     return probabilities
 
 
+def node_values(x: Floats, count: int) -> Floats:
+    """Return the values of x at which the distributions are stored, ascending, (count,).
+
+    Distinct values, the last one repeated, if there are at most `count`. Otherwise the nodes
+    divide the data evenly in rank and value, each with half of the weight: quantiles alone leave
+    most of the range of rain to the last few nodes, equal steps alone leave the dry dates to the
+    first.
+
+    Args:
+        x: (N,), in ascending order.
+        count: number of nodes.
+    """
+    distinct = np.unique(x)
+    if len(distinct) <= count:
+        return np.pad(distinct, (0, count - len(distinct)), mode="edge")
+    position = np.linspace(0, 1, len(x)) + (x - x[0]) / (x[-1] - x[0])
+    nodes: Floats = np.interp(np.linspace(0, position[-1], count), position, x)
+    return nodes
+
+
 class IsotonicRegression(StatisticalMethod):
     """The distribution of the truth given the ensemble mean m, constrained only to increase with m.
 
@@ -88,9 +110,11 @@ class IsotonicRegression(StatisticalMethod):
     the least-squares fit that does not increase with m; this minimises the CRPS among all
     distributions that increase stochastically with m. Thresholds are independent, so that the
     probabilities at those used are exact. The stored result is the quantiles at `levels` levels (k
-    - 1/2) / K and at nodes, the quantiles of m in the training dates; they are linear in m between
-    nodes and constant beyond them (where the truth depends sharply on m, more nodes improve the
-    CRPS by some percent), and linear between the levels.
+    - 1/2) / K and at nodes, values of m (see `node_values`); they are linear in m between nodes
+    and constant beyond them, and linear between the levels. With the default number of nodes
+    the CRPS is within 0.5 % of that of the exact regression at two stations
+    (`benchmarks/isotonic.py`). At points with few dates fewer nodes are better: they smooth a fit
+    that is too free.
 
     The raw spread and the season are not used. A point without valid dates has a NaN forecast.
 
@@ -106,7 +130,7 @@ class IsotonicRegression(StatisticalMethod):
         ArgumentError: fewer than one level or threshold, or than two nodes.
     """
 
-    def __init__(self, levels: int = 20, nodes: int = 32, thresholds: int = 400) -> None:
+    def __init__(self, levels: int = 20, nodes: int = 64, thresholds: int = 400) -> None:
         super().__init__()
         for name, value, least in (
             ("levels", levels, 1),
@@ -140,7 +164,7 @@ class IsotonicRegression(StatisticalMethod):
             raise nothing_collected(self)
         spool = self._spool
 
-        # 2.7 kB for each point: blocks write them where they stay, in float32
+        # 5.4 kB for each point: blocks write them where they stay, in float32
         means = torch.empty(self.nodes, spool.area.size)
         quantiles = torch.empty(self.levels * self.nodes, spool.area.size)
 
@@ -189,7 +213,7 @@ class IsotonicRegression(StatisticalMethod):
             return np.full(self.nodes * (1 + self.levels), np.nan)
         order = np.argsort(mean[valid], kind="stable")
         x, y = mean[valid][order], truth[valid][order]
-        nodes = np.quantile(x, np.linspace(0, 1, self.nodes))
+        nodes = node_values(x, self.nodes)
         thresholds = np.unique(y)
         if len(thresholds) > self.thresholds:
             places = np.linspace(0, len(thresholds) - 1, self.thresholds).round().astype(int)

@@ -176,7 +176,9 @@ class RidgeEMOS(_PredictorEMOS):
     those of least mean score at all points, as `SeasonalEMOS` does; of a global fit, to 0. It may
     be stronger for the features than for the other predictors, since many features explain noise.
     Nonhomogeneous regression with a log link: Messner et al. (2017),
-    doi:10.1175/MWR-D-16-0088.1. Points with fewer than ten valid dates keep the raw ensemble.
+    doi:10.1175/MWR-D-16-0088.1. Points with fewer than ten valid dates keep the raw ensemble. With
+    the target as the only input, no harmonics and no penalty there are eight coefficients, as the
+    location also depends on the spread and the scale on the mean; EMOS has four.
 
     Training batches are kept in a temporary file, 4 (C + 3) bytes for each date and point with C
     features; blocks of points are fitted in parallel.

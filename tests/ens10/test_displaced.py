@@ -56,6 +56,13 @@ def forecasts(world):
     return held
 
 
+def test_parameters_of_the_optimum_have_their_own_units(forecasts):
+    units = {name: a.attrs["units"] for name, a in forecasts["tp"][0].data_vars.items()}
+    assert units == {"shape": "1", "scale": "m", "shift": "m"}
+    for best, _ in forecasts.values():
+        assert not any("standard_name" in a.attrs for a in best.data_vars.values())
+
+
 def crps(best, y):
     return np.asarray(Distribution.from_dataset(best).crps(y), np.float64)
 

@@ -61,7 +61,7 @@ def test_dates_without_truth_are_left_out_of_training_alone(tiny, tmp_path):
     gone = holed["time"].to_numpy()[[1, 4, 16]]
     holed["t2m"].loc[{"time": gone}] = np.nan
     holed["t2m"][2, ..., 0, 0] = np.nan  # one point is no reason
-    path = prepare(data, tmp_path / "s", truth=holed)
+    path = prepare(data, tmp_path / "s", truth=holed, missing="nan")
     train, test = (Batches(path, "t2m", ["t2m"], split) for split in ("train", "test"))
     assert len(train.left_out) == 2
     assert len(test.left_out) == 0

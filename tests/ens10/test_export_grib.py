@@ -182,7 +182,7 @@ def test_values_that_were_never_packed(tmp_path):
     }
     attributes = {"units": "s-1", "paramId": 138}
     dataset = xr.Dataset({"vo": (dims, field, attributes), "t": (dims, field + 280)}, coordinates)
-    prepare(dataset, tmp_path / "s")
+    prepare(dataset, tmp_path / "s", missing="nan")
     path = export(tmp_path / "s", tmp_path / "a.grib")
     assert {k["packingType"] for k, _ in messages(path)} == {"grid_ieee", "grid_simple"}
     assert {k["dataType"] for k, _ in messages(path)} == {"cf", "pf"}

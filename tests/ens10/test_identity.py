@@ -1,5 +1,7 @@
 """GRIB fields are read for what they are: kind, unit as stated, window, level, exact lead time."""
 
+import datetime as dt
+import hashlib
 from dataclasses import replace
 
 import eccodes
@@ -16,6 +18,7 @@ from ens10.inspection import inspect_path
 from ens10.selection import Selection
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, axes_of
+from ens10.synthetic.coded import write_coded
 
 FIELD = np.arange(40.0).reshape(SHAPE) / 16
 LOCAL = {"setLocalDefinition": 1, "localDefinitionNumber": 1, "stream": "enfo"}
@@ -310,3 +313,25 @@ def test_a_duplicate_names_the_attributes_that_differ(write):
     with pytest.raises(FileError, match=words):
         GribFields([path])
     assert "duplicated with the same values, expver 0001 and 0002" in inspect_path(path)[0].status
+
+
+# Of the chunks that were made before fields had kinds and windows, and their attributes
+CHUNKS = "5da4830865f2c787bcb9d5fea1ecd421c13badd38822c0538990190cc0dc107d"
+TP = {
+    "units": "m",
+    "long_name": "total precipitation",
+    "standard_name": "lwe_thickness_of_precipitation_amount",
+}
+
+
+def test_a_store_of_files_like_those_of_ens10_is_the_same_byte_for_byte(tmp_path):
+    starts = [dt.date(2016, 1, 4), dt.date(2016, 1, 7)]
+    variables = ("t2m", "tp", "tcc", "sst", "z", "q")
+    write_coded(tmp_path / "w", starts=starts, variables=variables, levels=(500, 850))
+    ens10.prepare(tmp_path / "w", tmp_path / "s.zarr", any_values=True)
+    digest = hashlib.sha256()
+    for file in sorted((tmp_path / "s.zarr").rglob("*")):
+        if file.is_file() and "/c/" in str(file) and "manifest" not in str(file):
+            digest.update(str(file.relative_to(tmp_path)).encode() + file.read_bytes())
+    assert digest.hexdigest() == CHUNKS
+    assert ens10.open_store(tmp_path / "s.zarr", "sfc")["tp"].attrs == TP

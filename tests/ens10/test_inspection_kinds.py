@@ -128,11 +128,12 @@ def test_what_is_lagged():
 
 def test_other_kinds(tmp_path):
     field = ("t2m", 0, 20160101, 0, 0)
-    kinds = {"an": "analysis", "fc": "single forecast", "em": "ensemble mean", "fcmean": "means"}
+    kinds = {"an": "analysis", "fc": "single forecast", "em": "no member", "fcmean": "means"}
     for kind, words in kinds.items():
         part = made.with_keys(made.message(field), {"type": kind})
         made.write(tmp_path / kind, [part])
         assert words in row_of(tmp_path / kind).note
+    assert row_of(tmp_path / "em").name == "t2m, ensemble mean"
 
 
 def test_grids_that_are_not_supported_are_told(tmp_path):

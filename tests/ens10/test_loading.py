@@ -164,7 +164,7 @@ def test_wrong_numbers(store):
     for wrong, message in (
         ({"threads": -1}, "threads: -1 is less than 0"),
         ({"ring": 0}, "ring: 0 is less than 1"),
-        ({"ensemble": 5}, "ensemble: 5 is not possible: the data have 4"),
+        ({"ensemble": 5}, "ensemble: needs 5 members, found 4"),
         ({"kind": "patchs"}, "did you mean 'patches'"),
         (
             {"kind": Points(features="member")},

@@ -59,7 +59,9 @@ def test_optimum_is_the_law_applied_to_the_files(world, decoded):
     sigma = laws._DISPERSION[region] * spread + laws._NOISE[region] * scale
     best = world.optimum("t2m")
     assert best.attrs["forecast_kind"] == "normal"
-    assert best.mu.attrs["units"] == "K"
+    assert best.mu.attrs["units"] == best.sigma.attrs["units"] == "K"
+    assert best.mu.attrs["standard_name"] == "air_temperature"
+    assert "standard_name" not in best.sigma.attrs
     assert best.mu.dims == ("time", "latitude", "longitude")
     np.testing.assert_allclose(best.mu.to_numpy().reshape(mu.shape), mu, atol=1e-4)
     np.testing.assert_allclose(best.sigma.to_numpy().reshape(mu.shape), sigma, atol=1e-4)

@@ -151,6 +151,35 @@ def test_units_that_are_not_stated_are_told(tmp_path, capsys):
     assert sum("no units are stated" in line for line in lines) == 1
 
 
+@pytest.mark.parametrize(("units", "method"), [("kg m-2", "sum"), ("kg m-2 s-1", "mean")])
+def test_windows_of_cf_bounds(tmp_path, units, method):
+    """A run over valid times, as IMPROVER writes it: amounts or rates between bounds."""
+    ends = np.array(["2001-01-01T03", "2001-01-01T06", "2001-01-01T12"], "M8[ns]")
+    bounds = np.stack([np.array([STARTS[0], *ends[:-1]]), ends], axis=1)
+    amount = np.array([3.0, 3.0, 6.0])  # kg m-2: 1 mm an hour
+    values = amount if method == "sum" else amount / (np.array([3, 3, 6]) * H)
+    name = "precipitation_amount" if method == "sum" else "precipitation_flux"
+    attributes = {"units": units, "standard_name": name, "cell_methods": f"time: {method}"}
+    field = np.broadcast_to(values[:, None, None, None], (3, 2, 3, 4))
+    data = xr.Dataset(
+        {"rain": (("time", "realization", "latitude", "longitude"), field, attributes),
+         "time_bnds": (("time", "bnds"), bounds)},
+        {"time": ("time", ends, {"standard_name": "time", "bounds": "time_bnds"}),
+         "forecast_reference_time": STARTS[0],
+         "realization": ("realization", [0, 1], {"standard_name": "realization"}),
+         "latitude": LAT, "longitude": LON},
+    )  # fmt: skip
+    hours = {"time": {"units": "hours since 2001-01-01"}}
+    data.to_netcdf(tmp_path / "f.nc", encoding=hours)
+    tp = open_source(tmp_path / "f.nc")["tp"]
+    assert (tp["step"].values.tolist(), tp.attrs["units"]) == ([3, 6, 12], "m")
+    np.testing.assert_allclose(point(tp), [0.003, 0.006, 0.012], rtol=1e-6)
+    data["time_bnds"] = data["time_bnds"] - np.timedelta64(1, "h")
+    if method == "sum":
+        with pytest.raises(FileError, match="values of time are not the ends of their bounds"):
+            tidied(data)
+
+
 # -- truth over exactly the window of the forecasts
 
 HOURS = np.datetime64("2000-12-31", "h") + np.arange(24 * 7)
@@ -215,6 +244,17 @@ def test_a_missing_part_of_a_window_is_named():
 def test_sums_of_an_unknown_window_are_refused():
     with pytest.raises(ArgumentError, match="tp is not known to be of the window of the forecasts"):
         pair_truth(tidied(forecasts([1], [24])), truth(6))
+
+
+def test_analyses_in_grib_are_of_the_forecasts_window():
+    """Synthetic worlds have the sum since the start as an analysis, at step 0 of the valid date."""
+    analyses = truth(6).expand_dims(step=[0]).assign_coords(step=("step", [0], {"units": "h"}))
+    valid = analyses["tp"].sel(time="2001-01-02T23").isel(step=0, latitude=0, longitude=0)
+    starts = STARTS[:1] - np.timedelta64(1, "h")
+    got = pair_truth(
+        tidied(forecasts([1], [24], starts=starts + np.timedelta64(24, "h"))), analyses
+    )
+    np.testing.assert_array_equal(got["tp"][0, 0, 0, 0], valid)
 
 
 def test_means_over_the_forecasts_window():
@@ -402,3 +442,11 @@ def test_whole_missing_fields_of_arrays(tmp_path):
     np.testing.assert_array_equal(ens10.open_store(out, "sfc")["t2m"], data["t2m"])
     with pytest.raises(MissingDataError, match="2 parts are missing"):
         ens10.prepare(source, out, truth=tmp_path / "o.nc", missing="skip", force=True)
+
+
+@pytest.mark.parametrize(("start", "step"), [("2262-04-10", 48), ("2262-04-11", 24)])
+def test_valid_dates_that_cannot_be_stored(start, step):
+    data = forecasts([280.0], [step], "K", starts=np.array([start], "M8[ns]"), name="t2m")
+    with pytest.raises(ArgumentError, match="valid_time: 2262-04-12T00 lies outside 1678"):
+        tidied(data)
+    assert tidied(data.assign_coords(step=("step", [0], {"units": "h"}))) is not None

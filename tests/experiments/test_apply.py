@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,11 @@ def test_a_file_holds_what_the_model_returns(runs, today, tmp_path, name):
         assert written[variable].attrs["units"] == expected[variable].attrs["units"]
     for dim in ("time", "valid_time", "latitude", "longitude", "number"):
         np.testing.assert_array_equal(written[dim], expected[dim])
+    assert written["mu"].attrs["standard_name"] == "air_temperature"
+    assert written["sigma"].attrs == {
+        "units": "K",
+        "long_name": "standard deviation of the forecast of 2 metre temperature",
+    }
     assert written.attrs["forecast_kind"] == "normal"
     assert written.attrs["corrected_by"].startswith("unet (")
     assert sorted(path.name for path in tmp_path.iterdir()) == [name]
@@ -440,9 +446,24 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     assert names["tenth"]["t2m"].sizes["time"] == 6
 
 
+def without_last(raw, path, name):
+    """Write a GRIB file without the last message of a short name."""
+    with raw.open("rb") as file:
+        handles = iter(lambda: eccodes.codes_grib_new_from_file(file), None)
+        parts = [(eccodes.codes_get(h, "shortName"), eccodes.codes_get_message(h)) for h in handles]
+    last = max(n for n, (short_name, _) in enumerate(parts) if short_name == name)
+    path.write_bytes(b"".join(data for n, (_, data) in enumerate(parts) if n != last))
+
+
+def set_age(path, minutes):
+    """Set the time of the last change of a file."""
+    then = time.time() - 60 * minutes
+    os.utime(path, (then, then))
+
+
 @pytest.mark.slow  # starts many processes
 def test_the_script_survives_a_late_file(runs, today, tmp_path, monkeypatch):
-    """Calls daily.sh while files arrive: one is whole, one is cut, one lacks its last message."""
+    """Calls daily.sh while files arrive: one is whole, one is cut, one lacks a message of t2m."""
     monkeypatch.chdir(tmp_path)
     assert main(["bundle", str(runs["emos_local"]), "--out", "model.ens10"]) == 0
     (script,) = (block for block in code("docs/in_use.md") if block.language == "sh")
@@ -460,9 +481,9 @@ def test_the_script_survives_a_late_file(runs, today, tmp_path, monkeypatch):
     def files():
         return sorted(path.name for path in Path("corrected").iterdir())
 
-    whole, last = Path(today), Path(today).read_bytes().rindex(b"GRIB")
+    whole = Path(today)
     cut(whole, Path("incoming/b.grib"), 7)
-    Path("incoming/c.grib").write_bytes(whole.read_bytes()[:last])
+    without_last(whole, Path("incoming/c.grib"), "2t")
     shutil.copy(whole, "incoming/a.grib")
     first = call()
     assert files() == ["a.grib"], first.stderr
@@ -471,6 +492,23 @@ def test_the_script_survives_a_late_file(runs, today, tmp_path, monkeypatch):
     assert call().stdout.count("tried again") == 1
     assert files() == ["a.grib", "b.grib"]
     assert Path("corrected/a.grib").read_bytes() == Path("corrected/b.grib").read_bytes()
+    set_age("incoming/c.grib", minutes=61)  # it still lacks a message
+    cut(whole, Path("incoming/d.grib"), 7)
+    set_age("incoming/d.grib", minutes=61)
+    fewer = call()
+    assert (fewer.returncode, fewer.stdout.count("tried again")) == (0, 1)
+    assert "9 of 10 members are used at 1 of 6 dates" in fewer.stderr
+    assert files() == ["a.grib", "b.grib", "c.grib"]
+    set_age("incoming/d.grib", minutes=361)
+    last_try = call()
+    assert last_try.returncode == 1
+    assert last_try.stderr.splitlines()[-1] == (
+        "incoming/d.grib is given up after 6 hours, and is now in failed/"
+    )
+    assert Path("failed/d.grib").exists()
+    assert files() == ["a.grib", "b.grib", "c.grib"]
+    quiet = call()
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
 
 
 def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
@@ -485,7 +523,7 @@ def test_nothing_is_written_where_something_is_wrong(runs, today, tmp_path):
         (
             forecast.isel(number=slice(4)),
             "out.nc",
-            "takes 10 members; .* the data have 4",
+            "needs 10 members, found 4",
             ArgumentError,
         ),
     ):

@@ -71,6 +71,9 @@ def test_it_is_written_as_its_kind_and_scored(made):
     for name in variables:
         assert dataset[name].attrs["units"] == ("1" if name == "df" else "K")
         assert dataset[name].attrs["long_name"] != name
+        is_quantity = name == "values"  # the location of a bounded family is not its mean
+        assert ("standard_name" in dataset[name].attrs) == is_quantity
+    assert dataset["truth"].attrs["standard_name"] == "air_temperature"
     trained = run_stage("test", ["--run", str(run), "--quiet"]).trainer.callback_metrics
     # the CRPS of 99 quantiles is less than a per mille above that of the distribution
     rel = 1.5e-3 if kind == "quantiles" else 1e-5

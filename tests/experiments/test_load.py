@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_computed(runs, model, f
     for wrong, said, error in (
         (one.drop_vars("u10"), "lacks u10, which unet takes; it has", ArgumentError),
         (one.isel(latitude=slice(1, None)), "7 latitudes.*8 latitudes", ArgumentError),
-        (one.isel(number=slice(9)), "unet takes 10 members", ArgumentError),
+        (one.isel(number=slice(9)), "unet needs 10 members, found 9", ArgumentError),
         (other, r"\[24\], not at 48; unet was trained at 48 h", ArgumentError),
         (one.drop_vars("step").squeeze("step"), "lead time", ArgumentError),
         (warm, "furlong", (ArgumentError, FileError)),

@@ -285,4 +285,4 @@ def test_more_members_than_there_are(tmp_path):
     request = Request(tmp_path, tmp_path, models=("raw",), members=(10, 11))
     content = plan_table(request, read_rates())
     assert [cell["members"] for cell in content["cells"]] == [10]
-    assert "11, but the data have 10" in content["refused"]["raw (clean, t2m, 11 members)"]
+    assert "needs 11 members, found 10" in content["refused"]["raw (clean, t2m, 11 members)"]

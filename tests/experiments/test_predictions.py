@@ -29,6 +29,11 @@ def test_plain_xarray_opens_predictions_without_a_warning(runs, name, kind, vari
         assert variable.dims[0] == "time"
         assert variable.dims[-2:] == ("latitude", "longitude")
         assert np.isfinite(variable).all()
+    names = {k: v.attrs.get("standard_name") for k, v in dataset.data_vars.items()}
+    of_target = {"members", "mu", "truth"} & names.keys()
+    assert names == dict.fromkeys(of_target, "air_temperature") | dict.fromkeys(
+        {"sigma"} & names.keys()
+    )
     assert dataset["valid_time"].dims == ("time",)
     lead = dataset["valid_time"] - dataset["time"]
     assert (lead == np.timedelta64(48, "h")).all()

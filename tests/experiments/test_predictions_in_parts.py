@@ -66,7 +66,7 @@ class Weights:
     def core_coordinates(self):
         return {"number": [1, 2, 3]}
 
-    def variable_attributes(self, name, units):
+    def variable_attributes(self, name, target):
         return {"units": "1", "long_name": name}
 
 

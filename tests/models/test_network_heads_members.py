@@ -125,7 +125,7 @@ def test_features_that_a_network_cannot_take(batch):
         PostProcessor(MLP(4), ResidualNormalHead())(batch)
     with pytest.raises(ArgumentError, match="Transformer takes 4 channels"):
         transformer({**batch, "features": batch["features"][:, :, :3]})
-    with pytest.raises(ArgumentError, match="Transformer needs at least 2 members, the batch has"):
+    with pytest.raises(ArgumentError, match="Transformer needs at least 2 members, found 1"):
         transformer({**batch, "features": batch["features"][:, :1]})
 
 

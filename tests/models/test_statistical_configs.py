@@ -33,7 +33,7 @@ KINDS = {
     "emos_csg": ("csgd", 7 * POINTS),
     "emos_gev": ("censored_gev", 7 * POINTS),
     "member_by_member": ("ensemble", 3 * POINTS),
-    "isotonic": ("quantiles", 20 * 32 * POINTS),
+    "isotonic": ("quantiles", 20 * 64 * POINTS),
     "ecc": ("ensemble", 12 * POINTS),
     "schaake": ("ensemble", 12 * POINTS),
 }

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from scipy.optimize import isotonic_regression, minimize
 
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions import Normal
 from ens10.models.statistical import EMOS
-from ens10.models.statistical.isotonic import IsotonicRegression, step_functions
+from ens10.models.statistical.isotonic import IsotonicRegression, node_values, step_functions
 
 
 def world(dates=600, grid=(2, 3), seed=0):
@@ -101,6 +101,70 @@ def test_quantiles_of_few_dates_are_those_of_the_exact_regression():
         reached = cdf[:, at][None] >= np.array([0.125, 0.375, 0.625, 0.875])[:, None] - 1e-9
         expected = np.sort(y)[reached.argmax(1)]
         np.testing.assert_allclose(forecast.values[n, :, 1, 1].numpy(), expected, rtol=1e-5)
+
+
+def rain(dates, seed):
+    """Ensemble mean and truth of rain in mm at four points; both are often exactly zero."""
+    g = torch.Generator().manual_seed(seed)
+    weather, shift, factor = torch.randn(3, dates, 2, 2, generator=g)
+    weather = 2 * weather - 1
+    amount = weather.clamp(min=0) ** 3
+    truth = (weather + 0.5 * shift).clamp(min=0) ** 3 * torch.exp(0.5 * factor)
+    return {
+        "raw_mean": (10 * amount).round() / 10,  # gauges have tenths of a millimetre: many ties
+        "raw_std": torch.ones(dates, 2, 2),
+        "target": (10 * truth).round() / 10,
+        "weights": torch.ones(dates, 2, 2),
+        "dates": torch.arange(dates) * 86400,
+    }
+
+
+def exact_crps(x, y, new_x, new_y):
+    """The CRPS of isotonic distributional regression: scipy's fit at each threshold.
+
+    The CRPS of a step function is E|X - y| - E|X - X'| / 2. Between the x of the training the
+    probabilities are linear, as in the R package isodistrreg.
+    """
+    known, group, count = np.unique(x, return_inverse=True, return_counts=True)
+    thresholds = np.unique(y)
+    cdf = []
+    for t in thresholds:
+        hit = np.bincount(group, y <= t) / count
+        fit = isotonic_regression(hit, weights=count.astype(float), increasing=False).x
+        cdf.append(np.interp(new_x, known, fit))
+    cdf = np.array(cdf)
+    weight = np.diff(cdf, axis=0, prepend=0)
+    error = (weight * np.abs(thresholds[:, None] - new_y)).sum(0)
+    return error - (np.diff(thresholds)[:, None] * (cdf * (1 - cdf))[:-1]).sum(0)
+
+
+def test_the_default_comes_within_half_a_percent_of_the_exact_regression():
+    train, test = rain(1800, 0), rain(1500, 1)
+    forecast = fitted(IsotonicRegression(), train)(test)
+    ours = forecast.crps(test["target"]).double().mean().item()
+    exact = []
+    for i in range(4):
+        x, y, new_x, new_y = (
+            batch[name].flatten(1).T[i].double().numpy()
+            for batch in (train, test)
+            for name in ("raw_mean", "target")
+        )
+        assert 0.2 < (x == 0).mean() < 0.9
+        assert 0.2 < (y == 0).mean() < 0.9
+        exact.append(exact_crps(x, y, new_x, new_y).mean())
+    assert ours == pytest.approx(np.mean(exact), rel=5e-3)
+
+
+def test_nodes_divide_rank_and_value_evenly():
+    """Distinct values if they suffice; otherwise equal steps of rank and value."""
+    np.testing.assert_array_equal(node_values(np.array([1.0, 1, 2, 5]), 5), [1, 2, 5, 5, 5])
+    np.testing.assert_array_equal(node_values(np.array([3.0, 3, 3]), 2), [3, 3])
+    x = np.sort(np.random.default_rng(0).exponential(size=1000))
+    nodes = node_values(x, 41)
+    assert nodes[0] == x[0]
+    assert nodes[-1] == x[-1]
+    rank = np.interp(nodes, x, np.linspace(0, 1, 1000))
+    np.testing.assert_allclose(np.diff(rank + (nodes - x[0]) / (x[-1] - x[0])), 2 / 40, rtol=1e-9)
 
 
 def test_a_level_that_is_reached_exactly_is_reached_whatever_the_rounding():

@@ -184,6 +184,45 @@ def test_the_whole_method_at_one_point_against_scipy(criterion):
     np.testing.assert_allclose(found.sigma.numpy().squeeze(), sigma, rtol=2e-4)
 
 
+@pytest.mark.parametrize(("first", "stored", "tolerance"), [(0, 10, 2e-3), (1, 8, 1e-5)])
+def test_the_target_alone_gives_eight_coefficients_and_not_the_four_of_emos(
+    first, stored, tolerance
+):
+    """Without penalty and season: 1, m, s and log s, both in the location and in the log scale.
+
+    The loader's features of the target are m and s; m is a predictor of its own, too, so that two
+    of ten coefficients are not determined, and their difference of 1e5 costs digits in float32.
+    """
+    batch = batch_of(grid=(1, 1), seed=4)
+    mean, std = batch["raw_mean"], batch["raw_std"]
+    features = [(mean - 280) / 3, (std - 1) / 0.3]
+    batch["features"] = torch.stack(features[first:], 1)
+    method = solved(RidgeEMOS(strength=0.0, harmonics=0), batch)
+    forecast = method(batch)
+    assert method.fitted_parameters == stored
+    m, s = (field.double().numpy().squeeze() for field in features)
+    one, log_std = np.ones(DATES), np.log(std.double().numpy().squeeze())
+    error = (batch["target"] - mean).double().numpy().squeeze()
+    assert np.linalg.matrix_rank(np.stack([one, m, s, m, log_std])) == 4
+
+    def least(of_location, of_scale):
+        """The least mean score of the likelihood with these predictors, by scipy."""
+        x, y = np.stack(of_location), np.stack(of_scale)
+
+        def objective(flat):
+            b, g = flat[: len(x)], flat[len(x) :]
+            return score("likelihood", error, b @ x, np.exp(g @ y)).mean()
+
+        return optimize.minimize(objective, np.zeros(len(x) + len(y)), options={"gtol": 1e-8}).fun
+
+    fields = batch["target"], forecast.mu, forecast.sigma
+    ours = score("likelihood", *(field.double().numpy() for field in fields)).mean()
+    assert ours == pytest.approx(least([one, m, s, log_std], [one, m, s, log_std]), abs=tolerance)
+    assert ours < least([one, m], [one, log_std]) - 0.02  # EMOS with a log link
+    of_spread = method({**batch, "raw_std": 2 * std}).mu - forecast.mu
+    assert of_spread.abs().min() > 0.1
+
+
 METHODS = {
     "ridge": lambda **options: RidgeEMOS(**options),
     "boosting": lambda **options: BoostedEMOS(**options),

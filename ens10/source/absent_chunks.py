@@ -1,0 +1,133 @@
+"""Chunks that a Zarr store lacks, as an incomplete copy does: readers take the fill for data.
+
+An absent chunk is missing. If the fill value is NaN or declared as missing, xarray reads it as NaN.
+With another fill value it is ambiguous, because zarr-python does not write chunks that are equal to
+it, such as a dry field of precipitation: reading such a chunk is an error under `missing="error"`,
+and its values are NaN otherwise, unless the mapping states `absent_chunks: fill`.
+"""
+
+from itertools import product
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xarray as xr
+
+from ens10.errors import MissingDataError
+from ens10.source.gribs import Missing
+
+_ABSENT = 2**64 - 1  # offset of an absent inner chunk in the index of a shard
+_CRC_BYTES = 4
+Present = npt.NDArray[np.bool_]
+
+
+def without_absent_chunks(
+    dataset: xr.Dataset, path: Path, group: Any, missing: Missing
+) -> xr.Dataset:
+    """Mask the values of absent chunks, or refuse them when they are read.
+
+    Args:
+        dataset: of the store, as xarray opened it.
+        path: of the store, a local folder.
+        group: the same store opened by zarr.
+        missing: "error" to raise an error where an absent chunk is read, otherwise NaN.
+    """
+    fields = {}
+    for name, field in dataset.data_vars.items():
+        array = group[name]
+        if field.ndim < 2 or _is_missing(array.fill_value, field):
+            continue
+        present = _present_chunks(path / array.path, array)
+        if present.all():
+            continue
+        chunked = field if field.chunks is not None else field.chunk()
+        mask = _mask(present, array.chunks, chunked)
+        if missing == "error":
+            error = _error(array, field, present, path)
+            checked = xr.apply_ufunc(
+                _refuse, chunked, mask, dask="parallelized", output_dtypes=[field.dtype],
+                kwargs={"error": error}, keep_attrs=True,
+            )  # fmt: skip
+            fields[name] = checked.transpose(*field.dims)
+        else:
+            fields[name] = chunked.where(mask)
+    return dataset.assign(fields)
+
+
+def _is_missing(fill: Any, field: xr.DataArray) -> bool:
+    """Return True if xarray reads the fill value of an array as NaN."""
+    declared = [field.encoding.get(key) for key in ("_FillValue", "missing_value")]
+    return fill is None or fill != fill or any(fill == value for value in declared)
+
+
+def _present_chunks(folder: Path, array: Any) -> Present:
+    """Return which chunks of an array exist, in the shape of its grid of chunks."""
+    shape = tuple(ceil(n / size) for n, size in zip(array.shape, array.chunks, strict=True))
+    shards = array.shards or array.chunks
+    per_shard = [big // small for big, small in zip(shards, array.chunks, strict=True)]
+    present = np.zeros(shape, dtype=bool)
+    grid = [ceil(n / size) for n, size in zip(array.shape, shards, strict=True)]
+    for place in product(*map(range, grid)):
+        file = folder / array.metadata.encode_chunk_key(place)
+        if file.is_file():
+            inner: Any = True if array.shards is None else _inner_chunks(file, array, per_shard)
+            spans = [slice(n * k, (n + 1) * k) for n, k in zip(place, per_shard, strict=True)]
+            part = present[tuple(spans)]
+            part[...] = inner if inner is True else inner[tuple(map(slice, part.shape))]
+    return present
+
+
+def _inner_chunks(file: Path, array: Any, per_shard: list[int]) -> Any:
+    """Return which inner chunks a shard has; True if its index is of another form."""
+    (codec,) = array.metadata.codecs
+    settings = codec.to_dict()["configuration"]
+    kinds = [one["name"] for one in settings["index_codecs"]]
+    if kinds != ["bytes", "crc32c"]:
+        return True
+    size = 16 * int(np.prod(per_shard))
+    content = file.read_bytes()
+    is_last = settings["index_location"] == "end"
+    index = content[-size - _CRC_BYTES : -_CRC_BYTES] if is_last else content[:size]
+    if len(index) != size:
+        return True  # damaged, as zarr says when it reads the shard
+    return np.frombuffer(index, "<u8").reshape(*per_shard, 2)[..., 0] != _ABSENT
+
+
+def _mask(present: Present, chunks: tuple[int, ...], field: xr.DataArray) -> xr.DataArray:
+    """Return a mask over the dimensions along which chunks are absent."""
+    axes = [
+        axis
+        for axis in range(present.ndim)
+        if not (present == present.take([0], axis)).all()  # else all chunks along it are alike
+    ]
+    mask = present[tuple(slice(None) if axis in axes else 0 for axis in range(present.ndim))]
+    for place, axis in enumerate(axes):
+        mask = mask.repeat(chunks[axis], place).take(range(field.shape[axis]), place)
+    dims = [field.dims[axis] for axis in axes]
+    return xr.DataArray(mask, dims=dims).chunk({dim: field.chunksizes[dim] for dim in dims})
+
+
+def _error(array: Any, field: xr.DataArray, present: Present, path: Path) -> MissingDataError:
+    absent, fill, chunks = np.argwhere(~present), array.fill_value, array.chunks
+    axes = [(axis, dim) for axis, dim in enumerate(field.dims) if field[dim].dtype.kind == "M"]
+    lines = [f"{len(absent)} of {present.size} chunks of {field.name}"]
+    for axis, dim in axes:
+        dates = field[dim].to_numpy()
+        lines += [
+            f"{dim} {str(dates[place * chunks[axis]])[:13]}" for place in np.unique(absent[:, axis])
+        ]
+    return MissingDataError(
+        path,
+        lines,
+        "Copy the store again; or accept the gaps with --missing nan or skip; or, if its writer "
+        f"leaves out chunks that equal the fill value ({fill}), state `absent_chunks: fill` in "
+        "--names FILE",
+    )
+
+
+def _refuse(values: Any, is_present: Any, error: MissingDataError) -> Any:
+    if not np.all(is_present):
+        raise error
+    return values

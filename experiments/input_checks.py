@@ -1,0 +1,281 @@
+"""Checks of a new forecast as a trained model reads it: the same as those of `ens10 prepare`.
+
+Which members are used is decided when the forecast is opened. Values and gaps are checked when
+fields are read, date by date.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ens10.channels import split_exactly
+from ens10.convert import ensemble_moments
+from ens10.convert.moments import Chunk
+from ens10.convert.work_units import check_plausible
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
+from ens10.loader.samples import Field, Samples
+
+Gaps = Literal["error", "nan", "skip", "fewer"]
+_REMEDY = "Fetch the forecast again, or accept its gaps with --missing fewer, nan or skip"
+_CONTROL = 0  # label of the control member
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class InputRules:
+    """What is accepted of a forecast.
+
+    Attributes:
+        missing: what to do about missing fields and members: "error" to refuse them, "nan" to leave
+            NaN in the corrected forecast, "skip" to leave out their dates, "fewer" to use the
+            members that are there.
+        any_values: True if values outside the plausible range of their variable are accepted.
+
+    Raises:
+        UnknownNameError: another value of `missing`.
+    """
+
+    missing: Gaps = "error"
+    any_values: bool = False
+
+    def __post_init__(self) -> None:
+        if self.missing not in get_args(Gaps):
+            raise UnknownNameError("missing", self.missing, get_args(Gaps))
+
+    @property
+    def fewer(self) -> bool:
+        """Return True if the members that are there are used."""
+        return self.missing == "fewer"
+
+
+def choose_members(
+    labels: Sequence[int], count: int, trained: Sequence[int], *, fewer: bool, least: int = 1
+) -> tuple[list[int], str]:
+    """Return the labels of the members to use, and a note if they are not those of the training.
+
+    The members of the training are used if all are there; otherwise the first `count` perturbed
+    ones, and the control only if there are too few of these.
+
+    Args:
+        labels: of the forecast's members.
+        count: number of members that the run was trained on.
+        trained: their labels; empty if the run does not record them.
+        fewer: True if fewer than `count` are accepted. Labels of members that are not there then
+            fill the ensemble.
+        least: smallest number of members that is accepted.
+
+    For example, of the members 0 to 3 a run that was trained on 1 and 2 takes these, and so does
+    one that was trained on two others, which are not there.
+
+    Raises:
+        ArgumentError: there are too few members.
+    """
+    if trained and set(trained) <= set(labels):
+        return list(trained), ""
+    reason = "those of the training are not all there" if trained else "the run records no labels"
+    perturbed = sorted(label for label in labels if label != _CONTROL)
+    if len(perturbed) >= count:
+        note = f"the first {count} perturbed members are used ({_range(perturbed[:count])})"
+        is_choice = bool(trained) or len(labels) > count
+        return perturbed[:count], f"{note}, since {reason}" if is_choice else ""
+    everything = sorted(labels)
+    if len(everything) >= count:
+        note = f"the control member is used too, since {len(perturbed)} perturbed members are there"
+        return everything, f"{note}, and {count} are needed" if trained else ""
+    if not fewer or len(everything) < least:
+        at_least = f"at least {least}" if fewer else str(count)
+        raise ArgumentError("members", f"needs {at_least} members, found {len(everything)}")
+    others = [label for label in trained if label not in labels]
+    others += [max([*everything, *trained]) + 1 + n for n in range(count)]
+    chosen = [*everything, *others][:count]
+    return list(trained) if set(chosen) == set(trained) else chosen, ""
+
+
+def _range(labels: Sequence[int]) -> str:
+    """Describe sorted labels in a few words."""
+    first, last = labels[0], labels[-1]
+    return (
+        f"{first} to {last}"
+        if last - first == len(labels) - 1
+        else listing([str(label) for label in labels])
+    )
+
+
+def moments_of_present(members: Field, least: int) -> tuple[Field, Field]:
+    """Return mean and standard deviation (n - 1) of the members that are not NaN at each point.
+
+    The variance with n - 1 is unbiased for every n, so no factor is needed for fewer members.
+
+    Args:
+        members: shape (M, h, W).
+        least: number of members below which both are NaN.
+    """
+    present = ~np.isnan(members)
+    if present.all():
+        return ensemble_moments(members, axis=0)
+    count = present.sum(axis=0)
+    divisor = np.where(count < least, np.nan, count)
+    mean = np.where(present, members, 0.0).astype(np.float64).sum(axis=0) / divisor
+    deviations = np.where(present, members.astype(np.float64) - mean, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        variance = (deviations**2).sum(axis=0) / np.maximum(divisor - 1, 1)
+    return mean.astype(np.float32), np.sqrt(variance).astype(np.float32)
+
+
+@dataclass
+class DateInput:
+    """The input of one date.
+
+    Attributes:
+        complete: points (H, W) where no field that was read has a gap, of the members that are
+            used.
+        partial: points (H, W) that some members of a field lack, but not all.
+        missing: by step and channel, members (M,) that are NaN everywhere.
+    """
+
+    complete: Mask
+    partial: Mask
+    missing: dict[tuple[float, str], Mask] = field(default_factory=dict)
+
+    @property
+    def present(self) -> Mask:
+        """Return the members (M,) that have all fields."""
+        return np.asarray(~np.any(list(self.missing.values()), axis=0))
+
+    @property
+    def fewest(self) -> int:
+        """Return the number of members of the field that has the fewest."""
+        return min(int((~missing).sum()) for missing in self.missing.values())
+
+
+class InputChecks:
+    """Checks of the fields that a model reads; see `ens10.loader.samples.MemberChecks`.
+
+    Args:
+        samples: the forecasts.
+        rules: what is accepted of them.
+        source: where they come from, for errors.
+        least: smallest number of members that the model takes.
+        whole_members: True if the model takes members, of which each has all fields; False if it
+            takes mean and deviation of each field.
+
+    Attributes:
+        rules: as given.
+        used: number of members that are used, by date, of the dates that were read.
+        partial: number of points with gaps in some members, by date.
+    """
+
+    def __init__(
+        self, samples: Samples, rules: InputRules, source: str, least: int, whole_members: bool
+    ) -> None:
+        self.rules, self._samples, self._source = rules, samples, source
+        self._least, self._whole_members = least, whole_members
+        self._dates: dict[tuple[int, int], DateInput] = {}
+        self.used: dict[int, int] = {}
+        self.partial: dict[int, int] = {}
+        for target in samples.targets:
+            target.checks = self
+
+    def examine(self, i: int, step: float, channel: str, members: Field) -> None:
+        """Check the members (M, H, W) of a channel of date `i`.
+
+        Raises:
+            FileError: implausible values.
+        """
+        key = (threading.get_ident(), i)
+        record = self._dates.get(key)
+        if record is None:
+            shape = members.shape[1:]
+            record = DateInput(np.ones(shape, np.bool_), np.zeros(shape, np.bool_))
+            self._dates[key] = record
+        ranges = [Chunk.of_floats(values) for values in members]
+        surface = self._samples.levels[channel] is None
+        variable = channel if surface else split_exactly(channel)[0]
+        for n, limits in enumerate(() if self.rules.any_values else ranges):
+            where = partial(self._place, i, step, channel, n)
+            check_plausible(variable, limits.minimum, limits.maximum, where)
+        points = members[0].size
+        missing = np.array([limits.gaps == points for limits in ranges])
+        record.missing[step, channel] = missing
+        finite = np.isfinite(members)
+        present = finite[~missing]
+        record.partial |= present.any(axis=0) & ~present.all(axis=0)
+        if not self.rules.fewer:
+            record.complete &= finite.all(axis=0)
+        elif self._whole_members:
+            record.complete &= present.all(axis=0)
+        else:
+            record.complete &= finite.sum(axis=0) >= self._least
+
+    def moments(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
+        """Check members, and return their mean and standard deviation (n - 1)."""
+        self.examine(i, step, channel, members)
+        if self.rules.fewer:
+            return moments_of_present(members, self._least)
+        return ensemble_moments(members, axis=0)
+
+    def finish(self, i: int) -> DateInput:
+        """Return the record of date `i`, whose fields have all been read.
+
+        Raises:
+            MissingDataError: fields are missing that the rules do not accept.
+            ArgumentError: too few members.
+        """
+        record = self._dates.pop((threading.get_ident(), i))
+        has_gaps = any(missing.any() for missing in record.missing.values())
+        if has_gaps and self.rules.missing in ("error", "skip"):
+            raise MissingDataError(self._source, self._gaps(i, record), _REMEDY)
+        used = int(record.present.sum()) if self._whole_members else record.fewest
+        if self.rules.fewer and used < self._least:
+            reason = f"needs at least {self._least} members, found {used} at {self._date(i)}"
+            raise ArgumentError(
+                "members", reason, "Fetch the forecast again, or leave out the date"
+            )
+        self.used[i], self.partial[i] = used, int(record.partial.sum())
+        return record
+
+    def notes(self) -> list[str]:
+        """Return a line about dates with fewer members, and one about points with gaps."""
+        notes, count = [], self._samples.members
+        few = sorted(i for i, used in self.used.items() if used < count)
+        if few and self.rules.fewer:
+            least = min(self.used[i] for i in few)
+            notes.append(
+                f"{least} of {count} members are used at {len(few)} of {len(self.used)} dates, "
+                f"the first {self._date(few[0])}"
+                if len({self.used[i] for i in few}) == 1
+                else f"fewer than {count} members, at least {least}, are used at {len(few)} of "
+                f"{len(self.used)} dates, the first {self._date(few[0])}"
+            )
+        gaps = sorted(i for i, points in self.partial.items() if points)
+        if gaps and not self.rules.fewer:
+            notes.append(
+                f"{self.partial[gaps[0]]} points of {self._date(gaps[0])} lack values of some "
+                f"members ({len(gaps)} of {len(self.partial)} dates have such points); --missing "
+                "fewer uses the members that are there"
+            )
+        return notes
+
+    def _gaps(self, i: int, record: DateInput) -> list[str]:
+        """Describe the missing fields of a date, one a line."""
+        lines = []
+        for (step, channel), missing in record.missing.items():
+            when = f"time {self._date(i)} step {step:g} {self._samples.step_units}"
+            if missing.all():
+                lines.append(f"{when}: all members of {channel}")
+            else:
+                numbers = [self._samples.numbers[n] for n in np.flatnonzero(missing)]
+                lines += [f"{when} number {number}: {channel}" for number in numbers]
+        return lines
+
+    def _date(self, i: int) -> str:
+        return str(self._samples.time[i])[:13]
+
+    def _place(self, i: int, step: float, channel: str, n: int) -> str:
+        number: Any = self._samples.numbers[n]
+        return f"{self._source}: {self._date(i)}, step {step:g}, {channel}, number {number}"

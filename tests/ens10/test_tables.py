@@ -1,0 +1,94 @@
+"""Cells of tables that cannot be read are refused by row and column; no row writes into another."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import ens10
+from ens10.errors import FileError
+from ens10.source import open_source
+
+TIMES = pd.date_range("2001-01-01", periods=3, freq="120D")
+COLUMNS = ["station", "time", "step", "number", "u10", "lat", "lon"]
+
+
+@pytest.fixture
+def frame():
+    """u10 is 100 * date + 10 * station + member, so that each cell has its own value."""
+    rows = [
+        (station, str(time.date()), 24, member, 10.0 * s + member + 0.5 * t, 50 + s, 4 + s)
+        for t, time in enumerate(TIMES)
+        for s, station in enumerate("ab")
+        for member in (1, 2)
+    ]
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"station": object})
+
+
+def write(frame, path):
+    frame.to_csv(path, index=False)
+    return path
+
+
+CELLS = {
+    "no time": ("time", 3, None, "row 4, column time: it is empty"),
+    "no member": ("number", 5, None, "row 6, column number: it is empty"),
+    "no station": ("station", 0, None, "row 1, column station: it is empty"),
+    "no step": ("step", 11, None, "row 12, column step: it is empty"),
+    "a text": ("u10", 3, "n.v.", "row 4, column u10: 'n.v.' is no number"),
+    "a decimal comma": ("u10", 1, "2,5", "row 2, column u10: '2,5' is no number"),
+    "a unit": ("step", 2, "24h", "row 3, column step: '24h' is no number"),
+    "a latitude": ("lat", 4, 999, "row 5, column lat: '999' is no place on Earth"),
+    "a longitude": ("lon", 4, -400, "row 5, column lon: '-400' is no place on Earth"),
+    "no date": ("time", 6, "soon", "row 7, column time: 'soon' is no date"),
+}
+
+
+@pytest.mark.parametrize("which", CELLS)
+def test_a_cell_that_cannot_be_read(frame, tmp_path, which):
+    column, row, cell, words = CELLS[which]
+    frame[column] = frame[column].astype(object)
+    frame.loc[row, column] = cell
+    with pytest.raises(FileError, match=rf"f\.csv: {words}"):
+        open_source(write(frame, tmp_path / "f.csv"))
+
+
+def test_a_header_alone(frame, tmp_path):
+    with pytest.raises(FileError, match="the table has no rows"):
+        open_source(write(frame[:0], tmp_path / "f.csv"))
+
+
+def test_an_observation_without_its_date_does_not_replace_another(frame, tmp_path):
+    """A row whose date is empty was written in the place of the last date."""
+    observed = frame[["station", "time", "u10"]].drop_duplicates(["station", "time"])
+    observed["time"] = [str((pd.Timestamp(t) + pd.Timedelta("24h")).date()) for t in observed.time]
+    observed["u10"] += 20
+    forecasts, truth = write(frame, tmp_path / "f.csv"), tmp_path / "o.csv"
+    ens10.prepare(forecasts, tmp_path / "s.zarr", truth=write(observed, truth))
+    stored = ens10.open_store(tmp_path / "s.zarr", "truth")["u10"].squeeze()
+    want = observed["u10"].to_numpy().reshape(3, 2)
+    np.testing.assert_array_equal(stored, want)
+    bad = observed.iloc[[1]].assign(time="", u10=-33.0)
+    write(pd.concat([observed.drop(index=observed.index[1]), bad]), truth)
+    with pytest.raises(FileError, match="row 6, column time: it is empty"):
+        ens10.prepare(forecasts, tmp_path / "t.zarr", truth=truth)
+    assert not (tmp_path / "t.zarr").exists()
+
+
+@pytest.mark.parametrize("form", ["%Y%m%d", "%Y%m%d%H"])
+def test_dates_as_whole_numbers(frame, tmp_path, form):
+    numbers = [int(pd.Timestamp(time).strftime(form)) for time in frame["time"]]
+    got = open_source(write(frame.assign(time=numbers), tmp_path / "f.csv"))
+    np.testing.assert_array_equal(got["time"], TIMES.to_numpy())
+    want = open_source(write(frame, tmp_path / "g.csv"))
+    np.testing.assert_array_equal(got["u10"], want["u10"])
+
+
+@pytest.mark.parametrize("number", [978307200, 20011301, 36892, 1])
+def test_numbers_that_are_no_dates(frame, tmp_path, number):
+    with pytest.raises(FileError, match=f"row 1, column time: '{number}' is no date"):
+        open_source(write(frame.assign(time=number), tmp_path / "f.csv"))
+
+
+def test_a_column_of_texts_is_no_variable(frame, tmp_path):
+    named = frame.assign(name=frame["station"].map({"a": "Abo", "b": "Bergen"}))
+    assert list(open_source(write(named, tmp_path / "f.csv")).data_vars) == ["u10"]

@@ -1,0 +1,541 @@
+"""`ens10 apply` refuses what `ens10 prepare` refuses, and takes members by their labels."""
+
+import re
+import shutil
+import warnings
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import eccodes
+import numpy as np
+import pytest
+import realruns
+import torch
+import xarray as xr
+from scipy.stats import norm
+
+import ens10
+from ens10.cli import main
+from ens10.convert import ensemble_moments, prepare
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
+from ens10.experiments.apply import apply
+from ens10.experiments.bundle import bundle
+from ens10.experiments.input_checks import choose_members, moments_of_present
+from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
+from ens10.experiments.products import Products
+from ens10.grib import scan
+from ens10.inspection import inspect_path
+from ens10.loader import EnsembleDataModule
+from ens10.source import open_source
+
+
+@pytest.fixture(scope="module")
+def today(world, tmp_path_factory):
+    """One GRIB file: one day of the calendar in every year."""
+    return shutil.copy(world.folder / "output.sfc.20180402", tmp_path_factory.mktemp("today"))
+
+
+@pytest.fixture(scope="module")
+def forecast(today):
+    """Two dates of it, in memory: members 1 to 10."""
+    return open_source(today)[["t2m", "u10"]].isel(time=[0, 3]).load()
+
+
+@pytest.fixture(scope="module")
+def member_runs(store, shared):
+    """A run each of a network of members, and of a statistical method that corrects members."""
+
+    def fill(folder):
+        for name in ("transformer", "member_by_member"):
+            options = ["--trainer.max_epochs", 1] if name == "transformer" else []
+            inputs = ["--data.inputs", "[t2m, u10]"] if name == "transformer" else []
+            size = "--model.init_args.network.init_args.in_channels"
+            inputs += [size, 5] if inputs else []
+            realruns.fit(name, store, folder / name, *options, *inputs)
+
+    folder = shared("member_runs", fill)
+    return {path.name: path for path in folder.iterdir()}
+
+
+@pytest.fixture
+def emos(runs):
+    return ens10.load_model(runs["emos_local"])
+
+
+def changed(forecast, value, **places):
+    """A copy of the forecast with t2m replaced at some places."""
+    copy = forecast.copy(deep=True)
+    copy["t2m"][places] = value
+    return copy
+
+
+def messages_of(path):
+    """The messages of a GRIB file, by short name, date and member."""
+    found = {}
+    with Path(path).open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            names = ("shortName", "dataDate", "number")
+            key = tuple(eccodes.codes_get(handle, name) for name in names)
+            found[key] = eccodes.codes_get_message(handle)
+            eccodes.codes_release(handle)
+    return found
+
+
+# ------------------------------------------------------------------ plausible values
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x: changed(x - 273.15, np.nan, latitude=[0], longitude=[0]), "looks like Celsius"),
+        (lambda x: changed(x, 9999, time=1, number=3, latitude=0, longitude=0),
+         r"2003-04-02T00, step 48, t2m, number 4: t2m runs from .* to 9999.*missing value"),
+    ],
+)  # fmt: skip
+def test_what_prepare_refuses_apply_refuses(runs, forecast, tmp_path, change, said):
+    wrong = change(forecast)
+    errors = []
+    wrong.to_netcdf(tmp_path / "wrong.nc")
+    for call in (
+        lambda: prepare(tmp_path / "wrong.nc", tmp_path / "store"),
+        lambda: apply([runs["emos_local"]], tmp_path / "wrong.nc", tmp_path / "out.nc"),
+        lambda: ens10.load_model(runs["emos_local"])(wrong),
+    ):
+        with pytest.raises(FileError, match=f"{said}.*--any-values") as caught:
+            call()
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+    assert not (tmp_path / "out.nc").exists()
+
+
+def test_any_values_are_accepted_on_request(runs, emos, forecast, tmp_path):
+    anomalies = forecast - 273.15
+    anomalies["t2m"].attrs["units"] = "K"
+    anomalies.to_netcdf(tmp_path / "in.nc")
+    run, out = runs["emos_local"], tmp_path / "out.nc"
+    realruns.command("apply", run, tmp_path / "in.nc", "--out", out, status=1)
+    realruns.command("apply", run, tmp_path / "in.nc", "--out", out, "--any-values")
+    expected = emos(anomalies, any_values=True)
+    np.testing.assert_array_equal(xr.open_dataset(out)["mu"], expected["mu"])
+    assert float(expected["mu"].mean()) < 100
+
+
+# ------------------------------------------------------------------ missing fields
+
+
+def test_a_missing_member_is_refused_with_its_place(runs, forecast, tmp_path, capsys):
+    changed(forecast, np.nan, number=3, time=1).to_netcdf(tmp_path / "gap.nc")
+    run, out = runs["emos_local"], tmp_path / "out.nc"
+    realruns.command("apply", run, tmp_path / "gap.nc", "--out", out, status=1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "gap.nc: 1 part is missing: time 2003-04-02T00 step 48 h number 4: t2m." in line
+    assert not out.exists()
+    with pytest.raises(UnknownNameError, match=r"missing: 'none'"):
+        apply([run], tmp_path / "gap.nc", out, missing="none")
+
+
+def test_missing_fields_of_a_date_become_nan_or_the_date_is_left_out(
+    runs, emos, forecast, tmp_path
+):
+    whole = emos(forecast)
+    changed(forecast, np.nan, number=3, time=1).to_netcdf(tmp_path / "gap.nc")
+    for policy in ("nan", "skip"):
+        path = apply([runs["emos_local"]], tmp_path / "gap.nc", tmp_path / f"{policy}.nc",
+                     missing=policy)  # fmt: skip
+        written = xr.open_dataset(path)
+        np.testing.assert_array_equal(written["mu"][0], whole["mu"][0])
+        assert written.sizes["time"] == {"nan": 2, "skip": 1}[policy]
+        if policy == "nan":
+            assert written["mu"][1].isnull().all()
+    with pytest.raises(MissingDataError, match=r"No date is complete"):
+        apply([runs["emos_local"]], changed(forecast, np.nan, number=3), tmp_path / "out.nc",
+              missing="skip")  # fmt: skip
+
+
+def test_points_that_some_members_lack_are_counted(runs, forecast, tmp_path):
+    gaps = changed(forecast, np.nan, number=3, time=1, latitude=[2, 4], longitude=3)
+    with pytest.warns(BeyondTrainingWarning, match=r"^emos_local: 2 points of 2003-04-02T00 lack"):
+        out = apply([runs["emos_local"]], gaps, tmp_path / "out.nc")
+    assert int(xr.open_dataset(out)["mu"].isnull().sum()) == 2
+
+
+# ------------------------------------------------------------------ fewer members
+
+
+def test_the_variance_of_fewer_members_needs_no_factor():
+    """The mean over all choices of 9 of 10 members of their variance is that of the 10, exactly."""
+    members = np.random.default_rng(0).normal(280, 3, (10, 4, 5)).astype("f4")
+    variances = []
+    for kept in combinations(range(10), 9):
+        gap = np.full_like(members, np.nan)
+        gap[list(kept)] = members[list(kept)]
+        mean, std = moments_of_present(gap, 2)
+        np.testing.assert_allclose(mean, members[list(kept)].astype("f8").mean(0), rtol=1e-7)
+        variances.append(std.astype("f8") ** 2)
+        few = ensemble_moments(members[list(kept)], axis=0)
+        np.testing.assert_array_equal(np.stack([mean, std]), np.stack(few))
+    exact = members.astype("f8").var(axis=0, ddof=1)
+    np.testing.assert_allclose(np.mean(variances, axis=0), exact, rtol=1e-6)
+
+
+def test_moments_of_points_with_too_few_members_are_nan():
+    members = np.array([1.0, 3.0, np.nan, np.nan], "f4").reshape(4, 1, 1)
+    two = np.concatenate([members, members.copy()], axis=2)
+    two[1, 0, 1] = np.nan
+    mean, std = moments_of_present(two, 2)
+    np.testing.assert_allclose(mean, [[2.0, np.nan]])
+    np.testing.assert_allclose(std, [[np.sqrt(2.0), np.nan]])
+
+
+def emos_of_nine(emos, forecast, number):
+    """The forecast of EMOS from nine members, by its own module."""
+    nine = forecast["t2m"].drop_sel(number=number).squeeze("step").to_numpy()
+    mean, std = nine.astype("f8").mean(1).astype("f4"), nine.astype("f8").std(1, ddof=1)
+    seconds = forecast["valid_time"].squeeze().to_numpy().astype("M8[s]").astype(int)
+    batch = {
+        "raw_mean": torch.from_numpy(mean), "raw_std": torch.from_numpy(std.astype("f4")),
+        "dates": torch.from_numpy(seconds), "features": torch.zeros(2, 1, 8, 16),
+    }  # fmt: skip
+    return emos._module(batch)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_forecast_from_nine_members(runs, emos, forecast, tmp_path, capsys, whole):
+    gap = forecast.drop_sel(number=4) if whole else changed(forecast, np.nan, number=3)
+    gap.to_netcdf(tmp_path / "gap.nc")
+    run, out = runs["emos_local"], tmp_path / "out.nc"
+    options = ["--missing", "fewer", "--members", "ecc"]
+    realruns.command("apply", run, tmp_path / "gap.nc", "--out", out, *options)
+    assert "emos_local: 9 of 10 members are used at 2 of 2 dates" in capsys.readouterr().err
+    written = xr.open_dataset(out)
+    assert written["members_used"].to_numpy().tolist() == [9, 9]
+    assert written["members_used"].dims == ("time",)
+    known = emos_of_nine(emos, forecast, 4)
+    np.testing.assert_allclose(written["mu"], known.mu, rtol=1e-6)
+    np.testing.assert_allclose(written["sigma"], known.sigma, rtol=1e-5)
+    members = written["t2m"]
+    assert members["number"].to_numpy().tolist() == list(range(1, 11))
+    assert members.sel(number=4).isnull().all()
+    others = members.drop_sel(number=4)
+    raw = forecast["t2m"].squeeze("step").drop_sel(number=4)
+    np.testing.assert_array_equal(others.argsort(axis=1), raw.argsort(axis=1))
+    levels = norm.ppf((np.arange(9) + 0.5) / 9)[:, None, None]
+    sorted_members = np.sort(others, axis=1)
+    expected = written["mu"].to_numpy()[:, None] + written["sigma"].to_numpy()[:, None] * levels
+    np.testing.assert_allclose(sorted_members, expected, rtol=1e-6)
+
+
+def test_gaps_may_differ_between_dates_and_fields(runs, today, tmp_path):
+    """Of ten members the first date lacks one, the second two, and another field another one."""
+    forecast = open_source(today).isel(time=[0, 3]).load()
+    gaps = changed(forecast, np.nan, number=3, time=0)
+    gaps["t2m"][{"number": [1, 7], "time": 1}] = np.nan
+    gaps["u10"][{"number": 5}] = np.nan
+    with pytest.warns(BeyondTrainingWarning, match=r"fewer than 10 members, at least 8, .* 2 of 2"):
+        out = apply([runs["emos_local"]], gaps, tmp_path / "a.nc", missing="fewer")
+    written = xr.open_dataset(out)
+    assert written["members_used"].to_numpy().tolist() == [9, 8]
+    assert written["mu"].notnull().all()
+    network = ens10.load_model(runs["unet"])
+    whole = network(forecast)
+    lacking = network(gaps, missing="fewer")
+    assert lacking["members_used"].to_numpy().tolist() == [9, 8]
+    assert lacking["mu"].notnull().all()
+    assert 0 < float(abs(lacking["mu"] - whole["mu"]).max()) < 5
+    lazy = network(gaps.chunk(time=1), missing="fewer")
+    xr.testing.assert_identical(lazy.compute(), lacking)
+
+
+def test_a_missing_grib_message(runs, today, tmp_path):
+    """One message is missing: the same as a netCDF file without this field."""
+    parts = messages_of(today)
+    dates = sorted({date for _, date, _ in parts})
+    del parts["2t", dates[2], 4]
+    (tmp_path / "gap.grib").write_bytes(b"".join(parts.values()))
+    run = runs["emos_local"]
+    with pytest.raises(MissingDataError, match=r"number 4: all fields"):
+        apply([run], tmp_path / "gap.grib", tmp_path / "out.nc")
+    options = {"missing": "fewer", "products": Products(members="ecc")}
+    with pytest.warns(BeyondTrainingWarning, match=r"9 of 10 members are used at 1 of 6 dates"):
+        out = apply([run], tmp_path / "gap.grib", tmp_path / "out.nc", **options)
+    written = xr.open_dataset(out)
+    assert written["members_used"].to_numpy().tolist() == [10, 10, 9, 10, 10, 10]
+    gap = changed(open_source(today).load(), np.nan, time=2, number=3)
+    expected = ens10.load_model(run)(gap, members="ecc", missing="fewer")
+    for name in ("mu", "sigma", "t2m"):
+        np.testing.assert_array_equal(written[name], expected[name])
+    with pytest.warns(BeyondTrainingWarning, match=r"the first 2002-04-02T00"):
+        out = apply([run], tmp_path / "gap.grib", tmp_path / "out.grib", **options)
+    numbers = [number for name, date, number in messages_of(out) if date == dates[2]]
+    assert sorted(numbers) == [0, *[n for n in range(1, 11) if n != 4]]  # 0: mean and spread
+    assert len(messages_of(out)) == 6 * 11 - 1
+
+
+@pytest.mark.parametrize("name", ["transformer", "member_by_member"])
+def test_models_of_members_take_those_that_are_there(member_runs, forecast, name):
+    """The forecast from nine members is that of a model that is given nine."""
+    model = ens10.load_model(member_runs[name])
+    gap = changed(forecast, np.nan, number=3, time=1)
+    found = model(gap, missing="fewer")
+    assert found["members_used"].to_numpy().tolist() == [10, 9]
+    whole = model(forecast)
+    variable = "mu" if name == "transformer" else "members"
+    np.testing.assert_array_equal(found[variable][0], whole[variable][0])
+    model.members = 9
+    model._training = {k: v for k, v in model._training.items() if k != "numbers"}
+    nine = model(forecast.isel(time=[1]).drop_sel(number=4))
+    if name == "transformer":
+        np.testing.assert_array_equal(found["mu"][1], nine["mu"][0])
+        np.testing.assert_array_equal(found["sigma"][1], nine["sigma"][0])
+    else:
+        kept = [n for n in range(10) if n != 3]
+        np.testing.assert_array_equal(found["members"][1, kept], nine["members"][0])
+        assert found["members"][1, 3].isnull().all()
+        assert found["number"].to_numpy().tolist() == list(range(1, 11))
+
+
+def test_a_store_with_gaps_is_corrected_from_fewer_members(runs, emos, forecast, tmp_path):
+    gap = changed(forecast, np.nan, number=3, time=1)
+    expected = emos(gap, missing="fewer")
+    store = prepare(gap, tmp_path / "gap.zarr", missing="nan")
+    with pytest.raises(MissingDataError, match=r"number 4: t2m"):
+        emos(store).compute()
+    xr.testing.assert_identical(emos(store, missing="fewer").compute(), expected)
+    nine = prepare(forecast.drop_sel(number=4), tmp_path / "nine.zarr")
+    found = emos(nine, missing="fewer").compute()
+    np.testing.assert_array_equal(found["mu"][1], expected["mu"][1])
+    assert found["members_used"].to_numpy().tolist() == [9, 9]
+
+
+def test_too_few_members(runs, member_runs, forecast, tmp_path):
+    one = forecast.isel(number=[2])
+    for run in (runs["emos_local"], member_runs["transformer"]):
+        with pytest.raises(ArgumentError, match=r"needs 10 members, found 1\..*--missing fewer"):
+            apply([run], one, tmp_path / "out.nc")
+        with pytest.raises(ArgumentError, match=r"needs at least 2 members, found 1"):
+            apply([run], one, tmp_path / "out.nc", missing="fewer")
+    none = changed(forecast, np.nan, time=1)
+    with pytest.raises(ArgumentError, match=r"at least 2 members, found 0 at 2003-04-02T00"):
+        apply([runs["emos_local"]], none, tmp_path / "out.nc", missing="fewer")
+    assert not (tmp_path / "out.nc").exists()
+
+
+# ------------------------------------------------------------------ labels of members
+
+
+@pytest.mark.parametrize(
+    ("labels", "trained", "chosen", "said"),
+    [
+        (range(11), range(1, 11), range(1, 11), ""),
+        ([3, 1, 2], [1, 2], [1, 2], ""),
+        (range(5), [2, 1], [2, 1], ""),
+        (range(11, 31), range(1, 11), range(11, 21), "first 10 perturbed.*11 to 20.*training"),
+        (range(11), [], range(1, 11), "first 10 perturbed members.*records no labels"),
+        (range(1, 11), [], range(1, 11), ""),
+        (range(10), range(1, 11), range(10), "control member is used too.*9 perturbed"),
+    ],
+)  # fmt: skip
+def test_which_members_are_used(labels, trained, chosen, said):
+    found, note = choose_members(list(labels), len(chosen), list(trained), fewer=False)
+    assert found == list(chosen)
+    assert bool(re.search(said, note)) if said else note == ""
+
+
+def test_the_members_of_the_training_are_taken_from_more(runs, emos, forecast, tmp_path, recwarn):
+    control = (forecast.mean("number") + 3).expand_dims(number=[0])
+    eleven = xr.concat([control, forecast], "number")
+    for more in (eleven, eleven.isel(number=slice(None, None, -1))):
+        found = emos(more, members="ecc")
+        xr.testing.assert_identical(found, emos(forecast, members="ecc"))
+    assert not [w for w in recwarn if issubclass(w.category, BeyondTrainingWarning)]
+    other = forecast.assign_coords(number=forecast["number"] + 20)
+    with pytest.warns(BeyondTrainingWarning, match=r"21 to 30.*since those of the training"):
+        found = emos(other, members="ecc")
+    np.testing.assert_array_equal(found["mu"], emos(forecast)["mu"])
+    assert found["number"].to_numpy().tolist() == list(range(21, 31))
+    with pytest.warns(BeyondTrainingWarning, match=r"control member is used too"):
+        found = emos(eleven.isel(number=slice(10)))
+    nine = eleven["t2m"].isel(number=slice(10)).mean("number").squeeze("step")
+    difference = found["mu"] - emos(forecast)["mu"]
+    shift = nine - forecast["t2m"].mean("number").squeeze("step")
+    np.testing.assert_array_equal(np.sign(difference), np.sign(shift))
+    unlabelled = eleven.isel(number=slice(1, None)).drop_vars("number")
+    np.testing.assert_array_equal(emos(unlabelled)["mu"], emos(forecast)["mu"])
+
+
+def test_the_order_of_members_is_that_of_the_labels(member_runs, forecast, recwarn):
+    model = ens10.load_model(member_runs["member_by_member"])
+    shuffled = forecast.isel(number=[3, 7, 0, 9, 1, 2, 8, 4, 6, 5])
+    xr.testing.assert_identical(model(shuffled), model(forecast))
+    assert not [w for w in recwarn if issubclass(w.category, BeyondTrainingWarning)]
+
+
+def test_grib_members_keep_the_labels_of_the_raw_ones(runs, today, tmp_path):
+    """A control forecast is added; the members are those of the file without it."""
+    parts = messages_of(today)
+    controls = []
+    for (_, _, number), message in parts.items():
+        if number == 1:
+            handle = eccodes.codes_new_from_message(message)
+            eccodes.codes_set(handle, "type", "cf")
+            eccodes.codes_set(handle, "number", 0)
+            eccodes.codes_set_values(handle, eccodes.codes_get_values(handle) + 3)
+            controls.append(eccodes.codes_get_message(handle))
+    (tmp_path / "eleven.grib").write_bytes(b"".join([*controls, *parts.values()]))
+    products = Products(members="ecc")
+    outs = [
+        apply([runs["emos_local"]], source, tmp_path / f"{n}.grib", products=products)
+        for n, source in enumerate((today, tmp_path / "eleven.grib"))
+    ]
+    ten, eleven = map(messages_of, outs)
+    assert ten == eleven
+    assert {number for _, _, number in ten} == set(range(11))
+
+
+def test_runs_and_bundles_of_earlier_versions_record_no_labels(runs, forecast, tmp_path):
+    run = shutil.copytree(runs["emos_local"], tmp_path / "emos")
+    path = run / "checkpoints" / "best.ckpt"
+    held = torch.load(path, weights_only=True)
+    trained = held["EnsembleDataModule"]["trained"]
+    assert trained.pop("numbers") == list(range(1, 11))
+    assert trained.pop("windows") == {}
+    torch.save(held, path)
+    eleven = xr.concat([forecast.mean("number").expand_dims(number=[0]), forecast], "number")
+    expected = ens10.load_model(runs["emos_local"])(forecast)
+    for source in (run, bundle(run, tmp_path / "emos.ens10")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            xr.testing.assert_identical(ens10.load_model(source)(forecast), expected)
+        with pytest.warns(BeyondTrainingWarning, match=r"1 to 10.*since the run records no labels"):
+            found = ens10.load_model(source)(eleven)
+        xr.testing.assert_identical(found, expected)
+
+
+# ------------------------------------------------------------------ windows of sums
+
+
+def test_another_window_than_that_of_the_training_is_refused(
+    runs, store, forecast, world, tmp_path
+):
+    six = forecast.copy()
+    six["t2m"] = six["t2m"].assign_attrs(accumulation="6 h")
+    since = forecast.copy()
+    since["t2m"] = since["t2m"].assign_attrs(accumulation="since start")
+    emos = ens10.load_model(runs["emos_local"])
+    xr.testing.assert_identical(emos(since), emos(forecast))
+    with pytest.raises(
+        ArgumentError, match=r"t2m is the sum of 6 h, the run was trained on sums si"
+    ):
+        emos(six)
+    path = shutil.copytree(runs["emos_local"], tmp_path / "six") / "checkpoints" / "best.ckpt"
+    held = torch.load(path, weights_only=True)
+    held["EnsembleDataModule"]["trained"]["windows"] = {"t2m": "6 h"}
+    torch.save(held, path)
+    of_six = ens10.load_model(tmp_path / "six")
+    xr.testing.assert_identical(of_six(six), emos(forecast))
+    with pytest.raises(ArgumentError, match=r"t2m is the sum since the start, the .* sums of 6 h"):
+        apply([tmp_path / "six"], since, tmp_path / "out.nc")
+
+
+def test_the_windows_of_target_and_inputs_are_recorded(world, tmp_path):
+    whole = open_source(world.folder)[["t2m", "u10", "v10"]].load()
+    for name, window in (("u10", "6 h"), ("v10", "24 h")):
+        whole[name].attrs["accumulation"] = window
+    truth = open_source(world.folder / "truth")[["t2m"]].load()
+    for store in (whole, str(prepare(whole, tmp_path / "store", truth=truth))):
+        given = truth if store is whole else None
+        data = EnsembleDataModule(store, "t2m", ["t2m", "u10"], truth=given)
+        data.setup("fit")
+        trained = data.state_dict()["trained"]
+        assert trained["windows"] == {"u10": "6 h"}
+        assert trained["numbers"] == list(range(1, 11))
+
+
+# ------------------------------------------------------------------ output
+
+
+def test_a_forecast_that_is_nan_without_need_is_an_error(runs, forecast, tmp_path, monkeypatch):
+    """Missing input and points without coefficients give NaN; nothing else may."""
+    run, out = runs["emos_local"], tmp_path / "out.nc"
+    distributions = TrainedModel.distributions
+
+    def failing(self, batch):
+        result = tuple(replace(r, mu=r.mu.clone()) for r in distributions(self, batch))
+        if batch["raw_mean"].abs().sum() > 0:  # not for the zeros that stand for any date
+            with torch.inference_mode():
+                result[self.place].mu[:, 2, 3:5] = np.nan
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainedModel, "distributions", failing)
+        said = (
+            "emos_local gives NaN for mu of t2m at 2 of 128 points of 2000-04-02T00, step 48, "
+            "where the input is complete; its values overflow"
+        )
+        with pytest.raises(ArgumentError, match=said):
+            apply([run], forecast, out)
+        assert not out.exists()
+        assert not list((tmp_path / "out.nc.partial").glob("done/*"))
+        gap = changed(forecast, np.nan, latitude=2, longitude=[3, 4])
+        missing = xr.open_dataset(apply([run], gap, out))["mu"].isnull()
+        assert int(missing.sum()) == 4
+
+
+def test_a_run_whose_weights_are_no_numbers(runs, forecast, tmp_path):
+    path = shutil.copytree(runs["emos_local"], tmp_path / "emos") / "checkpoints" / "best.ckpt"
+    held = torch.load(path, weights_only=True)
+    whole = {
+        k: v for k, v in held["state_dict"].items() if v.dtype.is_floating_point and v.ndim > 1
+    }
+    for name, value in whole.items():  # no coefficients at one point: it is NaN, and no error
+        held["state_dict"][name] = value.clone()
+        held["state_dict"][name][..., 1, 1] = np.nan
+    torch.save(held, path)
+    missing = ens10.load_model(tmp_path / "emos")(forecast)["mu"].isnull()
+    assert int(missing.sum()) == 2
+    assert missing[:, 1, 1].all()
+    for name in whole:
+        held["state_dict"][name][...] = np.nan
+    torch.save(held, path)
+    with pytest.raises(ArgumentError, match=r"at 128 of 128 points.*weights are not numbers"):
+        apply([tmp_path / "emos"], forecast, tmp_path / "out.nc")
+
+
+# ------------------------------------------------------------------ what ens10 writes, it reads
+
+
+@pytest.mark.parametrize("name", ["out.grib", "two.grib", "out.nc", "out.zarr"])
+def test_the_output_of_apply_is_read_as_members(runs, world, tmp_path, name, capsys):
+    source, out = world.folder / "output.sfc.20180402", tmp_path / name
+    options = ["--members", "ecc", "--quantiles", "0.1", "0.9", "--probability", ">280"]
+    options += ["--edition", "2"] if name == "two.grib" else []
+    assert main(["apply", str(runs["emos_local"]), str(source), "--out", str(out), *options]) == 0
+    with pytest.warns(DataNote, match="no members are left out"):
+        got = open_source(out)
+    assert list(got.data_vars) == ["t2m"]
+    want = xr.load_dataset(tmp_path / "out.nc") if name == "out.nc" else None
+    assert got.sizes["number"] == 10
+    if want is not None:
+        np.testing.assert_array_equal(got["t2m"].squeeze("step"), want["t2m"])
+    rows = inspect_path(out)
+    assert [row.status for row in rows] == ["ok"] * len(rows)
+    capsys.readouterr()
+    assert main(["prepare", str(out), str(tmp_path / "s.zarr")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert sum("no members are left out" in line for line in lines) == 1
+
+
+def test_a_gap_in_a_variable_that_no_model_takes_stops_nothing(runs, world, tmp_path):
+    """emos_local of t2m: a file whose u10 lacks a message."""
+    source = world.folder / "output.sfc.20180402"
+    messages = [m for m in scan(source) if m.meaning.name in ("t2m", "u10")]
+    gap = next(m for m in messages if m.meaning.name == "u10")
+    raw, path = source.read_bytes(), tmp_path / "f.grib"
+    kept = [raw[m.offset : m.offset + m.length] for m in messages if m != gap]
+    path.write_bytes(b"".join(kept))
+    with pytest.raises(MissingDataError, match="u10"):
+        open_source(path)
+    apply([runs["emos_local"]], path, tmp_path / "out.nc")
+    apply([runs["emos_local"]], source, tmp_path / "whole.nc")
+    xr.testing.assert_equal(*(xr.load_dataset(tmp_path / f"{n}.nc") for n in ("out", "whole")))
