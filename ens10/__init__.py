@@ -17,12 +17,9 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "export", "load_model", "open_store", "prepare", "verify"]
 
 _HOMES = {
-    "export": "ens10.export",
-    "load_model": "ens10.cli.apply",
-    "open_store": "ens10.store",
-    "prepare": "ens10.convert",
-    "verify": "ens10.convert",
-}
+    "export": "ens10.export", "load_model": "ens10.cli.apply", "open_store": "ens10.store",
+    "prepare": "ens10.convert", "verify": "ens10.convert",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ The catalogue describes ENS-10; nothing that reads data assumes its grid, dates 
 
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Literal
+from typing import Literal, cast
 
 from ens10.errors import UnknownNameError
 
@@ -45,101 +45,39 @@ class Variable:
         return {"units": self.units, "long_name": self.long_name, **cf_attribute}
 
 
-_TABLE = (
-    # name, short, param, kind, units, long name, CF standard name, valid range
-    (
-        "sst",
-        "sst",
-        34,
-        "sfc",
-        "K",
-        "sea surface temperature",
-        "sea_surface_temperature",
-        (260.0, 320.0),
-    ),
-    ("tcw", "tcw", 136, "sfc", "kg m-2", "total column water", "", (-1.0, 300.0)),
-    (
-        "tcwv",
-        "tcwv",
-        137,
-        "sfc",
-        "kg m-2",
-        "total column water vapour",
-        "atmosphere_mass_content_of_water_vapor",
-        (-1.0, 200.0),
-    ),
-    (
-        "cp",
-        "cp",
-        143,
-        "sfc",
-        "m",
-        "convective precipitation",
-        "lwe_thickness_of_convective_precipitation_amount",
-        (-0.01, 5.0),
-    ),
-    (
-        "msl",
-        "msl",
-        151,
-        "sfc",
-        "Pa",
-        "mean sea level pressure",
-        "air_pressure_at_mean_sea_level",
-        (85000.0, 110000.0),
-    ),
-    ("tcc", "tcc", 164, "sfc", "1", "total cloud cover", "cloud_area_fraction", (-0.01, 1.01)),
-    (
-        "u10",
-        "10u",
-        165,
-        "sfc",
-        "m s-1",
-        "10 metre U wind component",
-        "eastward_wind",
-        (-100.0, 100.0),
-    ),
-    (
-        "v10",
-        "10v",
-        166,
-        "sfc",
-        "m s-1",
-        "10 metre V wind component",
-        "northward_wind",
-        (-100.0, 100.0),
-    ),
-    ("t2m", "2t", 167, "sfc", "K", "2 metre temperature", "air_temperature", (170.0, 340.0)),
-    (
-        "tp",
-        "tp",
-        228,
-        "sfc",
-        "m",
-        "total precipitation",
-        "lwe_thickness_of_precipitation_amount",
-        (-0.01, 5.0),
-    ),
-    ("skt", "skt", 235, "sfc", "K", "skin temperature", "surface_temperature", (150.0, 360.0)),
-    ("z", "z", 129, "pl", "m2 s-2", "geopotential", "geopotential", (-20000.0, 500000.0)),
-    ("t", "t", 130, "pl", "K", "temperature", "air_temperature", (130.0, 340.0)),
-    ("u", "u", 131, "pl", "m s-1", "U component of wind", "eastward_wind", (-200.0, 200.0)),
-    ("v", "v", 132, "pl", "m s-1", "V component of wind", "northward_wind", (-200.0, 200.0)),
-    ("q", "q", 133, "pl", "kg kg-1", "specific humidity", "specific_humidity", (-0.001, 0.05)),
-    (
-        "w",
-        "w",
-        135,
-        "pl",
-        "Pa s-1",
-        "vertical velocity",
-        "lagrangian_tendency_of_air_pressure",
-        (-100.0, 100.0),
-    ),
-    ("d", "d", 155, "pl", "s-1", "divergence", "divergence_of_wind", (-0.05, 0.05)),
-)
+# name, GRIB short name, parameter, kind and valid range; units; long name; CF standard name
+_TABLE = """
+sst sst 34 sfc 260 320; K; sea surface temperature; sea_surface_temperature
+tcw tcw 136 sfc -1 300; kg m-2; total column water;
+tcwv tcwv 137 sfc -1 200; kg m-2; total column water vapour; atmosphere_mass_content_of_water_vapor
+cp cp 143 sfc -0.01 5; m; convective precipitation; lwe_thickness_of_convective_precipitation_amount
+msl msl 151 sfc 85000 110000; Pa; mean sea level pressure; air_pressure_at_mean_sea_level
+tcc tcc 164 sfc -0.01 1.01; 1; total cloud cover; cloud_area_fraction
+u10 10u 165 sfc -100 100; m s-1; 10 metre U wind component; eastward_wind
+v10 10v 166 sfc -100 100; m s-1; 10 metre V wind component; northward_wind
+t2m 2t 167 sfc 170 340; K; 2 metre temperature; air_temperature
+tp tp 228 sfc -0.01 5; m; total precipitation; lwe_thickness_of_precipitation_amount
+skt skt 235 sfc 150 360; K; skin temperature; surface_temperature
+z z 129 pl -20000 500000; m2 s-2; geopotential; geopotential
+t t 130 pl 130 340; K; temperature; air_temperature
+u u 131 pl -200 200; m s-1; U component of wind; eastward_wind
+v v 132 pl -200 200; m s-1; V component of wind; northward_wind
+q q 133 pl -0.001 0.05; kg kg-1; specific humidity; specific_humidity
+w w 135 pl -100 100; Pa s-1; vertical velocity; lagrangian_tendency_of_air_pressure
+d d 155 pl -0.05 0.05; s-1; divergence; divergence_of_wind
+"""
 
-VARIABLES: dict[str, Variable] = {row[0]: Variable(*row) for row in _TABLE}  # type: ignore[arg-type]
+
+def _variable(row: str) -> Variable:
+    keys, units, words, standard_name = (part.strip() for part in row.split(";"))
+    name, short, param, kind, low, high = keys.split()
+    limits = (float(low), float(high))
+    return Variable(
+        name, short, int(param), cast("Kind", kind), units, words, standard_name, limits
+    )
+
+
+VARIABLES = {row.split()[0]: _variable(row) for row in _TABLE.strip().splitlines()}
 # of synthetic worlds and other data; ENS-10 lacks it
 WIND_SPEED = Variable(
     "si10", "10si", 207, "sfc", "m s-1", "10 metre wind speed", "wind_speed", (-0.01, 150.0)

@@ -95,9 +95,8 @@ def field_of(dataset: xr.Dataset, channel: str, argument: str = "channel") -> xr
         UnknownNameError: the dataset lacks the channel; the message lists those it has.
     """
     canonical = resolve(channel, channel_names(dataset), argument)
-    name, level = (
-        split_exactly(canonical) if canonical not in dataset.data_vars else (canonical, None)
-    )
+    is_surface = canonical in dataset.data_vars
+    name, level = (canonical, None) if is_surface else split_exactly(canonical)
     field = dataset[name]
     return field.sel(level=level, drop=True) if level is not None else field
 

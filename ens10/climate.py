@@ -41,9 +41,8 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
     """
     years = years_of(valid_time)
     block_of_years: dict[tuple[int, ...], int] = {}
-    block_of_date = [
-        block_of_years.setdefault(tuple(row), len(block_of_years)) for row in years.tolist()
-    ]
+    rows = map(tuple, years.tolist())
+    block_of_date = [block_of_years.setdefault(row, len(block_of_years)) for row in rows]
     return np.array(list(block_of_years), dtype=np.int64), block_of_date
 
 
@@ -97,12 +96,10 @@ class Normaliser:
             ArgumentError: features on a different grid.
         """
         if features.shape[-3:] != self.mean.shape:
-            raise ArgumentError(
-                "features",
-                f"shape {features.shape[-3:]} (channels, rows, columns) does not fit the "
-                f"normalisation statistics, which have {self.mean.shape}",
-                "Use data on the grid, and with the inputs, of the training",
-            )
+            shape = f"shape {features.shape[-3:]} (channels, rows, columns)"
+            reason = f"does not fit the normalisation statistics, which have {self.mean.shape}"
+            remedy = "Use data on the grid, and with the inputs, of the training"
+            raise ArgumentError("features", f"{shape} {reason}", remedy)
         features -= self.mean
         features /= self.scale
         np.nan_to_num(features, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
@@ -157,8 +154,7 @@ def sums_of_years(
     """
     is_in_years = np.isin(statistics["valid_year"].sel(step=target_step), list(years))
     part = statistics.sel(step=step).isel(block=is_in_years)
-    return (
-        part[f"{kind}_count"].sum("block").to_numpy(),
-        part[f"{kind}_sum"].sum("block").to_numpy(),
-        part[f"{kind}_square_sum"].sum("block").to_numpy(),
+    count, total, square = (
+        part[f"{kind}_{name}"].sum("block").to_numpy() for name in ("count", "sum", "square_sum")
     )
+    return count, total, square

@@ -11,6 +11,10 @@ from os import PathLike
 from typing import Any
 
 _MOST_LISTED = 20
+_FETCH = "Fetch or write the file again"
+_RESUME = (
+    "Look at what that process said last; `ens10 fit --resume` goes on from the last checkpoint"
+)
 
 
 class Ens10Error(Exception):
@@ -47,11 +51,8 @@ class UnknownNameError(ArgumentError):
     def __init__(self, argument: str, name: object, known: Iterable[object]) -> None:
         names = [str(k) for k in known]
         self.name, self.known = name, names
-        super().__init__(
-            argument,
-            f"{name!r} is not known{suggestion(str(name), names)}",
-            f"Known: {listing(names)}",
-        )
+        reason = f"{name!r} is not known{suggestion(str(name), names)}"
+        super().__init__(argument, reason, f"Known: {listing(names)}")
 
 
 class MissingDataError(Ens10Error, ValueError):
@@ -68,12 +69,8 @@ class MissingDataError(Ens10Error, ValueError):
     ) -> None:
         self.source, self.missing = source, list(missing)
         parts = "part is" if len(self.missing) == 1 else "parts are"
-        super().__init__(
-            _sentence(
-                f"{source}: {len(self.missing)} {parts} missing: {'; '.join(self.missing)}",
-                remedy,
-            )
-        )
+        reason = f"{len(self.missing)} {parts} missing: {'; '.join(self.missing)}"
+        super().__init__(_sentence(f"{source}: {reason}", remedy))
 
 
 class DataNote(UserWarning):
@@ -94,12 +91,8 @@ class OverlapError(Ens10Error, ValueError):
 
     def __init__(self, first: str, second: str, shared: Iterable[object]) -> None:
         self.shared = [str(s) for s in shared]
-        super().__init__(
-            _sentence(
-                f"splits {first!r} and {second!r} overlap in {listing(self.shared)}",
-                "Assign every valid date to at most one split",
-            )
-        )
+        reason = f"splits {first!r} and {second!r} overlap in {listing(self.shared)}"
+        super().__init__(_sentence(reason, "Assign every valid date to at most one split"))
 
 
 class FileError(Ens10Error, OSError):
@@ -127,11 +120,7 @@ class DamagedFileError(FileError):
     """
 
     def __init__(
-        self,
-        path: str | PathLike[str],
-        offset: int,
-        reason: str,
-        remedy: str = "Fetch or write the file again",
+        self, path: str | PathLike[str], offset: int, reason: str, remedy: str = _FETCH
     ) -> None:
         self.offset = offset
         super().__init__(path, f"damaged at byte {offset}: {reason}", remedy)
@@ -158,17 +147,10 @@ class LostProcessError(Ens10Error, ConnectionError):
         remedy: what to do about it.
     """
 
-    def __init__(
-        self,
-        rank: int,
-        reason: str,
-        remedy: str = "Look at what that process said last; `ens10 fit --resume` goes on from the "
-        "last checkpoint",
-    ) -> None:
+    def __init__(self, rank: int, reason: str, remedy: str = _RESUME) -> None:
         self.rank = rank
-        super().__init__(
-            _sentence(f"process {rank}: another process has ended or is late: {reason}", remedy)
-        )
+        text = f"process {rank}: another process has ended or is late: {reason}"
+        super().__init__(_sentence(text, remedy))
 
 
 def listing(items: Sequence[str]) -> str:

@@ -7,18 +7,14 @@ from typing import Any
 
 from ens10.errors import ArgumentError, Ens10Error
 
-EXTRAS = {
-    "torch": "train",
-    "pytorch_lightning": "train",
-    "torchmetrics": "train",
-    "jinja2": "plot",
-    "safetensors": "train",
-    "matplotlib": "plot",
-    "distributed": "cluster",
-    "aiohttp": "cloud",
-    "gcsfs": "cloud",
-    "pyarrow": "tables",
+_MODULES = {
+    "train": ("torch", "pytorch_lightning", "torchmetrics", "safetensors"),
+    "plot": ("jinja2", "matplotlib"),
+    "cluster": ("distributed",),
+    "cloud": ("aiohttp", "gcsfs"),
+    "tables": ("pyarrow",),
 }
+EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules}
 PACKAGES = ("icechunk", "kerchunk")  # of no extra; pip installs them by these names
 
 
@@ -73,8 +69,6 @@ def cluster_library() -> Any:
     try:
         return import_module("distributed")
     except ModuleNotFoundError as error:
-        raise ArgumentError(
-            "scheduler",
-            f"distributed cannot be imported ({error})",
-            "Install it with: pip install 'ens10[cluster]'",
-        ) from error
+        reason = f"distributed cannot be imported ({error})"
+        remedy = "Install it with: pip install 'ens10[cluster]'"
+        raise ArgumentError("scheduler", reason, remedy) from error

@@ -70,11 +70,8 @@ def _check_latitude(lat: npt.NDArray[np.float64]) -> None:
     steps = np.diff(lat)
     monotonic = bool(np.all(steps > 0) or np.all(steps < 0))
     if lat.ndim != 1 or not lat.size or not monotonic or np.abs(lat).max() > 90.0 + 1e-6:
-        raise ArgumentError(
-            "latitude",
-            "expected degrees between -90 and 90 that only rise or only fall",
-            "Sort the rows from north to south",
-        )
+        reason = "expected degrees between -90 and 90 that only rise or only fall"
+        raise ArgumentError("latitude", reason, "Sort the rows from north to south")
 
 
 def _cell_areas(lat: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -13,24 +13,15 @@ REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FILES = (errno.EMFILE, errno.ENFILE)
 # Compiled libraries report a lack of memory as errors of any type, in these words.
 _NO_MEMORY = (
-    "bad_alloc",
-    "cannot allocate memory",
-    "can't allocate memory",
-    "can't start new thread",
-    "defaultcpuallocator",
-    "failed to map segment",
-    "not enough memory",
-    "out of memory",
+    "bad_alloc", "cannot allocate memory", "can't allocate memory", "can't start new thread",
+    "defaultcpuallocator", "failed to map segment", "not enough memory", "out of memory",
     "unable to allocate",
-)
+)  # fmt: skip
 _DATA = ("synth", "download", "inspect", "prepare", "verify", "export", "score", "report", "case")
 _TRAINING = ("fit", "validate", "test", "predict", "plan", "demo", "reproduce")
 # MB of address space that the libraries of a command take at least, on Linux with one thread,
 # compilation of the loops included.
-_MIN_MEMORY_MB = {
-    **dict.fromkeys(_DATA, 800),
-    **dict.fromkeys(_TRAINING, 2400),
-}
+_MIN_MEMORY_MB = {**dict.fromkeys(_DATA, 800), **dict.fromkeys(_TRAINING, 2400)}
 _NO_FILES = ("too many open files",)
 _NO_SPACE = ("no space left on device", "disk quota exceeded", "file too large")
 
@@ -167,11 +158,9 @@ def _shortage_error(error: BaseException) -> Ens10Error | None:
     if isinstance(error, RuntimeError) and any(word in words for word in _NO_SPACE):
         return _full("")
     if number in _FILES or any(word in words for word in _NO_FILES):
-        return ResourceError(
-            f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}",
-            "Raise the limit (`ulimit -n`), or use fewer --workers or --jobs; then run the "
-            "same command again",
-        )
+        remedy = "Raise the limit (`ulimit -n`), or use fewer --workers or --jobs"
+        reason = f"too many open files{_limit('RLIMIT_NOFILE', 1, '')}"
+        return ResourceError(reason, f"{remedy}; then run the same command again")
     short = isinstance(error, MemoryError) or number == errno.ENOMEM
     if short or any(word in words for word in _NO_MEMORY):
         return _no_memory()

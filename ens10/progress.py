@@ -51,25 +51,15 @@ def bar(
 def _progress(visible: bool, in_bytes: bool) -> "Progress":
     from importlib.util import find_spec
 
+    from rich import progress as rich
     from rich.console import Console
     from rich.filesize import decimal
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
     from rich.text import Text
 
-    class Rate(ProgressColumn):
+    class Rate(rich.ProgressColumn):
         """Bytes or items a second, or seconds an item; empty for tasks of less than 0.5 s."""
 
-        def render(self, task: Task) -> Text:
+        def render(self, task: rich.Task) -> Text:
             speed = task.finished_speed or task.speed
             if not speed or (task.finished and (task.elapsed or 0) < _SHORT):
                 return Text("")
@@ -81,14 +71,8 @@ def _progress(visible: bool, in_bytes: bool) -> "Progress":
     if console.is_jupyter and find_spec("ipywidgets") is None:
         visible = False  # rich would warn in place of each bar
 
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn() if in_bytes else MofNCompleteColumn(),
-        Rate(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not visible,
-    )
+    name, left = rich.TextColumn("{task.description}"), rich.TextColumn("left")
+    done = rich.DownloadColumn() if in_bytes else rich.MofNCompleteColumn()
+    times = (rich.TimeElapsedColumn(), left, rich.TimeRemainingColumn())
+    columns = (name, rich.BarColumn(), done, Rate(), *times)
+    return rich.Progress(*columns, console=console, disable=not visible)

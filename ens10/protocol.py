@@ -69,9 +69,8 @@ class EfiRules:
             check_number("efi.years", self.years, 1)
         check_number("efi.window", self.window, 1)
         if self.window % 2 == 0:
-            raise ArgumentError(
-                "efi.window", f"{self.window} dates have no middle", "Use an odd number, such as 9"
-            )
+            reason = f"{self.window} dates have no middle"
+            raise ArgumentError("efi.window", reason, "Use an odd number, such as 9")
         check_type("efi.round", self.round, bool, "true or false")
 
 
@@ -195,9 +194,8 @@ def _check_splits(test: object, val: object, train: object) -> None:
     _check_kinds(splits)
     shares = [dates for dates in splits.values() if isinstance(dates, float)]
     if sum(shares) > _MAX_SUM:
-        raise ArgumentError(
-            "test, val, train", f"{' + '.join(map(str, shares))} is more than all dates", "Use less"
-        )
+        reason = f"{' + '.join(map(str, shares))} is more than all dates"
+        raise ArgumentError("test, val, train", reason, "Use less")
 
 
 def kind_of_dates(dates: object) -> SplitKind | None:
@@ -213,12 +211,10 @@ def kind_of_dates(dates: object) -> SplitKind | None:
 def _check_kinds(splits: Mapping[str, object]) -> None:
     kinds = {name: kind for name, dates in splits.items() if (kind := kind_of_dates(dates))}
     if len(set(kinds.values())) > 1:
-        ways = ", ".join(
-            f"{name} is given in {kind} ({splits[name]})" for name, kind in kinds.items()
-        )
-        raise ArgumentError(
-            "test, val, train", ways, "Give all in years, all in periods, or all in shares"
-        )
+        texts = [f"{name} is given in {kind} ({splits[name]})" for name, kind in kinds.items()]
+        ways = ", ".join(texts)
+        remedy = "Give all in years, all in periods, or all in shares"
+        raise ArgumentError("test, val, train", ways, remedy)
 
 
 def _check_share(argument: str, share: float) -> None:
@@ -248,9 +244,8 @@ def period(argument: str, text: object) -> tuple[np.datetime64, np.datetime64]:
     try:
         first, last = (np.datetime64(end) for end in match.groups())
     except ValueError as error:
-        raise ArgumentError(
-            argument, f"{text!r} has a date that does not exist ({error})"
-        ) from error
+        reason = f"{text!r} has a date that does not exist ({error})"
+        raise ArgumentError(argument, reason) from error
     begin, end = (moment.astype("datetime64[s]") for moment in (first, last + 1))
     if end <= begin:
         raise ArgumentError(argument, f"{text!r} ends before it begins", "Swap the two dates")

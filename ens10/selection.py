@@ -66,10 +66,8 @@ class Selection:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the selection as a dict that JSON can store, with lists instead of tuples."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self).items()
-        }
+        values = asdict(self).items()
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in values}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Selection":
@@ -84,9 +82,8 @@ class Selection:
             ArgumentError: more members than the dataset has.
         """
         if self.variables is not None:
-            dataset = dataset[
-                list(dict.fromkeys(_variable_name(v, dataset) for v in self.variables))
-            ]
+            names = dict.fromkeys(_variable_name(v, dataset) for v in self.variables)
+            dataset = dataset[list(names)]
         if self.levels is not None and "level" in dataset.dims:
             dataset = _on_levels(dataset, _places("levels", self.levels, dataset["level"]))
         if self.steps is not None:

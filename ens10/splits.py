@@ -65,11 +65,9 @@ def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
         years = {name: np.unique(years_of(dates[index[name]])).tolist() for name in index}
     for name, positions in index.items():
         if years[name] and not positions.size:
-            raise ArgumentError(
-                f"protocol {protocol.name}",
-                f"no {protocol.split_by} date of the data lies in the {name} years {years[name]}",
-                f"The data have {years_of(dates).min()} to {years_of(dates).max()}",
-            )
+            place = f"the data lies in the {name} years {years[name]}"
+            remedy = f"The data have {years_of(dates).min()} to {years_of(dates).max()}"
+            raise _error(protocol, f"no {protocol.split_by} date of {place}", remedy)
     inside = np.concatenate(list(index.values()))
     outside = np.setdiff1d(np.arange(len(time)), inside)
     return Splits(years, index, outside, gap)
@@ -140,13 +138,10 @@ def _refuse_disorder(protocol: Protocol, index: Index, times: Times) -> None:
             if shared.size:
                 raise OverlapError(name, other, [str(date)[:13] for date in times[shared]])
         if later.size and index[name].size and times[index[name]].max() > times[later].min():
-            raise ArgumentError(
-                f"protocol {protocol.name}",
-                f"the {name} split has dates up to {str(times[index[name]].max())[:13]}, but a "
-                f"later split begins with {str(times[later].min())[:13]}",
-                "Order the splits in time: train, val, test; only splits by years may be in "
-                "another order",
-            )
+            ends = f"{str(times[index[name]].max())[:13]}, but a later split begins with"
+            reason = f"the {name} split has dates up to {ends} {str(times[later].min())[:13]}"
+            order = "Order the splits in time: train, val, test"
+            raise _error(protocol, reason, f"{order}; only splits by years may be in another order")
 
 
 def _without_gap(
@@ -175,31 +170,28 @@ def _without_gap(
 
 def _no_dates_error(protocol: Protocol, name: str, reason: str, times: Times) -> ArgumentError:
     ends = f"{str(times.min())[:13]} to {str(times.max())[:13]}" if times.size else "no dates"
-    return ArgumentError(
-        f"protocol {protocol.name}",
-        f"no {protocol.split_by} date of the {name} split {reason}",
-        f"The data have {ends} ({times.size} dates)",
-    )
+    reason = f"no {protocol.split_by} date of the {name} split {reason}"
+    remedy = f"The data have {ends} ({times.size} dates)"
+    return _error(protocol, reason, remedy)
+
+
+def _error(protocol: Protocol, reason: str, remedy: str) -> ArgumentError:
+    return ArgumentError(f"protocol {protocol.name}", reason, remedy)
 
 
 def _split_years(protocol: Protocol, data_years: list[int]) -> dict[str, list[int]]:
     """Return the years of each split: those of the protocol, or its counts from the end."""
     remaining_years = list(data_years)
     test = _take_years(cast("Years", protocol.test), remaining_years)
-    val = (
-        test
-        if protocol.val == "test"
-        else _take_years(cast("Years", protocol.val), remaining_years)
-    )
+    val = test
+    if protocol.val != "test":
+        val = _take_years(cast("Years", protocol.val), remaining_years)
     train = remaining_years if protocol.train is None else cast("list[int]", protocol.train)
     if not train:
-        raise ArgumentError(
-            f"protocol {protocol.name}",
-            "no years are left to train on: the data have "
-            f"{listing([str(y) for y in data_years])}; "
-            f"the test split takes {len(test)} years, the validation split {len(val)}",
-            "Use more years, or give the protocol's years",
-        )
+        counts = f"the test split takes {len(test)} years, the validation split {len(val)}"
+        reason = f"the data have {listing([str(y) for y in data_years])}; {counts}"
+        remedy = "Use more years, or give the protocol's years"
+        raise _error(protocol, f"no years are left to train on: {reason}", remedy)
     return {"train": sorted(train), "val": sorted(val), "test": sorted(test)}
 
 

@@ -30,12 +30,7 @@ _ALIASES = {
     "lon": ("lon", "longitude", "station_longitude", "station_lon"),
     "altitude": ("altitude", "alt", "station_altitude", "elevation", "station_elevation", "elev"),
 }
-_ATTRIBUTES: Mapping[str, dict[str, str]] = {
-    STATION: {},
-    "lat": {"units": "degrees_north"},
-    "lon": {"units": "degrees_east"},
-    "altitude": {"units": "m"},
-}
+_UNITS = {"lat": "degrees_north", "lon": "degrees_east", "altitude": "m"}
 SINGLE_LEVELS = ("surface", "heightAboveGround", "depthBelowLandLayer")  # of size 1
 Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
@@ -80,9 +75,8 @@ def as_stations(data: Data) -> Data:
     if STATION not in data.coords or STATION in data.dims:
         return data
     points = data.isel(latitude=0, drop=True) if "latitude" in data.dims else data
-    return points.swap_dims({"longitude": STATION}).drop_vars(
-        ["latitude", "longitude"], errors="ignore"
-    )
+    points = points.swap_dims({"longitude": STATION})
+    return points.drop_vars(["latitude", "longitude"], errors="ignore")
 
 
 def station_dims(dims: Sequence[str]) -> tuple[str, ...]:
@@ -136,14 +130,7 @@ def recognise_stations(
     single_levels = [name for name in SINGLE_LEVELS if dataset.sizes.get(name) == 1]
     dataset = dataset.squeeze(single_levels, drop=True)
     candidates = {str(name): v for name, v in dataset.variables.items() if v.dims == (dim,)}
-    variables = {
-        name: next((candidates[alias] for alias in aliases if alias in candidates), None)
-        for name, aliases in _ALIASES.items()
-    }
-    for name in _ALIASES:
-        variables[name] = (
-            variables[name] if variables[name] is not None else _by_attributes(name, candidates)
-        )
+    variables = {name: _coordinate(name, candidates) for name in _ALIASES}
     missing = [f"{name} of the stations" for name in PLACES if variables[name] is None]
     if require_location and missing:
         remedy = "Map the coordinates with --names FILE, such as dimensions: {y: lat, x: lon}"
@@ -153,11 +140,15 @@ def recognise_stations(
     old_names = {name for names in _ALIASES.values() for name in names} & {*candidates, dim}
     bare = dataset.drop_vars(old_names, errors="ignore").rename({dim: STATION})
     coords = {
-        name: (STATION, values.to_numpy(), _ATTRIBUTES[name] | values.attrs)
+        name: (STATION, values.to_numpy(), _units(name) | values.attrs)
         for name, values in variables.items()
         if values is not None
     }
     return as_row(bare.assign_coords(coords))
+
+
+def _units(name: str) -> dict[str, str]:
+    return {"units": _UNITS[name]} if name in _UNITS else {}
 
 
 def _dimension(dataset: xr.Dataset) -> str | None:
@@ -175,8 +166,11 @@ def _dimension(dataset: xr.Dataset) -> str | None:
     return None
 
 
-def _by_attributes(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
-    """Return the variable that CF attributes mark as the coordinate `name`; None if none does."""
+def _coordinate(name: str, candidates: Mapping[str, xr.Variable]) -> xr.Variable | None:
+    """Return the variable that a usual name or CF attributes mark as a coordinate; None if none."""
+    for alias in _ALIASES[name]:
+        if alias in candidates:
+            return candidates[alias]
     standard = {"lat": "latitude", "lon": "longitude", "altitude": "altitude"}
     for values in candidates.values():
         role = "station" if values.attrs.get("cf_role") == "timeseries_id" else None
@@ -201,9 +195,8 @@ def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> np
     unique, counts = np.unique(values, return_counts=True)
     if (counts > 1).any():
         duplicates = listing([str(value) for value in unique[counts > 1]])
-        raise FileError(
-            source, f"stations occur more than once: {duplicates}", "Remove one of the two"
-        )
+        reason = f"stations occur more than once: {duplicates}"
+        raise FileError(source, reason, "Remove one of the two")
     return values
 
 
@@ -225,13 +218,10 @@ def station_columns(
         MissingDataError: `available` lacks stations of `requested`.
     """
     if not (has_stations(requested) and has_stations(available)):
-        grid, stations = (
-            ("the forecasts", label) if has_stations(available) else (label, "the forecasts")
-        )
-        raise ArgumentError(
-            label, f"{grid} have a grid and {stations} have stations",
-            "Pass both at the same points",
-        )  # fmt: skip
+        both = (label, "the forecasts")
+        grid, stations = reversed(both) if has_stations(available) else both
+        reason = f"{grid} have a grid and {stations} have stations"
+        raise ArgumentError(label, reason, "Pass both at the same points")
     places = {str(name): n for n, name in enumerate(available[STATION].to_numpy().tolist())}
     names = [str(name) for name in requested[STATION].to_numpy().tolist()]
     missing = [f"station {name}" for name in names if name not in places]

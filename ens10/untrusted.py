@@ -51,11 +51,8 @@ def inside(folder: Path, name: object, named_by: str | PathLike[str]) -> Path:
             symbolic link.
     """
     if not is_inner(name):
-        raise FileError(
-            named_by,
-            f"names {name!r}, which is not a path inside {folder}",
-            "It is damaged or not to be trusted; fetch it again from a source that you trust",
-        )
+        remedy = "It is damaged or not to be trusted; fetch it again from a source that you trust"
+        raise FileError(named_by, f"names {name!r}, which is not a path inside {folder}", remedy)
     path = folder / str(name)
     if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise FileError(path, "a symbolic link that leads out of the folder", "Remove the link")

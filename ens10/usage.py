@@ -158,12 +158,9 @@ def command_parser(program: str, description: str | None = None, epilog: str = "
         epilog: last paragraph of the help.
     """
     return Parser(
-        prog=program,
-        description=description,
-        epilog=epilog,
+        prog=program, description=description, epilog=epilog, allow_abbrev=True,
         formatter_class=argparse.HelpFormatter,
-        allow_abbrev=True,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

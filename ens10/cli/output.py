@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import re
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -67,11 +68,9 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
         )  # fmt: skip
     _line(console, title, "bold")
     console.print(table)
-    for line in dict.fromkeys(
-        f"dates: {row.first_date} to {row.last_date}" for row in fields if row.first_date
-    ):
-        _line(console, line)
-    for line in dict.fromkeys(f"grid: {row.grid}" for row in fields if row.grid):
+    lines = [f"dates: {row.first_date} to {row.last_date}" for row in fields if row.first_date]
+    lines += [f"grid: {row.grid}" for row in fields if row.grid]
+    for line in dict.fromkeys(lines):
         _line(console, line)
     for note, rows_of_note in _notes(fields).items():
         _line(console, f"{rows_of_note}: {note}")
@@ -149,16 +148,9 @@ def print_environment() -> None:
     """Print the versions of this package and its dependencies, and the machine."""
     print(f"ens10 {version('ens10')}")
     print(f"python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
-    names = {requirement.split(";")[0] for requirement in requires("ens10") or ()}
-    for name in sorted({_package_name(name) for name in names} - {"ens10"}):
+    names = {re.split(r"[;\[<>=!~ ]", requirement)[0] for requirement in requires("ens10") or ()}
+    for name in sorted(names - {"ens10"}):
         try:
             print(f"{name} {version(name)}")
         except PackageNotFoundError:
             print(f"{name} not installed")
-
-
-def _package_name(requirement: str) -> str:
-    for n, character in enumerate(requirement):
-        if character in "[<>=!~ ":
-            return requirement[:n]
-    return requirement

@@ -100,12 +100,9 @@ def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
 
 
 def create(
-    path: Path,
-    forecasts: xr.Dataset,
-    truth: xr.Dataset | None,
-    codec: Codec,
+    path: Path, forecasts: xr.Dataset, truth: xr.Dataset | None, codec: Codec,
     ensembles: Sequence[int],
-) -> None:
+) -> None:  # fmt: skip
     """Create all groups and arrays of a store, and write their coordinates.
 
     Args:
@@ -132,24 +129,16 @@ def create(
 
 
 def _create_fields(
-    root: zarr.Group,
-    kind: str,
-    dataset: xr.Dataset,
-    coordinates: Sequence[str],
-    codec: Codec | None,
+    root: zarr.Group, kind: str, dataset: xr.Dataset, names: Sequence[str], codec: Codec | None
 ) -> None:
     group = root.create_group(kind)
-    write_coordinates(group, dataset, coordinates)
+    write_coordinates(group, dataset, names)
     for name, field in dataset.data_vars.items():
+        dims, attributes = [str(d) for d in field.dims], _attributes(str(name), field)
         create_array(
-            group,
-            str(name),
-            field.shape,
-            [str(d) for d in field.dims],
+            group, str(name), field.shape, dims, attributes=attributes, codec=codec,
             chunks=[field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims],
-            attributes=_attributes(str(name), field),
-            codec=codec,
-        )
+        )  # fmt: skip
 
 
 def _attributes(name: str, field: xr.DataArray) -> Mapping[str, Any]:
@@ -165,58 +154,39 @@ def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], .
 def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
     group = root.create_group("statistics")
     channels = channel_names(dataset)
-    template = dataset.assign_coords(
-        channel=("channel", np.array(channels, dtype=np.dtypes.StringDType()))
-    )
+    names = np.array(channels, dtype=np.dtypes.StringDType())
+    template = dataset.assign_coords(channel=("channel", names))
     write_coordinates(group, template, [*_MOMENT_DIMS, "valid_time", *station_coordinates(dataset)])
     years, _ = blocks(dataset["valid_time"].to_numpy())
     array = create_array(group, "valid_year", years.shape, ("block", "step"), dtype=np.int64)
     array[...] = years
     sizes = dataset.sizes
     field = (len(channels), sizes["latitude"], sizes["longitude"])
+    dates, sums = (sizes["time"], sizes["step"], *field), (len(years), sizes["step"], *field)
     for suffix, members in suffixes(sizes["number"], ensembles):
         of_members = f" of the first {members} members" if suffix else ""
         for kind in ("mean", "std"):
-            create_array(
-                group,
-                f"ensemble_{kind}{suffix}",
-                (sizes["time"], sizes["step"], *field),
-                _MOMENT_DIMS,
-                chunks=(1, 1, *field),
-                attributes={"long_name": f"ensemble {kind}{of_members}, each channel in its units"},
-            )
+            name, text = f"ensemble_{kind}{suffix}", f"ensemble {kind}{of_members}"
+            label = {"long_name": f"{text}, each channel in its units"}
+            chunks = (1, 1, *field)
+            create_array(group, name, dates, _MOMENT_DIMS, chunks=chunks, attributes=label)
             for part in SUMS:
-                create_array(
-                    group,
-                    f"{kind}{suffix}_{part}",
-                    (len(years), sizes["step"], *field),
-                    _SUM_DIMS,
-                    chunks=(1, 1, *field),
-                    dtype=np.int64 if part == "count" else np.float64,
-                )
+                name, dtype = f"{kind}{suffix}_{part}", np.int64 if part == "count" else np.float64
+                create_array(group, name, sums, _SUM_DIMS, chunks=chunks, dtype=dtype)
 
 
 def form_of(
-    path: Path,
-    forecasts: xr.Dataset,
-    ensembles: Sequence[int],
-    any_values: bool = False,
-    records_position: bool = True,
-    refuse_empty: bool = False,
-) -> Form:
+    path: Path, forecasts: xr.Dataset, ensembles: Sequence[int], any_values: bool = False,
+    records_position: bool = True, refuse_empty: bool = False,
+) -> Form:  # fmt: skip
     """Return sizes and options of the forecasts' units; see `Form` for the arguments."""
     sizes = forecasts.sizes
     return Form(
-        members=sizes["number"],
-        rows=sizes["latitude"],
-        columns=sizes["longitude"],
-        channels=len(channel_names(forecasts)),
-        ensembles=suffixes(sizes["number"], ensembles),
-        packing=_packing(path, forecasts),
-        any_values=any_values,
-        records_position=records_position,
+        members=sizes["number"], rows=sizes["latitude"], columns=sizes["longitude"],
+        channels=len(channel_names(forecasts)), ensembles=suffixes(sizes["number"], ensembles),
+        packing=_packing(path, forecasts), any_values=any_values, records_position=records_position,
         refuse_empty=refuse_empty,
-    )
+    )  # fmt: skip
 
 
 def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
@@ -245,10 +215,8 @@ class Chunks:
     @classmethod
     def of(cls, forecasts: xr.Dataset) -> "Chunks":
         """List the chunks of a forecast dataset."""
-        channels = {
-            _variable_and_level(forecasts, name): n
-            for n, name in enumerate(channel_names(forecasts))
-        }
+        names = enumerate(channel_names(forecasts))
+        channels = {_variable_and_level(forecasts, name): n for n, name in names}
         entries: list[tuple[str, int | None, int | None, str]] = []
         for name, field in forecasts.data_vars.items():
             upper = "level" in field.dims
@@ -259,15 +227,11 @@ class Chunks:
 
     def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
         """Return the chunks of one date and step."""
-        return tuple(
-            Part(
-                name,
-                level,
-                channel,
-                chunk_path(array, place if level is None else (*place, level), 3),
-            )
-            for name, level, channel, array in self.entries
-        )
+        parts = []
+        for name, level, channel, array in self.entries:
+            chunk = place if level is None else (*place, level)
+            parts.append(Part(name, level, channel, chunk_path(array, chunk, 3)))
+        return tuple(parts)
 
 
 def _variable_and_level(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:

@@ -260,9 +260,8 @@ def lock_store(partial: Path, store: Path) -> Iterator[None]:
             lock(file)
         except BlockingIOError as error:
             os.close(file)
-            raise FileError(
-                store, "another `ens10 prepare` is writing it", "Wait for it, or end it"
-            ) from error
+            reason = "another `ens10 prepare` is writing it"
+            raise FileError(store, reason, "Wait for it, or end it") from error
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file), partial.stat()):
                 break

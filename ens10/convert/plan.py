@@ -38,10 +38,8 @@ def find_source(
         if identity is None or not identity.keys() & {"files", "zarr"}:
             return path if path.exists() else None
         if not _has_recorded_files(path, identity):
-            raise FileError(
-                path, "not the source of the store: its files have other names or sizes",
-                "Pass the files that the store was made from",
-            )  # fmt: skip
+            reason = "not the source of the store: its files have other names or sizes"
+            raise FileError(path, reason, "Pass the files that the store was made from")
         return path
     if identity is None or "name" not in identity:
         return None
@@ -80,10 +78,8 @@ def source_identity(source: Source | None) -> Plan | None:
         files = files_below(path)
         size = sum(f.stat().st_size for f in files)
         return {"name": _target_name(path), "zarr": [len(files), size]}
-    return {
-        "name": _target_name(path),
-        "files": [[f.name, f.stat().st_size] for f in files_in(path)],
-    }
+    sizes = [[f.name, f.stat().st_size] for f in files_in(path)]
+    return {"name": _target_name(path), "files": sizes}
 
 
 def _target_name(path: Path) -> str:
@@ -101,8 +97,6 @@ def size_of(source: Source) -> int:
 
 def to_json_types(value: Any) -> Any:
     """Return options as values that JSON stores: dicts, lists, numbers and texts."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
     return json.loads(json.dumps(value, default=_json_default, sort_keys=True))
 
 
@@ -124,9 +118,8 @@ def differences(old: Plan, new: Plan) -> list[str]:
         if key in ("source", "truth") and isinstance(previous, dict) and isinstance(current, dict):
             changes += _source_differences(key, previous, current)
         elif key in ("source", "truth", "climate") and (previous is None or current is None):
-            changes.append(
-                f"made {_describe_option(key, previous)}, now {_describe_option(key, current)}"
-            )
+            before, now = (_describe_option(key, value) for value in (previous, current))
+            changes.append(f"made {before}, now {now}")
         elif isinstance(previous, dict) and isinstance(current, dict):
             changes += differences(previous, current)
         else:
@@ -152,11 +145,8 @@ def _source_differences(key: str, old: Plan, new: Plan) -> list[str]:
     if "files" not in previous or "files" not in current:
         return [f"{key}: other data"]
     old_sizes, new_sizes = dict(previous["files"]), dict(current["files"])
-    changes = [
-        f"{n} of {new_sizes[n]} bytes, not {old_sizes[n]}"
-        for n in old_sizes
-        if n in new_sizes and old_sizes[n] != new_sizes[n]
-    ]
+    both = [n for n in old_sizes if n in new_sizes and old_sizes[n] != new_sizes[n]]
+    changes = [f"{n} of {new_sizes[n]} bytes, not {old_sizes[n]}" for n in both]
     changes += [f"{n} is missing" for n in old_sizes if n not in new_sizes]
     changes += [f"{n} is new" for n in new_sizes if n not in old_sizes]
     return [f"{key}: {listing(changes)}"]

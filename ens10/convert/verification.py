@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -277,14 +277,7 @@ def _message(sample: Sample) -> Message:
         message_file.write(content)
         message_file.flush()
         (message,) = scan(Path(message_file.name))
-    return Message(
-        path=sample.file,
-        offset=sample.offset,
-        length=sample.length,
-        time=message.time,
-        number=message.number,
-        meaning=message.meaning,
-    )
+    return replace(message, path=sample.file, offset=sample.offset, length=sample.length)
 
 
 def _check_sample(
@@ -313,14 +306,9 @@ _MAX_COORDINATE_SLASHES = 4  # slashes in the path of a coordinate's chunk, at t
 
 
 def repair_units(
-    store: Path,
-    manifest: Manifest,
-    faulty_paths: set[str],
-    source: Path | str | None,
-    truth: Path | str | None,
-    workers: int | None,
-    progress: bool,
-) -> list[str]:
+    store: Path, manifest: Manifest, faulty_paths: set[str], source: Path | str | None,
+    truth: Path | str | None, workers: int | None, progress: bool,
+) -> list[str]:  # fmt: skip
     """Write damaged or missing files of a store again from its source.
 
     Args:
@@ -343,42 +331,31 @@ def repair_units(
     unit_names = {unit for unit, row in manifest.rows() if row[0] in faulty_paths}
     with _repair_folder(store) as folder:
         forecasts, paired_truth = _open_sources(store, manifest.plan, source, truth)
-        options = manifest.plan["options"]
-        create(
-            folder.store, forecasts.template, paired_truth, options["codec"], options["ensembles"]
-        )
+        options, template = manifest.plan["options"], forecasts.template
+        create(folder.store, template, paired_truth, options["codec"], options["ensembles"])
         _copy_climate(store, folder, manifest, faulty_paths)
         length = (store / NAME).stat().st_size
         create_manifest_arrays(folder.store, length, with_copy=_COPY_METADATA in manifest.paths())
         consolidate(folder.store)
         (folder.path / "units").mkdir()
-        form = form_of(
-            folder.store,
-            forecasts.template,
-            options["ensembles"],
-            options["any_values"],
-            options.get("places", False),
-        )
+        flags = (options["any_values"], options.get("places", False))
+        form = form_of(folder.store, template, options["ensembles"], *flags)
         label = "truth" if truth is None else str(truth)
         planned = planned_units(forecasts, form, paired_truth, label)
         units = [unit for unit in planned if unit.name in unit_names]
         _execute(folder, units, workers or 1, progress)
         repaired_paths = _replace_files(store, folder, manifest, faulty_paths)
         # Sums are computed from the means and deviations in the store, which are repaired by now.
-        sums = [u for u in planned_sums(store, forecasts.template, form) if u.name in unit_names]
+        sums = [u for u in planned_sums(store, template, form) if u.name in unit_names]
         _execute(folder, sums, workers or 1, progress)
-        repaired_paths += _replace_files(
-            store, folder, manifest, faulty_paths - set(repaired_paths)
-        )
-    repaired_paths += _repair_climate(
-        store, manifest.plan["options"]["climate"], faulty_paths, progress
-    )
+        sum_paths = faulty_paths - set(repaired_paths)
+        repaired_paths += _replace_files(store, folder, manifest, sum_paths)
+    repaired_paths += _repair_climate(store, options["climate"], faulty_paths, progress)
     remaining_paths = sorted(faulty_paths - set(repaired_paths))
     if remaining_paths:
         remedy = "Prepare the store anew with --force"
-        raise FileError(
-            store, f"not to be repaired from the source: {listing(remaining_paths)}", remedy
-        )
+        reason = f"not to be repaired from the source: {listing(remaining_paths)}"
+        raise FileError(store, reason, remedy)
     return sorted(repaired_paths)
 
 
@@ -410,10 +387,8 @@ def _repair_climate(
 def _copy_climate(store: Path, folder: Folder, manifest: Manifest, faulty_paths: set[str]) -> None:
     """Copy intact metadata of the climate to the folder; consolidated metadata include them."""
     for _, (path, *_) in manifest.rows():
-        is_intact = (
-            path.startswith(_CLIMATE) and path.endswith("zarr.json") and path not in faulty_paths
-        )
-        if is_intact and (store / path).exists():
+        is_metadata = path.startswith(_CLIMATE) and path.endswith("zarr.json")
+        if is_metadata and path not in faulty_paths and (store / path).exists():
             (folder.store / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(store / path, folder.store / path)
 
@@ -435,10 +410,7 @@ def _repair_folder(store: Path) -> Iterator[Folder]:
 
 
 def _open_sources(
-    store: Path,
-    plan: dict[str, Any],
-    source: Path | str | None,
-    truth: Path | str | None,
+    store: Path, plan: dict[str, Any], source: Path | str | None, truth: Path | str | None
 ) -> tuple[Forecasts, xr.Dataset | None]:
     """Open the sources of the store with the recorded options."""
     options = plan["options"]
@@ -452,13 +424,8 @@ def _open_sources(
         truth_source = find_source(src, plan["truth"], None) or _find_inside(src, plan["truth"])
     if plan["truth"] is not None and truth_source is None:
         raise MissingDataError(store, ["the source of the truth"], "Pass it with --truth")
-    inputs = Inputs(
-        src,
-        truth_source,
-        names,
-        Names(**truth_names) if truth_names else None,
-        options.get("regrid"),
-    )
+    truth_mapping = Names(**truth_names) if truth_names else None
+    inputs = Inputs(src, truth_source, names, truth_mapping, options.get("regrid"))
     return open_inputs(inputs, selection, options["missing"])
 
 
@@ -485,11 +452,8 @@ def _replace_files(
             continue
         content = np.fromfile(folder.store / path, np.uint8)
         if [content.size, crc32c(content.data)] != rows[path][1:3]:
-            raise FileError(
-                store,
-                f"the source no longer gives what {path} held",
-                "Pass the files that the store was made from, or prepare it anew with --force",
-            )
+            remedy = "Pass the files that the store was made from, or prepare it anew with --force"
+            raise FileError(store, f"the source no longer gives what {path} held", remedy)
         inside(store, path, store / NAME)
         write_files(folder.scratch, store, [(path, content)])
         replaced_paths.append(path)

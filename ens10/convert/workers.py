@@ -187,12 +187,11 @@ def _end_with_parent() -> None:
 
 def dead_worker_error(path: Path) -> FileError:
     """Return the error for worker processes that ended without a result."""
-    return FileError(
-        path,
+    reason = (
         "worker processes ended without a word, again and again (out of memory, or a script that "
-        'calls prepare without `if __name__ == "__main__"`)',
-        "Run again with fewer --workers: it resumes",
+        'calls prepare without `if __name__ == "__main__"`)'
     )
+    return FileError(path, reason, "Run again with fewer --workers: it resumes")
 
 
 def _on_cluster(folder: Folder, groups: Iterable[Group], scheduler: str, notify: Notify) -> None:
@@ -227,8 +226,7 @@ def _connect(client: Any, scheduler: str) -> Iterator[Any]:
     try:
         connection = client(scheduler, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise ArgumentError(
-            "scheduler", f"no scheduler answers at {scheduler} ({error})", "Check the address"
-        ) from error
+        reason = f"no scheduler answers at {scheduler} ({error})"
+        raise ArgumentError("scheduler", reason, "Check the address") from error
     with connection:
         yield connection

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from ens10.catalog import HINDCAST_YEARS, TARGETS
-from ens10.download.choice import Choice, choose, start_days, valid_hours
+from ens10.download.choice import choose, start_days, valid_hours
 from ens10.download.files import DownloadSettings, Report, bases, fetch_files, file_names
 from ens10.download.remote import RetryPolicy, Sleep
 from ens10.errors import ArgumentError, UnknownNameError
@@ -87,16 +87,6 @@ def download(
             raise ArgumentError(name, "there are none", "Leave it out for the default")
     hours = valid_hours(days, years or HINDCAST_YEARS, steps or (_TARGET_STEP,))
     choice = choose(hours, fields or TARGETS, 0.5 if spacing is None else spacing)
-    return _truth(folder, choice, base, cds, settings)
-
-
-def _truth(
-    folder: Path,
-    choice: Choice,
-    base: str | None,
-    cds: Path | str | None,
-    settings: DownloadSettings,
-) -> Report:
     if cds is not None:
         from ens10.download.cds import write_request
 

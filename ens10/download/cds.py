@@ -68,16 +68,12 @@ def requests(choice: Choice) -> list[tuple[str, str, dict[str, Any]]]:
     jobs = []
     for (year, month, hours), days in sorted(_groups(choice).items()):
         dates = {
-            "year": [f"{year}"],
-            "month": [f"{month:02d}"],
-            "day": [f"{day:02d}" for day in days],
+            "year": [f"{year}"], "month": [f"{month:02d}"], "day": [f"{day:02d}" for day in days],
             "time": [f"{hour:02d}:00" for hour in hours],
-        }
+        }  # fmt: skip
         times = "-".join(f"{hour:02d}" for hour in hours)
-        for kind, dataset, names in (
-            ("sfc", _SURFACE, choice.surface),
-            ("pl", _LEVELS, choice.upper),
-        ):
+        kinds = (("sfc", _SURFACE, choice.surface), ("pl", _LEVELS, choice.upper))
+        for kind, dataset, names in kinds:
             if names:
                 request = {
                     "product_type": ["reanalysis"],
@@ -115,9 +111,8 @@ def write_request(script: Path, folder: Path, choice: Choice, settings: Download
         FileError: the script's folder does not exist, or the script is a folder.
     """
     if not script.parent.is_dir() or script.is_dir():
-        raise FileError(
-            script, "no file can be written there", "Give a file in a folder that exists"
-        )
+        reason = "no file can be written there"
+        raise FileError(script, reason, "Give a file in a folder that exists")
     jobs = requests(choice)
     size = _size(choice)
     lines = ",\n".join(json.dumps(job) for job in jobs)

@@ -11,23 +11,13 @@ from ens10.errors import ArgumentError
 
 # The same names in ARCO-ERA5 and in the requests of the Climate Data Store.
 ERA5_NAMES = {
-    "sst": "sea_surface_temperature",
-    "tcw": "total_column_water",
-    "tcwv": "total_column_water_vapour",
-    "msl": "mean_sea_level_pressure",
-    "tcc": "total_cloud_cover",
-    "u10": "10m_u_component_of_wind",
-    "v10": "10m_v_component_of_wind",
-    "t2m": "2m_temperature",
-    "skt": "skin_temperature",
-    "z": "geopotential",
-    "t": "temperature",
-    "u": "u_component_of_wind",
-    "v": "v_component_of_wind",
-    "q": "specific_humidity",
-    "w": "vertical_velocity",
-    "d": "divergence",
-}
+    "sst": "sea_surface_temperature", "tcw": "total_column_water",
+    "tcwv": "total_column_water_vapour", "msl": "mean_sea_level_pressure",
+    "tcc": "total_cloud_cover", "u10": "10m_u_component_of_wind", "v10": "10m_v_component_of_wind",
+    "t2m": "2m_temperature", "skt": "skin_temperature", "z": "geopotential", "t": "temperature",
+    "u": "u_component_of_wind", "v": "v_component_of_wind", "q": "specific_humidity",
+    "w": "vertical_velocity", "d": "divergence",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,20 +71,15 @@ def choose(hours: Sequence[datetime], fields: Sequence[str], spacing: float) -> 
     pairs = [split(resolve(channel, channels, "fields")) for channel in fields]
     for name, _ in pairs:
         if name in ACCUMULATED:
-            raise ArgumentError(
-                "fields",
-                f"{name} of ERA5 is the sum of one hour, and that of the forecasts is the sum "
-                "since the start: every hour would be needed",
-                "Leave it out, and pass a store of hourly fields to ens10 prepare --truth",
-            )
-    variables = {name for name, _ in pairs}
-    return Choice(
-        hours=tuple(hours),
-        surface=tuple(n for n, v in VARIABLES.items() if v.kind == "sfc" and n in variables),
-        upper=tuple(n for n, v in VARIABLES.items() if v.kind == "pl" and n in variables),
-        levels=tuple(sorted({level for _, level in pairs if level is not None})),
-        spacing=spacing,
-    )
+            sums = "is the sum of one hour, and that of the forecasts is the sum since the start"
+            remedy = "Leave it out, and pass a store of hourly fields to ens10 prepare --truth"
+            reason = f"{name} of ERA5 {sums}: every hour would be needed"
+            raise ArgumentError("fields", reason, remedy)
+    names = {name for name, _ in pairs}
+    chosen = [v for v in VARIABLES.values() if v.name in names]
+    surface, upper = (tuple(v.name for v in chosen if v.kind == kind) for kind in ("sfc", "pl"))
+    levels = tuple(sorted({level for _, level in pairs if level is not None}))
+    return Choice(tuple(hours), surface, upper, levels, spacing)
 
 
 _REMEDY = "Write all, dates such as 0104 (4 January), or ranges such as 0101-0331"
@@ -134,12 +119,11 @@ def _days_of(word: str) -> list[str]:
     if not dash:
         if first not in all_days:
             nearest = sorted(all_days, key=lambda day: abs(_calendar_day(day, day) - start))[:2]
-            raise ArgumentError(
-                "dates",
+            reason = (
                 f"{word!r} is no start date of ENS-10, which starts on the Mondays and Thursdays "
-                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(nearest))}?",
-                _REMEDY,
+                f"of {MODEL_YEAR}; did you mean {' or '.join(sorted(nearest))}?"
             )
+            raise ArgumentError("dates", reason, _REMEDY)
         return [first]
     end = _calendar_day(last, word)
     days = [day for day in all_days if start <= _calendar_day(day, day) <= end]
@@ -156,9 +140,8 @@ def _calendar_day(text: str, word: str) -> timedelta:
             raise ValueError(text)
         return date(MODEL_YEAR, int(text[:2]), int(text[2:])) - date(MODEL_YEAR, 1, 1)
     except ValueError as error:
-        raise ArgumentError(
-            "dates", f"{word!r} is no month and day of {MODEL_YEAR}", _REMEDY
-        ) from error
+        reason = f"{word!r} is no month and day of {MODEL_YEAR}"
+        raise ArgumentError("dates", reason, _REMEDY) from error
 
 
 def valid_hours(

@@ -132,9 +132,7 @@ def _locate_at(
     with ThreadPoolExecutor(jobs) as pool:
         others = list(pool.map(partial(_locate_one, remote, place, retries), names[1:]))
     answers = zip(names, [first, *others], strict=True)
-    return {
-        name: answer if isinstance(answer, RemoteFile) else str(answer) for name, answer in answers
-    }
+    return {name: one if isinstance(one, RemoteFile) else str(one) for name, one in answers}
 
 
 def _locate_one(
@@ -217,9 +215,8 @@ class Transfer:
     def _copy(self, url: str, part: ByteRange, partial: Partial) -> None:
         if not part.info.matches(partial.info) and not part.info.matches(self.remote.info(url)):
             text = _excerpt(next(part.blocks, b""))
-            raise TransientError(
-                f"the server announces one file and sends another, which begins with {text!r}"
-            )
+            reason = f"the server announces one file and sends another, which begins with {text!r}"
+            raise TransientError(reason)
         partial.adopt(part)
         for block in part.blocks if part.start else _check_first_message(part.blocks, partial.url):
             if self.stop.is_set():
@@ -237,9 +234,8 @@ def _check_first_message(blocks: Iterator[bytes], url: str) -> Iterator[bytes]:
             break
     if not head.startswith(_MAGIC[: len(head)]):  # which may be shorter, if the connection dropped
         text = _excerpt(head)
-        raise FileError(
-            url, f"no GRIB file; what the server sent begins with {text!r}", "Check the base URL"
-        )
+        reason = f"no GRIB file; what the server sent begins with {text!r}"
+        raise FileError(url, reason, "Check the base URL")
     yield head
     yield from blocks
 
@@ -269,9 +265,8 @@ def _lock_file(file: IO[bytes], target: Path) -> None:
     try:
         lock(file)
     except BlockingIOError as error:
-        raise FileError(
-            target, "another process is fetching it", "Wait for it, or use another folder"
-        ) from error
+        reason = "another process is fetching it"
+        raise FileError(target, reason, "Wait for it, or use another folder") from error
 
 
 _REMEDY = "Run the same command again: what is there is kept, and parts are completed"
@@ -327,21 +322,21 @@ def fetch_files(
     """Download forecast files to a folder; see `ens10.download.download`."""
     targets = {name: path_in(folder, name) for name in (*names, NAME)}
     record = Record(folder)
-    faults: dict[str, str] = {}
-    local_sizes: dict[str, int] = {}
+    here: dict[str, int | str] = {}  # size or fault of each file that exists
     for name in names:
-        _check_recorded(record.get(name), targets[name], settings.check, local_sizes, faults)
-    missing = [name for name in names if name not in local_sizes and name not in faults]
-    files, unavailable = locate(missing, places, settings.retries, settings.jobs, settings.notify)
-    faults.update(unavailable)
+        entry = record.get(name)
+        if entry is not None and targets[name].exists():
+            here[name] = _check_recorded(entry, targets[name], settings.check)
+    missing = [name for name in names if name not in here]
+    files, faults = locate(missing, places, settings.retries, settings.jobs, settings.notify)
     queue = []
     for file in files.values():
         if targets[file.name].exists():
-            _check_unrecorded(
-                file, targets[file.name], record, settings.dry_run, local_sizes, faults
-            )
+            here[file.name] = _check_unrecorded(file, targets[file.name], record, settings.dry_run)
         else:
             queue.append(file)
+    faults |= {name: fault for name, fault in here.items() if isinstance(fault, str)}
+    local_sizes = {name: size for name, size in here.items() if isinstance(size, int)}
     report = _report(folder, queue, local_sizes)
     _show_sizes(report, queue, settings)
     check_space(folder, report.remaining_size)
@@ -353,52 +348,36 @@ def fetch_files(
     return report
 
 
-def _check_recorded(
-    entry: Entry | None,
-    target: Path,
-    check: bool,
-    local_sizes: dict[str, int],
-    faults: dict[str, str],
-) -> None:
-    """Compare an existing file that is in the record with it; add its size, or its fault."""
-    if entry is None or not target.exists():
-        return
+def _check_recorded(entry: Entry, target: Path, check: bool) -> int | str:
+    """Compare an existing file with its entry in the record; return its size, or its fault."""
     size = target.stat().st_size
     if size != entry.size:
-        faults[target.name] = _conflict(target.name, f"{size} bytes, and {entry.size} were fetched")
-    elif check and checksum(target) != entry.sha256:
-        faults[target.name] = _conflict(target.name, f"its SHA-256 is not the one in {NAME}")
-    else:
-        local_sizes[target.name] = size
+        return _conflict(target.name, f"{size} bytes, and {entry.size} were fetched")
+    if check and checksum(target) != entry.sha256:
+        return _conflict(target.name, f"its SHA-256 is not the one in {NAME}")
+    return size
 
 
-def _check_unrecorded(
-    file: RemoteFile,
-    target: Path,
-    record: Record,
-    dry_run: bool,
-    local_sizes: dict[str, int],
-    faults: dict[str, str],
-) -> None:
+def _check_unrecorded(file: RemoteFile, target: Path, record: Record, dry_run: bool) -> int | str:
     """Check an existing file that is not in the record, by the server's size and its GRIB messages.
 
     A valid file is added to the record, unless this is a dry run.
+
+    Returns:
+        Its size, or its fault.
     """
     size = target.stat().st_size
     if file.info.size is not None and size != file.info.size:
-        faults[file.name] = _conflict(
-            file.name, f"{size} bytes, and the server has {file.info.size}"
-        )
-        return
+        return _conflict(file.name, f"{size} bytes, and the server has {file.info.size}")
     try:
         if not dry_run:
             scan(target)
             record.add(file.name, Entry(checksum(target), size, redact(file.url)))
             note_of(target).unlink(missing_ok=True)  # of a process that was killed before that
             clear_leftovers(target.parent, note_of(target).name)
-        local_sizes[file.name] = size
     except FileError as error:
-        faults[file.name] = _conflict(file.name, str(error).rstrip("."))
+        return _conflict(file.name, str(error).rstrip("."))
+    return size
 
 
 def _conflict(name: str, reason: str) -> str:
@@ -407,12 +386,10 @@ def _conflict(name: str, reason: str) -> str:
 
 def _report(folder: Path, queue: Sequence[RemoteFile], local_sizes: dict[str, int]) -> Report:
     sizes = {file.name: file.info.size or 0 for file in queue}
-    partial_size = sum(
-        resumable_size(
-            part_of(folder / file.name), note_of(folder / file.name), redact(file.url), file.info
-        )
-        for file in queue
-    )
+    partial_size = 0
+    for file in queue:
+        path = folder / file.name
+        partial_size += resumable_size(part_of(path), note_of(path), redact(file.url), file.info)
     total = sum(sizes.values())
     return Report(
         folder, tuple(local_sizes), tuple(sizes), total + sum(local_sizes.values()),
@@ -426,11 +403,10 @@ def _show_sizes(report: Report, queue: Sequence[RemoteFile], settings: DownloadS
             size = "size unknown" if file.info.size is None else size_text(file.info.size)
             settings.notify(f"{redact(file.url)}  {size}")
     unknown_count = sum(file.info.size is None for file in queue)
+    unknown = f" and {unknown_count} of unknown size" if unknown_count else ""
     settings.notify(
         f"{len(queue)} files to fetch and {len(report.existing_files)} here, "
-        f"{size_text(report.size)} in all"
-        + (f" and {unknown_count} of unknown size" if unknown_count else "")
-        + f"; {size_text(report.remaining_size)} to come, "
+        f"{size_text(report.size)} in all{unknown}; {size_text(report.remaining_size)} to come, "
         f"{size_text(report.free_space)} free in {report.folder}"
     )
 

@@ -31,9 +31,8 @@ def path_in(folder: Path, name: str) -> Path:
         ArgumentError: the name is not a bare name, or is a link to outside the folder.
     """
     if name in ("", ".", "..") or any(c in name for c in "/\\\0:"):
-        raise ArgumentError(
-            "name", f"{name!r} is no name of a file in {folder}", "Give a bare name"
-        )
+        reason = f"{name!r} is no name of a file in {folder}"
+        raise ArgumentError("name", reason, "Give a bare name")
     home = folder.resolve()
     for suffix in _SUFFIXES:
         path = folder / f"{name}{suffix}"
@@ -69,11 +68,9 @@ def check_space(folder: Path, size: int) -> None:
     """
     free = free_space(folder)
     if size > free:
-        raise FileError(
-            folder,
-            f"{size_text(size)} are to be written and {size_text(free)} are free",
-            "Choose fewer dates, make room, or give a folder on a larger disk",
-        )
+        reason = f"{size_text(size)} are to be written and {size_text(free)} are free"
+        remedy = "Choose fewer dates, make room, or give a folder on a larger disk"
+        raise FileError(folder, reason, remedy)
 
 
 def size_text(size: int) -> str:
@@ -150,11 +147,9 @@ def _read(path: Path) -> dict[str, Entry]:
             for name, e in table.items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise FileError(
-            path,
-            f"no record of checksums ({type(error).__name__}: {error})",
-            "Remove it: the files are then hashed again and compared with the server's sizes",
-        ) from error
+        reason = f"no record of checksums ({type(error).__name__}: {error})"
+        remedy = "Remove it: the files are then hashed again and compared with the server's sizes"
+        raise FileError(path, reason, remedy) from error
     return entries
 
 
@@ -214,11 +209,10 @@ class Partial:
             FileError: more than `MOST_UNANNOUNCED` bytes without an announced size.
         """
         if self.info.size is None and self.position + len(block) > MOST_UNANNOUNCED:
-            raise FileError(
-                self.url,
-                f"the server sends more than {MOST_UNANNOUNCED} bytes and has announced no size",
-                "Fetch it from another server",
+            reason = (
+                f"the server sends more than {MOST_UNANNOUNCED} bytes and has announced no size"
             )
+            raise FileError(self.url, reason, "Fetch it from another server")
         if self.info.size is not None and self.position + len(block) > self.info.size:
             self._restart()
             raise TransientError("the server sends more bytes than it announced")
@@ -236,9 +230,8 @@ class Partial:
         if self.info.size is None:
             self._at_end = True
         elif self.position < self.info.size:
-            raise TransientError(
-                f"the server stopped after {self.position} of {self.info.size} bytes"
-            )
+            reason = f"the server stopped after {self.position} of {self.info.size} bytes"
+            raise TransientError(reason)
 
     def _resume(self) -> None:
         size = resumable_size(Path(self._file.name), self._note, self.url, self.info)

@@ -139,9 +139,8 @@ def _blocks(file: Any, first: int) -> Iterator[bytes]:
     with _fsspec_errors():
         file.seek(first)
     while True:
-        with (
-            _fsspec_errors()
-        ):  # around the reading alone: what the reader of the blocks raises is its own
+        # around the reading alone: what the reader of the blocks raises is its own
+        with _fsspec_errors():
             block: bytes = file.read(BLOCK)
         if not block:
             return
@@ -193,32 +192,21 @@ def check_scheme(base: str, argument: str = "base") -> None:
 
     scheme, mark, _ = base.partition("://")
     if not mark:
-        raise ArgumentError(
-            argument, f"{base!r} is no URL", "Write https://..., or file:///... for a folder"
-        )
+        reason = f"{base!r} is no URL"
+        raise ArgumentError(argument, reason, "Write https://..., or file:///... for a folder")
     try:
         fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         package = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
-        raise ArgumentError(
-            argument,
-            f"{scheme}:// needs a package that is not installed ({error})",
-            f"Install it with: pip install {package}",
-        ) from error
+        reason = f"{scheme}:// needs a package that is not installed ({error})"
+        raise ArgumentError(argument, reason, f"Install it with: pip install {package}") from error
     except ValueError as error:
-        raise ArgumentError(
-            argument, f"{scheme}:// is unknown to fsspec", "Give another"
-        ) from error
+        reason = f"{scheme}:// is unknown to fsspec"
+        raise ArgumentError(argument, reason, "Give another") from error
 
 
-_PACKAGES = {
-    "gs": "'ens10[cloud]'",
-    "gcs": "'ens10[cloud]'",
-    "s3": "s3fs",
-    "http": "'ens10[cloud]'",
-    "https": "'ens10[cloud]'",
-    "sftp": "paramiko",
-}
+_CLOUD = dict.fromkeys(("gs", "gcs", "http", "https"), "'ens10[cloud]'")
+_PACKAGES = {**_CLOUD, "s3": "s3fs", "sftp": "paramiko"}
 
 
 def redact(url: str) -> str:
@@ -259,13 +247,11 @@ class RetryPolicy:
             TransientError: that was the last attempt, or the server requires too long a pause.
         """
         if failures >= self.tries:
-            raise TransientError(
-                f"{error}; given up after {failures} attempts", unreachable=error.unreachable
-            ) from error
+            reason = f"{error}; given up after {failures} attempts"
+            raise TransientError(reason, unreachable=error.unreachable) from error
         if error.wait is not None and error.wait > self.max_retry_after:
-            raise TransientError(
-                f"{error}; the server asks to come back in {error.wait:.0f} s"
-            ) from error
+            reason = f"{error}; the server asks to come back in {error.wait:.0f} s"
+            raise TransientError(reason) from error
         backoff = min(self.longest_pause, self.first_pause * 2.0 ** (failures - 1))
         pause = backoff if error.wait is None else error.wait
         if pause >= _LONG_PAUSE:

@@ -15,7 +15,7 @@ import os
 import shutil
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from datetime import datetime
 from functools import partial
@@ -71,12 +71,16 @@ class Era5:
         ArgumentError: a URL that needs another package, or a spacing that does not fit the grid.
         FileError: no Zarr store, or variables in other units.
         MissingDataError: variables, levels or hours are missing.
+
+    Attributes:
+        choice: the selected fields.
+        source: the URL or path, without user name and password.
     """
 
     def __init__(self, url: str, choice: Choice) -> None:
         if is_url(url):
             check_scheme(url)
-        self.source, self._url, self._choice = redact(url), url, choice
+        self.source, self._url, self.choice = redact(url), url, choice
         self._options = _ANONYMOUS.get(url.partition("://")[0])
         store = _open_era5(url, self._options)
         short_names = {ERA5_NAMES[name]: name for name in choice.variables}
@@ -98,7 +102,7 @@ class Era5:
         """Estimate the bytes to read for some hours from the sizes of a few chunks."""
         index = self._fields.indexes["time"].get_indexer(np.array(hours, "datetime64[ns]"))
         total = 0.0
-        for name in self._choice.variables:
+        for name in self.choice.variables:
             count, size = self._chunks(ERA5_NAMES[name], np.asarray(index))
             total += count * size
         return round(total)
@@ -153,11 +157,8 @@ def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             store: xr.Dataset = xr.open_zarr(for_xarray(url), chunks=None, storage_options=options)
     except Exception as error:  # the back ends of fsspec have no error in common
-        raise FileError(
-            redact(url),
-            f"no Zarr store that can be read ({type(error).__name__}: {error})",
-            "Check the URL and the connection",
-        ) from error
+        reason = f"no Zarr store that can be read ({type(error).__name__}: {error})"
+        raise FileError(redact(url), reason, "Check the URL and the connection") from error
     return store
 
 
@@ -185,9 +186,8 @@ def _check_units(name: str, field: xr.DataArray, source: str) -> None:
     expected = VARIABLES[name].units
     units = str(field.attrs.get("units", expected)).replace("**", "").replace("^", "")
     if units not in (expected, "(0 - 1)" if expected == "1" else expected):
-        raise FileError(
-            source, f"{ERA5_NAMES[name]} is in {units}, not in {expected}", "Give another store"
-        )
+        reason = f"{ERA5_NAMES[name]} is in {units}, not in {expected}"
+        raise FileError(source, reason, "Give another store")
 
 
 def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
@@ -202,16 +202,14 @@ def _pick_points(fields: xr.Dataset, spacing: float) -> dict[str, slice]:
         delta = float(np.abs(np.diff(points)).min()) if points.size > 1 else spacing
         step = round(spacing / delta)
         if step < 1 or abs(step * delta - spacing) > _TOLERANCE_DEGREES:
-            raise ArgumentError(
-                "spacing",
-                f"{spacing:g} degrees is no multiple of the {delta:g} between the {dim}s of ERA5",
-                f"Give a multiple of {delta:g}",
+            reason = (
+                f"{spacing:g} degrees is no multiple of the {delta:g} between the {dim}s of ERA5"
             )
+            raise ArgumentError("spacing", reason, f"Give a multiple of {delta:g}")
         picks[dim] = slice(None, None, step)
     return picks
 
 
-Grid = Mapping[str, npt.NDArray[Any]]  # latitude and longitude
 _COORDINATES = {
     "time": {"standard_name": "time", "long_name": "valid time"},
     "level": {
@@ -222,7 +220,7 @@ _COORDINATES = {
 }  # fmt: skip
 
 
-def hours_of(path: Path, grid: Grid, choice: Choice) -> set[datetime] | None:
+def hours_of(path: Path, era5: Era5) -> set[datetime] | None:
     """Return the hours of a file; None if its fields or grid differ from the choice.
 
     Raises:
@@ -230,18 +228,17 @@ def hours_of(path: Path, grid: Grid, choice: Choice) -> set[datetime] | None:
     """
     try:
         with xr.open_dataset(path, engine="netcdf4") as dataset:
-            matches = set(dataset.data_vars) == set(choice.variables) and all(
-                np.array_equal(dataset[d], points) for d, points in grid.items()
-            )
-            if choice.upper:
-                matches = matches and dataset["level"].to_numpy().tolist() == list(choice.levels)
+            matches = set(dataset.data_vars) == set(era5.choice.variables)
+            matches &= all(np.array_equal(dataset[d], era5.grid[d]) for d in era5.grid)
+            if era5.choice.upper:
+                matches &= dataset["level"].to_numpy().tolist() == list(era5.choice.levels)
             times = dataset["time"].to_numpy().astype("datetime64[s]").tolist()
     except (OSError, ValueError, KeyError) as error:
         raise FileError(path, f"no netCDF file that can be read ({error})", "Remove it") from error
     return set(times) if matches else None
 
 
-def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> None:
+def merge(target: Path, parts: Sequence[Path], era5: Era5) -> None:
     """Merge parts and an existing file of the year into one file, in the order of time."""
     paths = [*parts, target] if target.exists() else parts
     datasets = [xr.open_dataset(path, engine="netcdf4", chunks={"time": 1}) for path in paths]
@@ -250,7 +247,7 @@ def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> N
             datasets, "time", data_vars="all", coords="minimal", compat="override", join="exact"
         )
         with dask.config.set(scheduler="synchronous"):  # netCDF is not thread-safe
-            write(all_hours.sortby("time")[list(choice.variables)], target, source)
+            write(all_hours.sortby("time")[list(era5.choice.variables)], target, era5.source)
     finally:
         for dataset in datasets:
             dataset.close()
@@ -259,11 +256,8 @@ def merge(target: Path, parts: Sequence[Path], choice: Choice, source: str) -> N
 def write(dataset: xr.Dataset, path: Path, source: str) -> None:
     """Write a CF netCDF file atomically: the path has the complete file or is unchanged."""
     output = dataset.assign_coords({d: dataset[d] for d in dataset.dims})
-    output.attrs = {
-        "Conventions": "CF-1.8",
-        "title": "ERA5 reanalysis at the valid hours of ENS-10",
-        "source": source,
-    }
+    title = "ERA5 reanalysis at the valid hours of ENS-10"
+    output.attrs = {"Conventions": "CF-1.8", "title": title, "source": source}
     for coordinate, attributes in _COORDINATES.items():
         if coordinate in output.coords:
             output[coordinate].attrs = dict(attributes)
@@ -299,22 +293,21 @@ def fetch_truth(
     record = Record(folder)
     pending = {}
     for year, hours in years.items():
-        file_hours = _hours_in_file(targets[year], era5, choice, record, settings.check)
+        file_hours = _hours_in_file(targets[year], era5, record, settings.check)
         pending[year] = [hour for hour in hours if hour not in file_hours]
-    report = _report(folder, pending, targets, era5, choice)
-    _show_sizes(report, era5, choice, pending, settings)
+    pending_hours = [hour for hours in pending.values() for hour in hours]
+    report = _report(folder, pending, targets, era5)
+    _show_sizes(report, era5, pending_hours, settings)
     check_space(folder, report.remaining_size)
     if settings.dry_run:
         return report
     (folder / _PARTS).mkdir(parents=True, exist_ok=True)
-    faults = _fetch(
-        folder, [h for hours in pending.values() for h in hours], era5, choice, settings
-    )
+    faults = _fetch(folder, pending_hours, era5, settings)
     for year, hours in pending.items():
         name = targets[year].name
         if hours and not any(hour in faults for hour in hours):
             record.remove(name)  # first, so that a killed run leaves no wrong record
-            merge(targets[year], [_part_path(folder, hour) for hour in hours], choice, era5.source)
+            merge(targets[year], [_part_path(folder, hour) for hour in hours], era5)
         if targets[year].exists() and record.get(name) is None:
             size = targets[year].stat().st_size
             record.add(name, Entry(checksum(targets[year]), size, era5.source))
@@ -335,9 +328,7 @@ def _part_path(folder: Path, hour: datetime) -> Path:
     return path_in(folder / _PARTS, f"era5.{hour:%Y-%m-%dT%H}.nc")
 
 
-def _hours_in_file(
-    path: Path, era5: Era5, choice: Choice, record: Record, check: bool
-) -> set[datetime]:
+def _hours_in_file(path: Path, era5: Era5, record: Record, check: bool) -> set[datetime]:
     """Return the hours of a year's file; none if it does not exist.
 
     Raises:
@@ -349,43 +340,34 @@ def _hours_in_file(
     if entry is not None:
         size = path.stat().st_size
         if size != entry.size or (check and checksum(path) != entry.sha256):
-            raise FileError(
-                path, f"not the file that was fetched, by {NAME}", "Remove it to fetch it again"
-            )
-    hours = hours_of(path, era5.grid, choice)
+            reason = f"not the file that was fetched, by {NAME}"
+            raise FileError(path, reason, "Remove it to fetch it again")
+    hours = hours_of(path, era5)
     if hours is None:
-        raise FileError(
-            path, "it holds other fields, or another grid", "Give another folder, or remove it"
-        )
+        reason = "it holds other fields, or another grid"
+        raise FileError(path, reason, "Give another folder, or remove it")
     return hours
 
 
 def _report(
-    folder: Path, pending: dict[int, list[datetime]], targets: dict[int, Path], era5: Era5,
-    choice: Choice,
-) -> Report:  # fmt: skip
+    folder: Path, pending: dict[int, list[datetime]], targets: dict[int, Path], era5: Era5
+) -> Report:
     points = int(np.prod([values.size for values in era5.grid.values()]))
-    hour_size = points * choice.field_count * _BYTES
+    hour_size = points * era5.choice.field_count * _BYTES
     local_size = sum(target.stat().st_size for target in targets.values() if target.exists())
     remaining_size = hour_size * sum(len(hours) for hours in pending.values())
-    return Report(
-        folder=folder,
-        existing_files=tuple(targets[year].name for year, hours in pending.items() if not hours),
-        new_files=tuple(targets[year].name for year, hours in pending.items() if hours),
-        size=local_size + remaining_size,
-        remaining_size=remaining_size,
-        free_space=free_space(folder),
+    here, new = (
+        tuple(targets[year].name for year, hours in pending.items() if bool(hours) == is_new)
+        for is_new in (False, True)
     )
+    size = local_size + remaining_size
+    return Report(folder, here, new, size, remaining_size, free_space(folder))
 
 
 def _show_sizes(
-    report: Report,
-    era5: Era5,
-    choice: Choice,
-    pending: dict[int, list[datetime]],
-    settings: DownloadSettings,
+    report: Report, era5: Era5, hours: Sequence[datetime], settings: DownloadSettings
 ) -> None:
-    hours = [hour for of_year in pending.values() for hour in of_year]
+    choice = era5.choice
     levels = f" at {', '.join(map(str, choice.levels))} hPa" if choice.upper else ""
     settings.notify(f"ERA5 from {era5.source}: {', '.join(choice.variables)}{levels}")
     if not hours:
@@ -408,22 +390,16 @@ def _show_sizes(
 
 
 def _fetch(
-    folder: Path, hours: Sequence[datetime], era5: Era5, choice: Choice, settings: DownloadSettings
+    folder: Path, hours: Sequence[datetime], era5: Era5, settings: DownloadSettings
 ) -> dict[datetime, str]:
     """Download hours, each to its own file; return the reasons of failures by hour.
 
     Threads read the store, and only this thread writes: the netCDF library is not thread-safe.
     """
     faults = {}
-    pending = [
-        hour
-        for hour in hours
-        if not _is_complete_part(_part_path(folder, hour), hour, era5, choice)
-    ]
+    pending = [hour for hour in hours if not _is_complete(_part_path(folder, hour), hour, era5)]
     with fetching_pool(folder, settings) as pool:
-        futures = {
-            pool.submit(_read, era5, choice, hour, settings.retries): hour for hour in pending
-        }
+        futures = {pool.submit(_read, era5, hour, settings.retries): hour for hour in pending}
         for future in track(as_completed(futures), "download", len(pending), settings.progress):
             hour = futures.pop(future)
             try:
@@ -433,15 +409,14 @@ def _fetch(
     return faults
 
 
-def _is_complete_part(path: Path, hour: datetime, era5: Era5, choice: Choice) -> bool:
-    return path.exists() and hours_of(path, era5.grid, choice) == {hour}
+def _is_complete(path: Path, hour: datetime, era5: Era5) -> bool:
+    return path.exists() and hours_of(path, era5) == {hour}
 
 
-def _read(era5: Era5, choice: Choice, hour: datetime, retries: RetryPolicy) -> xr.Dataset:
+def _read(era5: Era5, hour: datetime, retries: RetryPolicy) -> xr.Dataset:
     """Return all fields of one hour; each variable is a large object and is retried separately."""
-    return xr.Dataset(
-        {name: _with_retries(partial(era5.read, name, hour), retries) for name in choice.variables}
-    )
+    names = era5.choice.variables
+    return xr.Dataset({n: _with_retries(partial(era5.read, n, hour), retries) for n in names})
 
 
 def _with_retries(action: Callable[[], T], retries: RetryPolicy) -> T:

@@ -119,12 +119,12 @@ def _holds_predictions(store: Path | str) -> bool:
 
 def _select(dataset: xr.Dataset, selection: Selection) -> xr.Dataset:
     """Return the selected part, with the positions in the store of what remains."""
-    for argument, dim in (("steps", "step"), ("members", "number"), ("dates", "time")):
-        is_selected = getattr(selection, argument) is not None
-        if is_selected and dim not in dataset.dims:
-            raise ArgumentError(argument, f"this part has no {dim} to choose from", "Leave it out")
-    if selection.levels is not None and "level" not in dataset.dims:
-        raise ArgumentError("levels", "this part has no levels to choose from", "Leave it out")
+    for argument, dim, name in (
+        ("steps", "step", "step"), ("members", "number", "number"), ("dates", "time", "time"),
+        ("levels", "level", "levels"),
+    ):  # fmt: skip
+        if getattr(selection, argument) is not None and dim not in dataset.dims:
+            raise ArgumentError(argument, f"this part has no {name} to choose from", "Leave it out")
     places: dict[str, Any] = {
         f"place_of_{dim}": (dim, range(size)) for dim, size in dataset.sizes.items()
     }
@@ -133,9 +133,8 @@ def _select(dataset: xr.Dataset, selection: Selection) -> xr.Dataset:
         raise ArgumentError("variables", "nothing is left to export", "Ask for more")
     timeless = [str(name) for name, field in part.data_vars.items() if "time" not in field.dims]
     if selection.dates is not None and timeless:
-        raise ArgumentError(
-            "dates", f"{', '.join(timeless)} are of all dates", "Choose variables that have dates"
-        )
+        reason = f"{', '.join(timeless)} are of all dates"
+        raise ArgumentError("dates", reason, "Choose variables that have dates")
     return part
 
 
@@ -147,8 +146,6 @@ def _check_space(to: Path, dataset: xr.Dataset, grib: bool) -> None:
     required_bytes = _HEADER_BYTES + (size // 2 if grib else size)
     free_bytes = shutil.disk_usage(to.parent).free
     if free_bytes < required_bytes:
-        raise FileError(
-            to,
-            f"it takes {required_bytes / 1e9:.1f} GB and the disk has {free_bytes / 1e9:.1f} GB",
-            "Export less, or elsewhere",
-        )
+        required, free = (f"{size / 1e9:.1f} GB" for size in (required_bytes, free_bytes))
+        reason = f"it takes {required} and the disk has {free}"
+        raise FileError(to, reason, "Export less, or elsewhere")

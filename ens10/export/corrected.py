@@ -120,10 +120,9 @@ class Headers:
         with message.path.open("rb") as file:
             file.seek(message.offset)
             data = file.read(message.length)
-        points = np.arange(message.meaning.grid.rows * message.meaning.grid.columns)
-        return Header(
-            data, message.meaning.scan.orient(points, message.meaning.grid), self._encoding
-        )
+        grid, scan = message.meaning.grid, message.meaning.scan
+        order = scan.orient(np.arange(grid.rows * grid.columns), grid)
+        return Header(data, order, self._encoding)
 
     def _raw_message(
         self, name: str, level: float | None, time: np.datetime64, step: float, member: int | None
@@ -214,12 +213,9 @@ def check_corrected(
 
 
 def _message_groups(
-    dataset: xr.Dataset,
-    targets: list[str],
-    raw: GribFields | None,
-    encoding: Encoding,
+    dataset: xr.Dataset, targets: list[str], raw: GribFields | None, encoding: Encoding,
     raw_members: Sequence[int] | None,
-) -> Iterator[Iterator[bytes]]:
+) -> Iterator[Iterator[bytes]]:  # fmt: skip
     """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
     headers = Headers(dataset, raw, encoding)
@@ -231,13 +227,9 @@ def _message_groups(
 
 
 def _messages(
-    forecast: xr.Dataset,
-    target: str,
-    time: np.datetime64,
-    step: float,
-    headers: Headers,
+    forecast: xr.Dataset, target: str, time: np.datetime64, step: float, headers: Headers,
     raw_members: Sequence[int] | None,
-) -> Iterator[bytes]:
+) -> Iterator[bytes]:  # fmt: skip
     """Yield the messages of one target, date and step; none if its mean is NaN everywhere."""
     if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
         return

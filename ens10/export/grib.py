@@ -93,11 +93,8 @@ def _variable_levels(field: xr.DataArray) -> list[tuple[Variable, str, float, di
         return [(variable, name, 0, {})]
     levels: list[Any] = field["level"].to_numpy().tolist()
     variable_levels = np.atleast_1d(field.attrs.get("levels_hpa", levels)).tolist()
-    return [
-        (variable, name, float(level), {"level": n})
-        for n, level in enumerate(levels)
-        if level in variable_levels
-    ]
+    present = [(n, float(level)) for n, level in enumerate(levels) if level in variable_levels]
+    return [(variable, name, level, {"level": n}) for n, level in present]
 
 
 def write_grib(
@@ -151,12 +148,11 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
             label = Label(cell.variable, cell.level, cell.valid, 0, 0)
             file.write(messages.message(values, label))
         elif not same_bits(_read_values(dataset, first_cell), values):
-            raise ArgumentError(
-                "kind",
+            reason = (
                 f"the truth of {cell.name} at {str(cell.valid)[:13]} differs between the starts "
-                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}",
-                "Export to netCDF",
+                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}"
             )
+            raise ArgumentError("kind", reason, "Export to netCDF")
 
 
 def _read_values(
@@ -200,8 +196,5 @@ def _fields_of_chunk(file: Path, form: Form, members: list[int]) -> list[Field]:
     chunk = check(np.fromfile(file, np.uint8), form)
     fields, rows, columns = form.field_shape
     records = parse(chunk.data, fields, rows, columns, chunk.size)
-    member_values = [read_values(chunk, records, n, rows * columns) for n in members]
-    return [
-        field_of_record(records[n], values, (rows, columns))
-        for n, values in zip(members, member_values, strict=True)
-    ]
+    values = ((n, read_values(chunk, records, n, rows * columns)) for n in members)
+    return [field_of_record(records[n], part, (rows, columns)) for n, part in values]

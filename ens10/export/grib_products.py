@@ -93,14 +93,11 @@ class Product:
         scale, integer = _scale_and_integer(self.value, _MAX_SIGNED[1], _EDITION_2)
         side = "lower" if self.above else "upper"
         return {
-            "localDefinitionNumber": 5,
-            "type": "ep",
-            "forecastProbabilityNumber": self.number,
+            "localDefinitionNumber": 5, "type": "ep", "forecastProbabilityNumber": self.number,
             "totalNumberOfForecastProbabilities": self.total,
-            "thresholdIndicator": 1 if self.above else 2,
-            "localDecimalScaleFactor": scale,
+            "thresholdIndicator": 1 if self.above else 2, "localDecimalScaleFactor": scale,
             f"{side}Threshold": integer,
-        }
+        }  # fmt: skip
 
     def keys_of_edition_2(self, interval: bool, post_processed: bool) -> Keys:
         """Return WMO's keys of a message of edition 2.
@@ -134,12 +131,10 @@ class Product:
         return {
             "forecastProbabilityNumber": self.number,
             "totalNumberOfForecastProbabilities": self.total,
-            "probabilityType": 3 if self.above else 4,
-            f"scaleFactorOf{side}Limit": scale,
-            f"scaledValueOf{side}Limit": integer,
-            f"scaleFactorOf{other_side}Limit": None,
+            "probabilityType": 3 if self.above else 4, f"scaleFactorOf{side}Limit": scale,
+            f"scaledValueOf{side}Limit": integer, f"scaleFactorOf{other_side}Limit": None,
             f"scaledValueOf{other_side}Limit": None,
-        }
+        }  # fmt: skip
 
 
 def set_product(handle: Any, product: Product, post_processed: bool) -> None:

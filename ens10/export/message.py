@@ -154,17 +154,9 @@ def data_section(packing: SimplePacking) -> bytes:
     padding = size % 2
     unused_bits = 8 * (len(data) + padding) - code_bits
     reference = to_ibm(packing.reference) or 0
-    return b"".join(
-        [
-            (size + padding).to_bytes(3, "big"),
-            bytes([unused_bits]),
-            sign_and_magnitude(packing.binary),
-            reference.to_bytes(4, "big"),
-            bytes([packing.bits]),
-            data,
-            bytes(padding),
-        ]
-    )
+    head = (size + padding).to_bytes(3, "big") + bytes([unused_bits])
+    scaling = sign_and_magnitude(packing.binary) + reference.to_bytes(4, "big")
+    return head + scaling + bytes([packing.bits]) + data + bytes(padding)
 
 
 def _bit_stream(codes: npt.NDArray[np.unsignedinteger], bits: int) -> bytes:
@@ -272,14 +264,12 @@ class Messages:
 
     def _encode_sections(self, kind: str, label: Label) -> tuple[bytes, bytes]:
         try:
-            message = self._encoders[kind].message(
-                self._zeros, label.variable, date=20000101, step=label.step, level=int(label.level)
-            )
+            keys = {"date": 20000101, "step": label.step, "level": int(label.level)}
+            message = self._encoders[kind].message(self._zeros, label.variable, **keys)
         except eccodes.CodesInternalError as error:
             description = f"{label.variable.name} at level {label.level}, step {label.step}"
-            raise ArgumentError(
-                "to", f"GRIB edition 1 has no {description} ({error})", _REMEDY
-            ) from error
+            reason = f"GRIB edition 1 has no {description} ({error})"
+            raise ArgumentError("to", reason, _REMEDY) from error
         first = _INDICATOR + int.from_bytes(message[8:11], "big")
         last = first + int.from_bytes(message[first : first + 3], "big")
         product = bytearray(message[_INDICATOR:first])
@@ -351,11 +341,8 @@ def variable_of(field: xr.DataArray) -> Variable:
         return replace(VARIABLES[name], kind=kind)  # type: ignore[arg-type]
     number = field.attrs.get("paramId", field.attrs.get("GRIB_paramId"))
     if number is None:
-        raise ArgumentError(
-            "variables",
-            f"{name} has no GRIB parameter number (attribute paramId)",
-            f"{_REMEDY}, or leave it out",
-        )
+        reason = f"{name} has no GRIB parameter number (attribute paramId)"
+        raise ArgumentError("variables", reason, f"{_REMEDY}, or leave it out")
     units = str(field.attrs.get("units", ""))
     return Variable(name, name, int(number), kind, units, name, "", (-np.inf, np.inf))  # type: ignore[arg-type]
 

@@ -16,22 +16,15 @@ from ens10.progress import track
 _CONVENTIONS = "CF-1.11"
 _TIME_UNITS = "seconds since 1970-01-01 00:00:00"
 _WHOLE = ("number", "channel", "quantile", "latitude", "longitude", "station")  # in one chunk
+# fmt: off
 _COORDINATES: Mapping[str, dict[str, Any]] = {
-    "time": {
-        "standard_name": "forecast_reference_time",
-        "long_name": "start of the forecast",
-        "axis": "T",
-    },
+    "time": {"standard_name": "forecast_reference_time", "long_name": "start of the forecast",
+             "axis": "T"},
     "valid_time": {"standard_name": "time", "long_name": "time at which the forecast is valid"},
     "step": {"standard_name": "forecast_period", "long_name": "time since the start"},
     "number": {"standard_name": "realization", "long_name": "ensemble member", "units": "1"},
-    "level": {
-        "standard_name": "air_pressure",
-        "long_name": "pressure",
-        "units": "hPa",
-        "positive": "down",
-        "axis": "Z",
-    },
+    "level": {"standard_name": "air_pressure", "long_name": "pressure", "units": "hPa",
+              "positive": "down", "axis": "Z"},
     "latitude": {"standard_name": "latitude", "units": "degrees_north", "axis": "Y"},
     "longitude": {"standard_name": "longitude", "units": "degrees_east", "axis": "X"},
     "station": {"long_name": "station", "cf_role": "timeseries_id"},
@@ -41,6 +34,7 @@ _COORDINATES: Mapping[str, dict[str, Any]] = {
     "quantile": {"long_name": "quantile level", "units": "1"},
     "channel": {"long_name": "variable, with its level in hPa"},
 }
+# fmt: on
 
 
 def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bool) -> None:
@@ -61,31 +55,26 @@ def write_netcdf(path: Path, dataset: xr.Dataset, compression: int, progress: bo
             file.createDimension(str(dim), dataset.sizes[dim])
         for name in names:
             _write_coordinate(file, name, dataset[name])
-        targets = {
-            str(name): _create(file, str(name), field, names, compression)
-            for name, field in sorted(dataset.data_vars.items(), key=lambda item: str(item[0]))
-        }
+        fields = {str(name): field for name, field in dataset.data_vars.items()}
+        targets = {n: _create(file, n, fields[n], names, compression) for n in sorted(fields)}
         work = [(name, place) for name in targets for place in _places(dataset[name])]
         for name, place in track(work, "export", len(work), progress):
-            part = dataset[name].isel(dict(place))
-            position = dict(place)
-            index = tuple(position.get(str(d), slice(None)) for d in dataset[name].dims)
-            targets[name][index] = part.to_numpy()
+            index = tuple(place.get(str(d), slice(None)) for d in dataset[name].dims)
+            targets[name][index] = dataset[name].isel(place).to_numpy()
 
 
-def _places(field: xr.DataArray) -> list[tuple[tuple[str, int], ...]]:
+def _places(field: xr.DataArray) -> list[dict[str, int]]:
     """Return the position of each chunk along the dimensions that are split into chunks."""
     outer = [str(dim) for dim in field.dims if dim not in _WHOLE]
     each = product(*(range(field.sizes[dim]) for dim in outer))
-    return [tuple(zip(outer, place, strict=True)) for place in each]
+    return [dict(zip(outer, place, strict=True)) for place in each]
 
 
 def _write_coordinate(file: Any, name: str, coordinate: xr.DataArray) -> None:
     values = coordinate.to_numpy()
-    attributes = {**_COORDINATES.get(name, {}), **_attributes(coordinate.attrs)}
-    attributes |= {
-        key: value for key, value in _COORDINATES.get(name, {}).items() if key != "units"
-    }
+    usual = _COORDINATES.get(name, {})
+    attributes = {**usual, **_attributes(coordinate.attrs)}
+    attributes |= {key: value for key, value in usual.items() if key != "units"}
     if np.issubdtype(values.dtype, np.datetime64):
         values = values.astype("datetime64[s]").astype(np.int64)
         attributes |= {"units": _TIME_UNITS, "calendar": "standard"}
@@ -101,20 +90,13 @@ def _create(
     """Create an empty variable with the store's chunks, without filling it first."""
     gap = np.nan if np.issubdtype(field.dtype, np.floating) else None
     chunks = [field.sizes[d] if d in _WHOLE else 1 for d in field.dims]
+    packing = {"compression": "zlib" if compression else None, "complevel": compression}
+    dtype, sizes = field.dtype.newbyteorder("="), chunks if prod(chunks) else None
     variable = file.createVariable(
-        name,
-        field.dtype.newbyteorder("="),
-        field.dims,
-        fill_value=gap,
-        chunksizes=chunks if prod(chunks) else None,
-        compression="zlib" if compression else None,
-        complevel=compression,
+        name, dtype, field.dims, fill_value=gap, chunksizes=sizes, **packing
     )
-    auxiliary = [
-        other
-        for other in coordinates
-        if other not in field.dims and set(file[other].dimensions) <= set(map(str, field.dims))
-    ]
+    dims, others = set(map(str, field.dims)), [c for c in coordinates if c not in field.dims]
+    auxiliary = [other for other in others if set(file[other].dimensions) <= dims]
     attributes = _attributes(field.attrs)
     if auxiliary:
         attributes["coordinates"] = " ".join(auxiliary)

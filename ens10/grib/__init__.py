@@ -7,17 +7,6 @@ from ens10.grib.message import Meaning, Message, MessageList
 from ens10.grib.packing import pack, to_float32, unpack
 
 __all__ = [
-    "MAX_MEMBERS",
-    "Encoder",
-    "LatLonGrid",
-    "Meaning",
-    "Message",
-    "MessageList",
-    "decode",
-    "is_grib",
-    "pack",
-    "scan",
-    "survey",
-    "to_float32",
-    "unpack",
-]
+    "MAX_MEMBERS", "Encoder", "LatLonGrid", "Meaning", "Message", "MessageList", "decode",
+    "is_grib", "pack", "scan", "survey", "to_float32", "unpack",
+]  # fmt: skip

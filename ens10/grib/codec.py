@@ -51,15 +51,13 @@ def read_message(message: Message, file: BinaryIO) -> tuple[bytes, Spans]:
     """
     file.seek(message.offset)
     raw = file.read(message.length)
-    is_framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == message.meaning.edition
+    edition = message.meaning.edition
+    is_framed = raw[:4] == b"GRIB" and raw[-4:] == b"7777" and raw[7] == edition
     if len(raw) != message.length or not is_framed:
         reason = "the message that was indexed here is gone; the file has changed since"
         raise DamagedFileError(message.path, message.offset, reason)
-    return raw, sections(
-        RawMessage(
-            message.path, raw, 0, len(raw), message.meaning.edition, raw[:512], message.offset
-        )
-    )
+    whole = RawMessage(message.path, raw, 0, len(raw), edition, raw[:512], message.offset)
+    return raw, sections(whole)
 
 
 def unpack_as_double(
@@ -165,14 +163,13 @@ class Encoder:
 
 def _grid_keys(grid: LatLonGrid) -> dict[str, str | int | float]:
     latitude, longitude = grid.latitude(), grid.longitude()
+    span = abs(float(latitude[-1] - latitude[0]))
     return {
-        "Ni": grid.columns,
-        "Nj": grid.rows,
+        "Ni": grid.columns, "Nj": grid.rows,
         "latitudeOfFirstGridPointInDegrees": float(latitude[0]),
         "latitudeOfLastGridPointInDegrees": float(latitude[-1]),
         "longitudeOfFirstGridPointInDegrees": float(longitude[0]),
         "longitudeOfLastGridPointInDegrees": float(longitude[-1]),
         "iDirectionIncrementInDegrees": grid.spacing,
-        "jDirectionIncrementInDegrees": abs(float(latitude[-1] - latitude[0]))
-        / max(grid.rows - 1, 1),
-    }
+        "jDirectionIncrementInDegrees": span / max(grid.rows - 1, 1),
+    }  # fmt: skip

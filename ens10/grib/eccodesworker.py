@@ -15,53 +15,18 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_KEYS = (
-    "edition",
-    "dataDate",
-    "dataTime",
-    "hdate",
-    "mars.date",
-    "perturbationNumber",
-    "paramId",
-    "shortName",
-    "cfVarName",
-    "units",
-    "typeOfLevel",
-    "level",
-    "dataType",
-    "numberOfForecastsInEnsemble",
-    "derivedForecast",
-    "percentileValue",
-    "quantileValue",
-    "totalNumberOfQuantiles",
-    "probabilityType",
-    "productDefinitionTemplateNumber",
-    "forecastProbabilityNumber",
-    "expver",
-    "centre",
-    "packingType",
-    "bitsPerValue",
-    "gridType",
-    "Nj",
-    "Ni",
-    "numberOfDataPoints",
-    "latitudeOfFirstGridPointInDegrees",
-    "latitudeOfLastGridPointInDegrees",
-    "longitudeOfFirstGridPointInDegrees",
-    "longitudeOfLastGridPointInDegrees",
-    "alternativeRowScanning",
-    "iScansNegatively",
-    "jScansPositively",
-    "jPointsAreConsecutive",
-    "ijDirectionIncrementGiven",
-    "iDirectionIncrementInDegrees",
-    "jDirectionIncrementInDegrees",
-    "stepType",
-    "indicatorOfUnitOfTimeRange",
-    "indicatorOfUnitForTimeRange",
-    "startStep",
-    "endStep",
-)
+_KEYS = """
+    edition dataDate dataTime hdate mars.date perturbationNumber paramId shortName cfVarName
+    units typeOfLevel level dataType numberOfForecastsInEnsemble derivedForecast
+    percentileValue quantileValue totalNumberOfQuantiles probabilityType
+    productDefinitionTemplateNumber forecastProbabilityNumber expver centre packingType
+    bitsPerValue gridType Nj Ni numberOfDataPoints latitudeOfFirstGridPointInDegrees
+    latitudeOfLastGridPointInDegrees longitudeOfFirstGridPointInDegrees
+    longitudeOfLastGridPointInDegrees alternativeRowScanning iScansNegatively jScansPositively
+    jPointsAreConsecutive ijDirectionIncrementGiven iDirectionIncrementInDegrees
+    jDirectionIncrementInDegrees stepType indicatorOfUnitOfTimeRange
+    indicatorOfUnitForTimeRange startStep endStep
+"""
 _STEPS = ("startStep", "endStep")  # in seconds, so that no fraction of an hour is lost
 _MAX_CACHE = 1 << 28  # bytes; ecCodes caches tables of other centres and versions
 
@@ -118,7 +83,7 @@ def _read_keys(shared_fd: int) -> dict[str, Any]:
     if handle is None:
         return {"error": "ecCodes finds no message"}
     try:
-        for key in _KEYS:
+        for key in _KEYS.split():
             try:
                 if key in _STEPS:
                     eccodes.codes_set(handle, "stepUnits", "s")
@@ -152,12 +117,10 @@ def _packing(handle: int) -> Packing | None:
     import eccodes
 
     try:
-        return (
-            float(eccodes.codes_get_double(handle, "referenceValue")),
-            int(eccodes.codes_get_long(handle, "binaryScaleFactor")),
-            int(eccodes.codes_get_long(handle, "decimalScaleFactor")),
-            int(eccodes.codes_get_long(handle, "bitsPerValue")),
-        )
+        reference = float(eccodes.codes_get_double(handle, "referenceValue"))
+        keys = ("binaryScaleFactor", "decimalScaleFactor", "bitsPerValue")
+        binary, decimal, bits = (int(eccodes.codes_get_long(handle, key)) for key in keys)
+        return reference, binary, decimal, bits
     except eccodes.KeyValueNotFoundError:
         return None
 

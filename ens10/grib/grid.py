@@ -77,13 +77,9 @@ class Scan:
 
 
 def from_header(
-    shape: tuple[int, int],
-    latitudes: tuple[float, float],
-    longitudes: tuple[float, float],
-    *,
-    by_column: bool = False,
-    westward: bool = False,
-) -> tuple[LatLonGrid, Scan]:
+    shape: tuple[int, int], latitudes: tuple[float, float], longitudes: tuple[float, float], *,
+    by_column: bool = False, westward: bool = False,
+) -> tuple[LatLonGrid, Scan]:  # fmt: skip
     """Return grid and scan from the corners in a header.
 
     Args:
@@ -97,14 +93,9 @@ def from_header(
     west, east = longitudes[::-1] if westward else longitudes
     spacing = _spacing(west, east, columns)
     roll = _columns_to_greenwich(west, spacing, columns)
-    grid = LatLonGrid(
-        rows=rows,
-        columns=columns,
-        north=round(max(latitudes), _DIGITS),
-        south=round(min(latitudes), _DIGITS),
-        west=round(_westmost(west, spacing, columns, roll), _DIGITS),
-        spacing=round(spacing, _DIGITS + 3),
-    )
+    north, south = round(max(latitudes), _DIGITS), round(min(latitudes), _DIGITS)
+    first = round(_westmost(west, spacing, columns, roll), _DIGITS)
+    grid = LatLonGrid(rows, columns, north, south, first, round(spacing, _DIGITS + 3))
     return grid, Scan(by_column, latitudes[0] < latitudes[1], westward, roll % columns)
 
 

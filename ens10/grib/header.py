@@ -70,27 +70,18 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
     variable = variable_of_param(param_id)
     short_name = str(_get(keys, "shortName"))
     hindcast = _get(keys, "hdate") is not None
+    # MARS calls the model version `date` and the date hindcast `hdate`.
+    model_date = int(_get(keys, "mars.date") or 0) or None if hindcast else None
     return Meaning(
-        edition=int(_get(keys, "edition")),
-        param_id=param_id,
-        short_name=short_name,
+        edition=int(_get(keys, "edition")), param_id=param_id, short_name=short_name,
         name=variable.name if variable else str(_get(keys, "cfVarName") or short_name),
-        units=str(_get(keys, "units") or "unknown"),
-        kind=_kind(keys),
-        product=_product(keys),
-        level_type=str(_get(keys, "typeOfLevel")),
-        level=int(_get(keys, "level") or 0),
-        window=_window(keys, path, offset),
-        data_type=str(_get(keys, "dataType")),
-        # MARS calls the model version `date` and the date hindcast `hdate`.
-        model_date=int(_get(keys, "mars.date") or 0) or None if hindcast else None,
-        version=str(_get(keys, "expver") or ""),
-        centre=str(_get(keys, "centre")),
-        packing=str(_get(keys, "packingType")),
-        bits=int(_get(keys, "bitsPerValue")),
-        grid=grid,
-        scan=scan,
-    )
+        units=str(_get(keys, "units") or "unknown"), kind=_kind(keys), product=_product(keys),
+        level_type=str(_get(keys, "typeOfLevel")), level=int(_get(keys, "level") or 0),
+        window=_window(keys, path, offset), data_type=str(_get(keys, "dataType")),
+        model_date=model_date, version=str(_get(keys, "expver") or ""),
+        centre=str(_get(keys, "centre")), packing=str(_get(keys, "packingType")),
+        bits=int(_get(keys, "bitsPerValue")), grid=grid, scan=scan,
+    )  # fmt: skip
 
 
 # Types of MARS that are products of an ensemble, whatever the rest of the header contains.
@@ -188,26 +179,19 @@ def _time(keys: Keys, path: Path, offset: int) -> int:
     try:
         return seconds(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
     except ValueError as error:
-        raise DamagedFileError(
-            path, offset, f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
-        ) from error
+        reason = f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
+        raise DamagedFileError(path, offset, reason) from error
 
 
 def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
     kind = _get(keys, "gridType")
     if kind != "regular_ll":
-        raise FileError(
-            path,
-            f"the message at byte {offset} lies on a {kind!r} grid",
-            "Interpolate the file to a regular latitude-longitude grid first",
-        )
+        remedy = "Interpolate the file to a regular latitude-longitude grid first"
+        raise FileError(path, f"the message at byte {offset} lies on a {kind!r} grid", remedy)
 
     if _get(keys, "alternativeRowScanning"):
-        raise FileError(
-            path,
-            f"the message at byte {offset} scans every second row backwards",
-            "Write the file again with all rows in one direction",
-        )
+        reason = f"the message at byte {offset} scans every second row backwards"
+        raise FileError(path, reason, "Write the file again with all rows in one direction")
 
     def corner(end: str, axis: str) -> float:
         return float(_get(keys, f"{axis}Of{end}GridPointInDegrees"))
@@ -218,13 +202,10 @@ def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
         reason = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
         raise DamagedFileError(path, offset, f"its grid contradicts itself: {reason}")
     latitudes = (corner("First", "latitude"), corner("Last", "latitude"))
-    grid, scan = from_header(
-        (rows, columns),
-        latitudes,
-        (corner("First", "longitude"), corner("Last", "longitude")),
-        by_column=bool(_get(keys, "jPointsAreConsecutive")),
-        westward=bool(_get(keys, "iScansNegatively")),
-    )
+    longitudes = (corner("First", "longitude"), corner("Last", "longitude"))
+    by_column = bool(_get(keys, "jPointsAreConsecutive"))
+    order = {"by_column": by_column, "westward": bool(_get(keys, "iScansNegatively"))}
+    grid, scan = from_header((rows, columns), latitudes, longitudes, **order)
     contradiction = _contradiction(keys, grid, latitudes)
     if contradiction:
         raise DamagedFileError(path, offset, f"its grid contradicts itself: {contradiction}")
@@ -280,9 +261,8 @@ def describe(message: RawMessage) -> Header:
     """
     spans = spans_of(message)
     try:
-        key, time, number = (_split_header1 if message.edition == 1 else _split_header2)(
-            message, spans
-        )
+        split_header = _split_header1 if message.edition == 1 else _split_header2
+        key, time, number = split_header(message, spans)
         header = _headers.get(key)
         if header is None:
             check(message, spans)  # its result depends on nothing but the key
@@ -373,9 +353,8 @@ def _date(message: RawMessage, parts: tuple[int, ...]) -> int:
         return seconds(*parts)
     except ValueError as error:
         year, month, day, hour, minute, _ = parts
-        raise DamagedFileError(
-            message.path,
-            message.offset,
+        reason = (
             f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is not a "
-            f"date ({error})",
-        ) from error
+            f"date ({error})"
+        )
+        raise DamagedFileError(message.path, message.offset, reason) from error

@@ -31,8 +31,7 @@ class GribFile:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path, self._file = path, file.fileno()
         self._size = os.fstat(self._file).st_size
-        self._begin = self._end = self._previous_begin = self._previous_end = 0
-        self._window = self._previous_window = b""
+        self._windows = [(0, b""), (0, b"")]  # first byte and content, the latest first
 
     def __len__(self) -> int:
         return self._size
@@ -44,17 +43,14 @@ class GribFile:
             DamagedFileError: the file has become shorter since it was opened.
         """
         begin, end = span.start, span.stop
-        if self._begin <= begin and end <= self._end:
-            return self._window[begin - self._begin : end - self._begin]
-        if self._previous_begin <= begin and end <= self._previous_end:
-            return self._previous_window[begin - self._previous_begin : end - self._previous_begin]
+        for first, window in self._windows:
+            if first <= begin and end <= first + len(window):
+                return window[begin - first : end - first]
         if end - begin > _WINDOW_BYTES:
             return self._read(begin, end)
-        self._previous_begin, self._previous_end = self._begin, self._end
-        self._previous_window = self._window
-        self._window = self._read(begin, begin + _WINDOW_BYTES)
-        self._begin, self._end = begin, begin + len(self._window)
-        return self._window[: end - begin]
+        window = self._read(begin, begin + _WINDOW_BYTES)
+        self._windows = [(begin, window), self._windows[0]]
+        return window[: end - begin]
 
     def find(self, pattern: bytes, begin: int) -> int:
         """Return the first position of a pattern at or after a byte, -1 if there is none."""

@@ -54,11 +54,9 @@ class _Worker:
             fds = (worker_end.fileno(), self._shared.fileno())
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(_SCRIPT), *map(str, fds), *path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 pass_fds=fds,
-            )
+            )  # fmt: skip
 
     def request(self, operation: str, path: Path, raw: bytes, memory: int) -> dict[str, Any]:
         """Send a request and return the answer; values are written to the shared file.

@@ -99,16 +99,11 @@ class Message:
         return f"{self.path} at byte {self.offset}"
 
 
-RECORD = np.dtype(
-    [
-        ("offset", "<i8"),
-        ("length", "<i8"),
-        ("time", "<i8"),  # seconds since 1970
-        ("number", "<i4"),  # -1: the message names no member
-        ("meaning", "<i4"),
-        ("file", "<i4"),
-    ]
-)
+# time in seconds since 1970; number: -1 if the message names no member
+RECORD = np.dtype([
+    ("offset", "<i8"), ("length", "<i8"), ("time", "<i8"), ("number", "<i4"), ("meaning", "<i4"),
+    ("file", "<i4"),
+])  # fmt: skip
 
 
 class MessageList(Sequence[Message]):
@@ -161,14 +156,8 @@ class MessageList(Sequence[Message]):
         if isinstance(index, slice):
             return MessageList(self.paths, self.records[index], self.meanings)
         offset, length, time, number, meaning, file = self.records[index].item()
-        return Message(
-            path=self.paths[file],
-            offset=offset,
-            length=length,
-            time=np.datetime64(time, "s"),
-            number=None if number < 0 else number,
-            meaning=self.meanings[meaning],
-        )
+        place, label = (self.paths[file], offset, length), None if number < 0 else number
+        return Message(*place, np.datetime64(time, "s"), label, self.meanings[meaning])
 
     def __repr__(self) -> str:
         return f"<{len(self)} messages of {len(self.paths)} files>"

@@ -112,9 +112,8 @@ def pack(message: Message, file: BinaryIO) -> Field:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
     raw, spans = read_message(message, file)
-    simple = (_simple_packing1 if message.meaning.edition == 1 else _simple_packing2)(
-        raw, spans, message
-    )
+    find = _simple_packing1 if message.meaning.edition == 1 else _simple_packing2
+    simple = find(raw, spans, message)
     if simple is not None:
         packed = _codes(raw, simple, message)
         if packed is not None and _is_verified(packed, simple, message, file):
@@ -158,18 +157,15 @@ def _simple_packing2(raw: bytes, spans: Spans, message: Message) -> _SimplePacki
     normal = ieee == 0.0 or _FLOAT_TINY <= abs(ieee) <= _FLOAT_MAX
     if bits != 16 or not normal or not _fits(count, bitmap, end, message):
         return None
-    return _SimplePacking(
-        spans[7][0] + 5, count, bitmap, ieee, _signed_value(binary), _signed_value(decimal)
-    )
+    scaling = ieee, _signed_value(binary), _signed_value(decimal)
+    return _SimplePacking(spans[7][0] + 5, count, bitmap, *scaling)
 
 
 def _codes(raw: bytes, simple: _SimplePacking, message: Message) -> Packed | None:
     """Return the message's codes; None if its bitmap leaves no free code for gaps."""
     grid, gap = message.meaning.grid, None
     if simple.bitmap_offset is None:
-        codes: npt.NDArray[np.uint16] = np.frombuffer(
-            raw, ">u2", simple.num_values, simple.data_offset
-        )
+        codes: Any = np.frombuffer(raw, ">u2", simple.num_values, simple.data_offset)
     else:
         points = grid.rows * grid.columns
         mask = np.frombuffer(raw, np.uint8, (points + 7) // 8, simple.bitmap_offset)
@@ -178,13 +174,9 @@ def _codes(raw: bytes, simple: _SimplePacking, message: Message) -> Packed | Non
         if codes_and_gap is None:
             return None
         codes, gap = codes_and_gap
-    return Packed(
-        np.ascontiguousarray(message.meaning.scan.orient(codes, grid), dtype=np.uint16),
-        simple.reference,
-        power(2, simple.binary_exponent),
-        power(10, -simple.decimal_exponent),
-        gap,
-    )
+    field = np.ascontiguousarray(message.meaning.scan.orient(codes, grid), dtype=np.uint16)
+    scale, decimal = power(2, simple.binary_exponent), power(10, -simple.decimal_exponent)
+    return Packed(field, simple.reference, scale, decimal, gap)
 
 
 def _is_verified(packed: Packed, simple: _SimplePacking, message: Message, file: BinaryIO) -> bool:
@@ -192,15 +184,9 @@ def _is_verified(packed: Packed, simple: _SimplePacking, message: Message, file:
     last = 65535.0 * packed.scale + packed.reference
     if not max(abs(packed.reference), abs(last)) * abs(packed.decimal) <= _FLOAT_MAX:
         return False
-    mask = simple.bitmap_offset is not None
-    signature = (
-        message.meaning.edition,
-        mask,
-        simple.binary_exponent,
-        simple.decimal_exponent,
-        message.meaning.scan,
-        message.meaning.grid,
-    )
+    meaning, has_gaps = message.meaning, simple.bitmap_offset is not None
+    exponents = (simple.binary_exponent, simple.decimal_exponent)
+    signature = (meaning.edition, has_gaps, *exponents, meaning.scan, meaning.grid)
     if signature not in _exact_packings:
         _exact_packings[signature] = same_bits(to_float32(packed), decode(message, file))
     return _exact_packings[signature]
@@ -257,11 +243,10 @@ def unpack(message: Message, file: BinaryIO) -> npt.NDArray[np.float32]:
     Raises:
         DamagedFileError: the message is not where the index has it, or cannot be unpacked.
     """
-    if (message.meaning.packing, message.meaning.bits) != ("grid_simple", 16):
+    meaning = message.meaning
+    if (meaning.packing, meaning.bits) != ("grid_simple", 16):
         return decode(message, file)
-    return to_float32(
-        pack(message, file), (message.meaning.grid.rows, message.meaning.grid.columns)
-    )
+    return to_float32(pack(message, file), (meaning.grid.rows, meaning.grid.columns))
 
 
 def to_float32(field: Field, shape: tuple[int, int] | None = None) -> npt.NDArray[np.float32]:

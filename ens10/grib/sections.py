@@ -186,7 +186,8 @@ def _check1(message: RawMessage, spans: Spans) -> None:
     if bits > _MOST_BITS:
         message.raise_error(4, data + 10, f"octet 11, bits per value, is {bits}")
     if bits and simple:
-        _check_scale(message, 4, data + 4, head[4:6], 1, spans[1][0] + 26, product[26:28])
+        decimal = (1, spans[1][0] + 26, product[26:28])
+        _check_scales(message, (4, data + 4, head[4:6]), decimal)
     if points is None:
         return
     if 3 in spans:
@@ -204,9 +205,8 @@ def _points1(message: RawMessage, span: tuple[int, int]) -> int | None:
     begin, end = span
     grid = message.octets(begin, 28)
     if grid[4] == _NO_LIST and grid[3]:
-        message.raise_error(
-            2, begin + 3, f"octet 4: {grid[3]} vertical coordinates, and no place of them"
-        )
+        reason = f"octet 4: {grid[3]} vertical coordinates, and no place of them"
+        message.raise_error(2, begin + 3, reason)
     if grid[4] != _NO_LIST and grid[4] - 1 + 4 * grid[3] > end - begin:
         # ecCodes follows this octet wherever it points, out of the message too.
         reason = f"octet 5 of its grid description points to octet {grid[4]}, beyond its end"
@@ -264,9 +264,8 @@ def _points2(message: RawMessage, begin: int, end: int) -> int:
             reason = f"Nj is {rows}, Ni {columns}, and the number of points {points}"
             message.raise_error(3, begin + 6, f"octets 7 to 10 and 31 to 38: {reason}")
         if 72 + grid[10] * rows > end - begin:
-            message.raise_error(
-                3, begin + 10, f"octet 11: a list of {grid[10]} octets for each row"
-            )
+            reason = f"octet 11: a list of {grid[10]} octets for each row"
+            message.raise_error(3, begin + 10, reason)
     return points
 
 
@@ -295,9 +294,8 @@ def _check_values2(message: RawMessage, spans: Spans, points: int) -> None:
     packing = message.octets(begin, 35)
     values, template = int.from_bytes(packing[5:9], "big"), int.from_bytes(packing[9:11], "big")
     if end - begin < _PACKINGS2.get(template, 11):
-        message.raise_error(
-            5, begin, f"{end - begin} octets are too few for its template {template}"
-        )
+        reason = f"{end - begin} octets are too few for its template {template}"
+        message.raise_error(5, begin, reason)
     if values > points:
         message.raise_error(5, begin + 5, f"octets 6 to 9: {values} values for {points} points")
     _check_bitmap2(message, spans[6], values, points)
@@ -317,15 +315,15 @@ def _bits2(message: RawMessage, begin: int, packing: bytes, template: int) -> in
     """Return the bits per value; 0 for constant fields and packings unknown here."""
     if template == _IEEE:
         if packing[11] not in _IEEE_BITS:
-            message.raise_error(
-                5, begin + 11, f"octet 12: the precision {packing[11]} is not supported"
-            )
+            reason = f"octet 12: the precision {packing[11]} is not supported"
+            message.raise_error(5, begin + 11, reason)
         return _IEEE_BITS[packing[11]]
     bits = packing[19] if template in _PACKINGS2 else 0
     if bits > _MOST_BITS:
         message.raise_error(5, begin + 19, f"octet 20, bits per value, is {bits}")
     if bits:
-        _check_scale(message, 5, begin + 15, packing[15:17], 5, begin + 17, packing[17:19])
+        binary, decimal = (5, begin + 15, packing[15:17]), (5, begin + 17, packing[17:19])
+        _check_scales(message, binary, decimal)
     return bits
 
 
@@ -333,35 +331,26 @@ def _check_bitmap2(message: RawMessage, span: tuple[int, int], values: int, poin
     begin, end = span
     kind = message.octets(begin, 6)[5]
     if kind == _SAME_BITMAP:
-        message.raise_error(
-            6, begin + 5, "octet 6: the bitmap of a field before this one; there is none"
-        )
+        reason = "octet 6: the bitmap of a field before this one; there is none"
+        message.raise_error(6, begin + 5, reason)
     if kind == 0 and 8 * (end - begin - 6) < points:
         message.raise_error(6, begin, f"a bitmap of {end - begin - 6} octets for {points} points")
     if kind == _NO_BITMAP and values != points:
         message.raise_error(5, begin + 5, f"it says to hold {values} values for {points} points")
 
 
-def _check_scale(
-    message: RawMessage,
-    binary_section: int,
-    binary_position: int,
-    binary: bytes,
-    decimal_section: int,
-    decimal_position: int,
-    decimal: bytes,
-) -> None:
+Octets = tuple[int, int, bytes]  # section, position in the view, and the octets
+
+
+def _check_scales(message: RawMessage, binary: Octets, decimal: Octets) -> None:
     """Refuse scale factors beyond double precision; the octets' highest bit is their sign."""
-    power = int.from_bytes(binary, "big") & 0x7FFF
-    if power > _MOST_BINARY:
-        message.raise_error(
-            binary_section, binary_position, f"the binary scale factor is {power} or its negative"
-        )
-    power = int.from_bytes(decimal, "big") & 0x7FFF
-    if power > _MOST_DECIMAL:
-        message.raise_error(
-            decimal_section, decimal_position, f"the decimal scale factor is {power}, or negative"
-        )
+    for (section, position, octets), most, reason in (
+        (binary, _MOST_BINARY, "the binary scale factor is {} or its negative"),
+        (decimal, _MOST_DECIMAL, "the decimal scale factor is {}, or negative"),
+    ):
+        power = int.from_bytes(octets, "big") & 0x7FFF
+        if power > most:
+            message.raise_error(section, position, reason.format(power))
 
 
 def _check_size(message: RawMessage, points: int) -> None:
@@ -374,9 +363,8 @@ def _check_size(message: RawMessage, points: int) -> None:
 
 
 def _several_fields(message: RawMessage) -> FileError:
-    return FileError(
-        message.path,
+    reason = (
         f"the message at byte {message.origin + message.offset} holds several fields, of which "
-        "ecCodes reads the first",
-        "Split it with grib_copy",
+        "ecCodes reads the first"
     )
+    return FileError(message.path, reason, "Split it with grib_copy")

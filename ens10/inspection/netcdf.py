@@ -75,23 +75,20 @@ def _open_raw(path: Path, group: str) -> xr.Dataset:
     except (OSError, ValueError, RuntimeError, KeyError) as error:
         check_group(path, group, None)
         kind = "Zarr store" if is_stored else "netCDF file"
-        raise FileError(
-            path, f"no {kind} that can be read ({error})", "Fetch or write it again"
-        ) from error
+        reason = f"no {kind} that can be read ({error})"
+        raise FileError(path, reason, "Fetch or write it again") from error
 
 
 def _orientation_notes(raw: xr.Dataset) -> Iterator[str]:
     """Yield notes if the grid in the file is not in this package's orientation."""
-    for name in _LATITUDES:
-        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
-            latitude = raw[name].to_numpy()
-            if latitude[0] < latitude[-1]:
-                yield "rows run south to north, put right"
-    for name in _LONGITUDES:
-        if name in raw.coords and raw[name].dims == (name,) and raw[name].size > 1:
-            longitude = raw[name].to_numpy()
-            if longitude[0] < 0 < longitude[-1] and np.ptp(longitude) > 180:
-                yield f"columns begin at {longitude[0]:g} E, put right"
+    for name in (*_LATITUDES, *_LONGITUDES):
+        if name not in raw.coords or raw[name].dims != (name,) or raw[name].size < 2:
+            continue
+        points = raw[name].to_numpy()
+        if name in _LATITUDES and points[0] < points[-1]:
+            yield "rows run south to north, put right"
+        if name in _LONGITUDES and points[0] < 0 < points[-1] and np.ptp(points) > 180:
+            yield f"columns begin at {points[0]:g} E, put right"
 
 
 def _variable_rows(
@@ -143,28 +140,33 @@ def _notes(variable: xr.DataArray) -> Iterator[str]:
 
 
 def _row(variable: xr.DataArray, level: Any, statistics: FieldStatistics, notes: list[str]) -> Row:
-    times = variable["time"].to_numpy()
-    problems = statistics.problems()
-    if statistics.empty_fields:
-        empty = format_count(len(statistics.empty_fields), "field")
-        places = format_places(statistics.empty_fields)
-        problems.append(f"{empty} missing (without any value): {places}")
-    row = Row(
-        name=str(variable.name),
-        level="surface" if level is None else f"{level:g} hPa",
-        dates=len(times),
-        first_date=str(times.min())[:13],
-        last_date=str(times.max())[:13],
-        steps=np.atleast_1d(variable["step"].to_numpy()).tolist()
-        if "step" in variable.coords
-        else [],
-        members=int(variable.sizes.get("number", 1)),
-        missing=len(statistics.empty_fields),
-        units=str(variable.attrs.get("units", "")),
-        grid=format_points(variable),
-        status=format_status(problems),
-        note="; ".join(notes),
-    )
+    name = "surface" if level is None else f"{level:g} hPa"
+    row = variable_row(variable, name, statistics, statistics.problems())
+    row.note = "; ".join(notes)
+    return row
+
+
+def variable_row(
+    variable: xr.DataArray, level: str, statistics: FieldStatistics, problems: list[str]
+) -> Row:
+    """Return the row of a variable on one level.
+
+    Args:
+        variable: with its coordinates.
+        level: in words.
+        statistics: of its fields.
+        problems: descriptions of all problems but empty fields.
+    """
+    times, empty = variable["time"].to_numpy(), statistics.empty_fields
+    if empty:
+        fields = format_count(len(empty), "field")
+        problems = [*problems, f"{fields} missing (without any value): {format_places(empty)}"]
+    steps = np.atleast_1d(variable["step"].to_numpy()).tolist() if "step" in variable.coords else []
+    row = Row(str(variable.name), level, len(times), steps=steps, missing=len(empty))
+    row.first_date, row.last_date = str(times.min())[:13], str(times.max())[:13]
+    row.members = int(variable.sizes.get("number", 1))
+    row.units, row.grid = str(variable.attrs.get("units", "")), format_points(variable)
+    row.status = format_status(problems)
     return statistics.fill(row)
 
 

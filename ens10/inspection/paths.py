@@ -40,11 +40,9 @@ def inspect_path(
         ArgumentError: the path is a URL.
     """
     if is_url(path):
-        raise ArgumentError(
-            "path",
-            f"{path} is an address; what lies on a disk is inspected",
-            "Open it with ens10.source.open_source, or make a store of it with `ens10 prepare`",
-        )
+        reason = f"{path} is an address; what lies on a disk is inspected"
+        remedy = "Open it with ens10.source.open_source, or make a store of it with `ens10 prepare`"
+        raise ArgumentError("path", reason, remedy)
     path = Path(path)
     if not path.exists():
         partial = path.with_name(f"{path.name}.partial")
@@ -59,9 +57,8 @@ def inspect_path(
         return zarr_rows(path, values, progress, group)
     files = [path] if path.is_file() else sorted(f for f in path.iterdir() if f.is_file())
     if not files:
-        raise FileError(
-            path, "the folder holds no files", "Choose a folder of GRIB or netCDF files"
-        )
+        reason = "the folder holds no files"
+        raise FileError(path, reason, "Choose a folder of GRIB or netCDF files")
     return _file_rows(path, files, values, progress, group)
 
 
@@ -89,9 +86,8 @@ def _file_rows(
             rows.append(Row(file.name, status=str(read_failure(file, error))))
     messages = MessageList.concatenate(lists)
     if not (len(messages) or rows):
-        raise FileError(
-            path, "the folder holds no GRIB or netCDF files", "Choose a folder of such files"
-        )
+        reason = "the folder holds no GRIB or netCDF files"
+        raise FileError(path, reason, "Choose a folder of such files")
     return [*grib_rows(messages, path.name, values, progress), *rows]
 
 

@@ -13,7 +13,7 @@ import xarray as xr
 from crc32c import crc32c as append_crc32c
 
 from ens10.errors import FileError
-from ens10.inspection.netcdf import format_points
+from ens10.inspection.netcdf import variable_row
 from ens10.inspection.rows import (
     Examples,
     FieldStatistics,
@@ -185,10 +185,8 @@ def _forms(store: Path) -> Iterator[tuple[str, Form]]:
         if str(metadata.parent.relative_to(store)) == NAME.partition("/c/")[0]:
             continue
         try:
-            yield (
-                f"{metadata.parent.parent.name}/{metadata.parent.name}",
-                Form.read(metadata.read_bytes()),
-            )
+            form = Form.read(metadata.read_bytes())
+            yield "/".join(metadata.parent.parts[-2:]), form
         except (OSError, ValueError):
             continue  # opening the group says what is wrong with it
 
@@ -254,13 +252,9 @@ class _Scan:
             result.statistics.empty_fields.add(path, form.field_shape[0])
 
     def _read(
-        self,
-        file: _StoreFile,
-        path: Path,
-        size: int,
-        form: Form | None,
+        self, file: _StoreFile, path: Path, size: int, form: Form | None,
         statistics: FieldStatistics,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Check size, checksum and content of a file; add the values if the table shows them.
 
         Raises:
@@ -341,28 +335,13 @@ def _has_level(variable: xr.DataArray, level: int) -> bool:
 
 
 def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) -> Row:
-    times = variable["time"].to_numpy()
     place = f"{variable['level'].to_numpy()[level]:g} hPa" if "level" in variable.dims else ""
-    empty = result.statistics.empty_fields
-    problems = result.problems()
-    if empty:
-        fields = format_count(len(empty), "field")
-        problems.append(f"{fields} missing (without any value): {format_places(empty)}")
-    method = variable.attrs.get("regridded")
-    row = Row(
-        name=str(variable.name),
-        level=f"{place} truth".strip() if kind == "truth" else place or "surface",
-        dates=len(times),
-        first_date=str(times.min())[:13],
-        last_date=str(times.max())[:13],
-        steps=np.atleast_1d(variable["step"].to_numpy()).tolist(),
-        members=int(variable.sizes.get("number", 1)),
-        missing=len(empty) + _fields_in(variable) * len(result.missing_files),
-        units=str(variable.attrs.get("units", "")),
-        grid=format_points(variable) + (f" (interpolated: {method})" if method else ""),
-        status=format_status(problems),
-    )
-    return result.statistics.fill(row)
+    name = f"{place} truth".strip() if kind == "truth" else place or "surface"
+    row = variable_row(variable, name, result.statistics, result.problems())
+    row.missing += _fields_in(variable) * len(result.missing_files)
+    if method := variable.attrs.get("regridded"):
+        row.grid += f" (interpolated: {method})"
+    return row
 
 
 def _fields_in(variable: xr.DataArray) -> int:

@@ -23,22 +23,12 @@ if TYPE_CHECKING:
 
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
-    "Batch",
-    "Batches",
-    "EnsembleDataModule",
-    "Fields",
-    "Kind",
-    "Patches",
-    "Points",
-    "SampleDataset",
-    "Slabs",
-    "as_tensors",
-]
+    "Batch", "Batches", "EnsembleDataModule", "Fields", "Kind", "Patches", "Points",
+    "SampleDataset", "Slabs", "as_tensors",
+]  # fmt: skip
 _WITH_TORCH = {
-    "EnsembleDataModule": "datamodule",
-    "SampleDataset": "tensors",
-    "as_tensors": "tensors",
-}
+    "EnsembleDataModule": "datamodule", "SampleDataset": "tensors", "as_tensors": "tensors"
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -133,11 +133,8 @@ class Slabs(Fields):
         height = len(samples.latitude)
         last = height if self.last is None else self.last
         if not 0 <= self.first < last <= height:
-            raise ArgumentError(
-                "kind",
-                f"rows {self.first} to {last} are no slab of {height} rows",
-                f"Choose 0 <= first < last <= {height}",
-            )
+            reason = f"rows {self.first} to {last} are no slab of {height} rows"
+            raise ArgumentError("kind", reason, f"Choose 0 <= first < last <= {height}")
         return slice(self.first, last)
 
 
@@ -183,7 +180,21 @@ def length(rows: slice) -> int:
 
 
 @dataclass(frozen=True)
-class Patches(Kind):
+class _Parts(Kind):
+    """Parts of fields: each date is read into memory of the thread, and parts of it are copied."""
+
+    _scratch: Scratch = field(
+        default_factory=Scratch, init=False, repr=False, compare=False, kw_only=True
+    )
+
+    @property
+    def evaluation(self) -> Kind:
+        """Full fields."""
+        return Fields(features=self.features)
+
+
+@dataclass(frozen=True)
+class Patches(_Parts):
     """Patches of `size` points: arrays (N * number, C, h, w), with the place of each patch.
 
     On a global grid, columns continue past the last meridian. Only the rows of a patch are read.
@@ -195,17 +206,11 @@ class Patches(Kind):
 
     size: tuple[int, int] = (128, 128)
     number: int = 1
-    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
 
     @property
     def per_date(self) -> int:
         """Elements of a batch that one date gives."""
         return self.number
-
-    @property
-    def evaluation(self) -> Kind:
-        """Full fields."""
-        return Fields(features=self.features)
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows, if a patch fits into them."""
@@ -215,12 +220,11 @@ class Patches(Kind):
             raise ArgumentError("kind", reason, "Choose 'fields', 'members' or 'points'")
         fits = 1 <= self.size[0] <= height and 1 <= self.size[1] <= width
         if not fits or self.number < 1:
-            raise ArgumentError(
-                "kind",
+            reason = (
                 f"{self.number} patches of {self.size[0]} x {self.size[1]} points cannot be cut "
-                f"from {height} x {width}",
-                "Choose a smaller size, and at least one patch",
+                f"from {height} x {width}"
             )
+            raise ArgumentError("kind", reason, "Choose a smaller size, and at least one patch")
         return slice(0, height)
 
     def arrays(self, content: Content, dates: int) -> Specification:
@@ -266,7 +270,7 @@ def _copy_columns(values: npt.NDArray[Any], column: int, out: npt.NDArray[Any]) 
 
 
 @dataclass(frozen=True)
-class Points(Kind):
+class Points(_Parts):
     """Grid points: arrays (P, C), or (P, M, C) with `features="members"`, and (P,).
 
     `batch_size` dates are shuffled together; the points of a date come in batches of `size`, the
@@ -280,19 +284,12 @@ class Points(Kind):
 
     size: int = 4096
     shuffle: bool = True
-    _scratch: Scratch = field(default_factory=Scratch, init=False, repr=False, compare=False)
-
-    @property
-    def evaluation(self) -> Kind:
-        """Full fields."""
-        return Fields(features=self.features)
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows."""
         if self.size < 1:
-            raise ArgumentError(
-                "kind", f"{self.size} points are not a batch", "Choose at least one"
-            )
+            reason = f"{self.size} points are not a batch"
+            raise ArgumentError("kind", reason, "Choose at least one")
         return super().rows(samples)
 
     def arrays(self, content: Content, dates: int) -> Specification:
@@ -370,13 +367,8 @@ def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
             raise UnknownNameError("kind", name, tuple(classes))
         return kind_of(classes[name](**kind.get("init_args", {})))
     if not isinstance(kind, Kind):
-        kinds: dict[str, Kind] = {
-            "fields": Fields(),
-            "members": Fields(features="members"),
-            "slabs": Slabs(),
-            "patches": Patches(),
-            "points": Points(),
-        }
+        kinds: dict[str, Kind] = {"fields": Fields(), "members": Fields(features="members")}
+        kinds |= {"slabs": Slabs(), "patches": Patches(), "points": Points()}
         if kind not in kinds:
             raise UnknownNameError("kind", kind, get_args(KindName))
         return kinds[kind]

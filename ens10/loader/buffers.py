@@ -60,10 +60,8 @@ class Layout:
 
     def views(self, block: Block) -> dict[str, npt.NDArray[Any]]:
         """Return the arrays, as views of a block."""
-        return {
-            key: block[first:last].view(dtype).reshape(shape)
-            for key, (first, last, dtype, shape) in self._places.items()
-        }
+        places = self._places.items()
+        return {key: block[a:b].view(dtype).reshape(s) for key, (a, b, dtype, s) in places}
 
 
 class Lease:
@@ -356,15 +354,13 @@ def dates_that_fit(
     if isinstance(cache, str):
         match = _SIZE.fullmatch(cache.strip())
         if not match:
-            raise ArgumentError(
-                "cache", f"{cache!r} is not a size", 'Choose one such as "2GB", or 0.25'
-            )
+            reason = f"{cache!r} is not a size"
+            raise ArgumentError("cache", reason, 'Choose one such as "2GB", or 0.25')
         size = float(match["number"]) * _UNITS[match["unit"].upper()]
         return list(positions[: int(size // _layout(content, rows).size)])
     if not 0 <= cache <= 1:
-        raise ArgumentError(
-            "cache", f"{cache} is not a share of the dates", 'Choose 0 to 1, or "2GB"'
-        )
+        reason = f"{cache} is not a share of the dates"
+        raise ArgumentError("cache", reason, 'Choose 0 to 1, or "2GB"')
     return list(positions[: round(cache * len(positions))])
 
 

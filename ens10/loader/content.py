@@ -126,11 +126,9 @@ def feature_statistics(
     if protocol.masks:
         gaps = (sums["mean"][0] < dates.size).any(axis=(1, 2))
         parts.append(_masks([f"{input_labels[n]}{_MASK}" for n in np.flatnonzero(gaps)], samples))
-    return Normaliser(
-        tuple(name for part in parts for name in part.channels),
-        np.concatenate([part.mean for part in parts]),
-        np.concatenate([part.scale for part in parts]),
-    )
+    channels = tuple(name for part in parts for name in part.channels)
+    mean, scale = (np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "scale"))
+    return Normaliser(channels, mean, scale)
 
 
 def inputs_at(inputs: Sequence[Input], lead: Samples) -> list[Input]:
@@ -162,11 +160,10 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
     expected = [f"{name}:{moment}" for moment in get_args(Moment) for name in input_labels]
     names = list(statistics.channels)
     if names[: len(expected)] != expected:
-        raise ArgumentError(
-            "inputs",
-            f"the features {', '.join(expected)} are not those of the training, {', '.join(names)}",
-            "Pass the inputs of the training, in its order",
+        reason = (
+            f"the features {', '.join(expected)} are not those of the training, {', '.join(names)}"
         )
+        raise ArgumentError("inputs", reason, "Pass the inputs of the training, in its order")
     return [input_labels.index(name.removesuffix(_MASK)) for name in names[len(expected) :]]
 
 
@@ -322,18 +319,10 @@ class DateContent:
     """
 
     def __init__(
-        self,
-        samples: Samples,
-        inputs: Sequence[Input],
-        normaliser: Normaliser,
-        masked: Sequence[int],
-        factor: float,
-        row_weights: npt.NDArray[np.float64],
-        extras: Sequence[Extra],
-        features: Features,
-        members: bool,
-        normalise: bool = True,
-    ) -> None:
+        self, samples: Samples, inputs: Sequence[Input], normaliser: Normaliser,
+        masked: Sequence[int], factor: float, row_weights: npt.NDArray[np.float64],
+        extras: Sequence[Extra], features: Features, members: bool, normalise: bool = True,
+    ) -> None:  # fmt: skip
         self.samples, self._inputs, self._normaliser = samples, list(inputs), normaliser
         self._masked_inputs, self._factor = list(masked), np.float32(factor)
         self._row_weights = row_weights.astype(np.float32)
@@ -381,9 +370,8 @@ class DateContent:
         """
         by_member = self._features == "members"
         count = self._read_members(i, out, rows) if by_member else self._read_moments(i, out, rows)
-        truth, raw_mean, weights = (
-            self._by_target(out, name) for name in ("target", "raw_mean", "weights")
-        )
+        names = ("target", "raw_mean", "weights")
+        truth, raw_mean, weights = (self._by_target(out, name) for name in names)
         for n, samples in enumerate(self.samples.targets):
             count += samples.read_truth(i, truth[n], rows)
             set_weights(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
@@ -404,10 +392,8 @@ class DateContent:
         for step, channels in by_step(self._inputs).items():
             last = first + len(channels)
             mean, std = features[first:last], deviations[first:last]
-            moves = (
-                partial(self._move_mean, out, rows, first),
-                partial(self._move_deviation, out, rows, first),
-            )
+            place = (out, rows, first)
+            moves = partial(self._move_mean, *place), partial(self._move_deviation, *place)
             count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
             first = last
         for target in self._targets:
@@ -494,12 +480,9 @@ class DateContent:
         statistics_grid = self._normaliser.mean.shape[1:]
         grid = (len(self.samples.latitude), len(self.samples.longitude))
         if statistics_grid != grid:
-            raise ArgumentError(
-                "features",
-                f"a grid of {grid} (rows, columns) does not fit the normalisation statistics, "
-                f"which have {statistics_grid}",
-                "Use data on the grid, and with the inputs, of the training",
-            )
+            reason = f"a grid of {grid} (rows, columns) does not fit the normalisation statistics"
+            remedy = "Use data on the grid, and with the inputs, of the training"
+            raise ArgumentError("features", f"{reason}, which have {statistics_grid}", remedy)
 
 
 class LeadsContent:

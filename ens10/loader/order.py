@@ -110,14 +110,9 @@ class Epoch(Sequence[Job]):
     """
 
     def __init__(
-        self,
-        dates: npt.NDArray[np.int64],
-        ranks: Ranks,
-        batch_size: int,
-        seed: int,
-        epoch: int,
+        self, dates: npt.NDArray[np.int64], ranks: Ranks, batch_size: int, seed: int, epoch: int,
         shuffle: bool,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._size, self._seed = batch_size, (seed, epoch)
 
         def of_rank(rank: int) -> npt.NDArray[np.int64]:
@@ -156,16 +151,17 @@ class Epoch(Sequence[Job]):
         return self
 
 
+@dataclass
 class IterationProgress:
     """Progress of one iteration: its epoch, and the number of batches yielded so far.
 
-    Args:
+    Attributes:
         epoch: of the iteration.
         batches: number of batches yielded so far.
     """
 
-    def __init__(self, epoch: int, batches: int) -> None:
-        self.epoch, self.batches = epoch, batches
+    epoch: int
+    batches: int
 
     def advance(self) -> None:
         """Count a batch that is about to be yielded."""
@@ -204,12 +200,8 @@ class Position:
     def state_dict(self) -> dict[str, int]:
         """Return the position as numbers."""
         progress = self._next or self._current
-        return {
-            "epoch": progress.epoch,
-            "batches": progress.batches,
-            "length": self._length,
-            **self._order,
-        }
+        place = {"epoch": progress.epoch, "batches": progress.batches}
+        return {**place, "length": self._length, **self._order}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Load a saved position.
@@ -222,12 +214,9 @@ class Position:
         if differences and 0 < state["batches"] < state["length"]:
             saved_order = ", ".join(f"{name} {value}" for name, value in differences.items())
             current_order = ", ".join(f"{name} {self._order[name]}" for name in differences)
-            raise ArgumentError(
-                "state",
-                f"it was saved {state['batches']} batches into an epoch with {saved_order}, "
-                f"not {current_order}",
-                "Go on with the same settings, or from a checkpoint of an epoch's end",
-            )
+            reason = f"it was saved {state['batches']} batches into an epoch with {saved_order}"
+            remedy = "Go on with the same settings, or from a checkpoint of an epoch's end"
+            raise ArgumentError("state", f"{reason}, not {current_order}", remedy)
         self.epoch = state["epoch"]
         self._next = None if differences else IterationProgress(state["epoch"], state["batches"])
 
@@ -308,11 +297,9 @@ class Share:
         if self.is_full_grid:
             return kind
         if not isinstance(kind, Fields) or isinstance(kind, Slabs):
-            raise ArgumentError(
-                "kind",
-                f"{type(kind).__name__.lower()} are not split between {self.parts} processes",
-                "Set data.kind to fields or members, or lat and lon of the strategy to 1",
-            )
+            reason = f"{type(kind).__name__.lower()} are not split between {self.parts} processes"
+            remedy = "Set data.kind to fields or members, or lat and lon of the strategy to 1"
+            raise ArgumentError("kind", reason, remedy)
         return GridPart(self, features=kind.features)
 
 
@@ -337,9 +324,8 @@ class GridPart(Fields):
         """
         grid = len(samples.latitude), len(samples.longitude)
         if grid != self.share.grid:
-            raise ArgumentError(
-                "data", f"a grid of {grid} (rows, columns), but {self.share.grid} was split"
-            )
+            reason = f"a grid of {grid} (rows, columns), but {self.share.grid} was split"
+            raise ArgumentError("data", reason)
         return self.share.rows
 
     def arrays(self, content: Content, dates: int) -> Specification:

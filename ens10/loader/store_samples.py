@@ -95,15 +95,9 @@ class StoreSamples(Samples):
         return reader.read_into((i, *self._truth_place), out[None], rows=rows)
 
     def read_moments(
-        self,
-        i: int,
-        step: float,
-        channels: Sequence[str],
-        mean: Field,
-        std: Field,
-        rows: slice = _ALL,
-        moves: Moves = _NO_MOVES,
-    ) -> int:
+        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field,
+        rows: slice = _ALL, moves: Moves = _NO_MOVES,
+    ) -> int:  # fmt: skip
         """Read ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
         if self.checks is not None or not self._has_moments:
             return self._moments_of_members(i, step, channels, mean, std, rows, moves)
@@ -116,14 +110,9 @@ class StoreSamples(Samples):
         return count
 
     def read_members(
-        self,
-        i: int,
-        step: float,
-        channel: str,
-        out: Field,
-        rows: slice = _ALL,
+        self, i: int, step: float, channel: str, out: Field, rows: slice = _ALL,
         move: Move | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Read the members of one channel of date `i`, (M, h, W)."""
         name, level = self._variable_and_level(channel)
         place = [int(self._positions[i]), self.steps.index(step)]
@@ -153,15 +142,14 @@ class StoreSamples(Samples):
         is_requested = np.isin(np.arange(self._block.size), self._positions[dates])
         block_sizes = np.bincount(self._block)
         full = np.bincount(self._block, is_requested) == block_sizes
+        full_blocks = np.flatnonzero(full).tolist()
         other_dates = dates[~full[self._block[self._positions[dates]]]]
         rows = [self._channel_rows[channel] for channel in channels]
         other_sums = self._sums_by_a_pass(other_dates, step, channels) if other_dates.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
-            parts = [
-                self._read_sum(name, np.flatnonzero(full).tolist(), step, rows) for name in names
-            ]
+            parts = [self._read_sum(name, full_blocks, step, rows) for name in names]
             for part, other in zip(parts, other_sums[moment] if other_sums else [], strict=False):
                 part += other
             sums[moment] = tuple(parts)
@@ -195,15 +183,9 @@ class StoreSamples(Samples):
         return total
 
     def _moments_of_members(
-        self,
-        i: int,
-        step: float,
-        channels: Sequence[str],
-        mean: Field,
-        std: Field,
-        rows: slice,
+        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field, rows: slice,
         moves: Moves,
-    ) -> int:
+    ) -> int:  # fmt: skip
         members = getattr(self._thread_buffers, "members", None)
         shape = (self.members, *mean.shape[1:])
         if members is None or members.shape != shape:
@@ -258,9 +240,8 @@ class _PlaneReader:
         self._array, self._name = array, array.path
         self._folder = None if is_url(store) else Path(store) / self._name
         self._shape = shape = array.chunks
-        full_planes = (
-            shape[2:] == array.shape[2:] and shape[0] == 1 and shape[1] in (1, array.shape[1])
-        )
+        is_one_step = shape[1] in (1, array.shape[1])
+        full_planes = shape[2:] == array.shape[2:] and shape[0] == 1 and is_one_step
         plain = not array.compressors and not array.filters and array.dtype.isnative
         self._is_plain = full_planes and plain
         outer = (array.shape[0], array.shape[1] // shape[1])

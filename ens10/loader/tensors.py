@@ -32,12 +32,9 @@ class TorchBatches:
     """
 
     def __init__(
-        self,
-        batches: Batches,
-        trainer: "pl.Trainer | None",
-        pinned: bool = False,
+        self, batches: Batches, trainer: "pl.Trainer | None", pinned: bool = False,
         free_buffers: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.batches, self.pinned = batches, pinned
         self._trainer, self._free_buffers = trainer, free_buffers
         if pinned:

@@ -27,30 +27,17 @@ MAGIC = b"ens10p16"
 VERSION = 1
 MISSING, CONSTANT, PACKED, FLOAT = range(4)
 _ALIGNMENT = 64
-_HEADER = np.dtype(
-    [
-        ("magic", "S8"),
-        ("version", "<u4"),
-        ("fields", "<u4"),
-        ("rows", "<u4"),
-        ("columns", "<u4"),
-        ("crc", "<u4"),
-        ("place", "<u4"),  # crc32c of the chunk's key, 0 if that is not known
-    ]
-)
-RECORD = np.dtype(
-    [
-        ("kind", "<u4"),
-        ("gap", "<i4"),  # -1: every point has a value
-        ("reference", "<f8"),
-        ("scale", "<f8"),
-        ("decimal", "<f8"),
-        ("offset", "<u8"),  # of the values, from the beginning of the chunk
-        ("crc", "<u4"),  # crc32c of the values
-        ("bits", "<u4"),  # per value in the GRIB message
-        ("spare", "<u8", (2,)),
-    ]
-)
+# place: crc32c of the chunk's key, 0 if that is not known
+_HEADER = np.dtype([
+    ("magic", "S8"), ("version", "<u4"), ("fields", "<u4"), ("rows", "<u4"), ("columns", "<u4"),
+    ("crc", "<u4"), ("place", "<u4"),
+])  # fmt: skip
+# gap: -1 if every point has a value; offset of the values, from the beginning of the chunk; crc:
+# crc32c of the values; bits per value in the GRIB message
+RECORD = np.dtype([
+    ("kind", "<u4"), ("gap", "<i4"), ("reference", "<f8"), ("scale", "<f8"), ("decimal", "<f8"),
+    ("offset", "<u8"), ("crc", "<u4"), ("bits", "<u4"), ("spare", "<u8", (2,)),
+])  # fmt: skip
 PLACE = slice(28, 32)  # of the header's bytes
 _BYTES = {MISSING: 0, CONSTANT: 0, PACKED: 2, FLOAT: 4}
 
@@ -194,9 +181,8 @@ def parse(
     if crc32c(records) != header["crc"]:
         raise DamagedChunkError(_HEADER.itemsize, "the header does not match its checksum")
     if key and header["place"] not in (0, _key_checksum(key)):
-        raise DamagedChunkError(
-            PLACE.start, "a chunk of another place (date, step, level or array)"
-        )
+        reason = "a chunk of another place (date, step, level or array)"
+        raise DamagedChunkError(PLACE.start, reason)
     kinds, gaps, begins = (records[name].tolist() for name in ("kind", "gap", "offset"))
     end = 0
     for n, (kind, gap, begin) in enumerate(zip(kinds, gaps, begins, strict=True)):

@@ -34,9 +34,8 @@ def inflate(frame: Bytes, max_bytes: int, allocate: Callable[[int], Bytes]) -> B
         raise DamagedChunkError(frame.size, f"an lz4 frame of {frame.size} bytes")
     length, size = (int(frame[part].view("<u4")[0]) for part in (_LENGTH, _FRAME))
     if size != frame.size:
-        raise DamagedChunkError(
-            min(size, frame.size), f"an lz4 frame of {size} bytes, but {frame.size} are there"
-        )
+        reason = f"an lz4 frame of {size} bytes, but {frame.size} are there"
+        raise DamagedChunkError(min(size, frame.size), reason)
     if length > max_bytes:
         raise DamagedChunkError(4, f"an lz4 frame that holds {length} bytes, more than {max_bytes}")
     content = allocate(length)

@@ -35,24 +35,14 @@ def _single_with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-unt
 
 
 @numba.njit(**OPTIONS)
-def _double(codes, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
-    for i in range(out.size):
-        out[i] = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
-
-
-@numba.njit(**OPTIONS)
-def _double_with_gaps(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+def _double(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
     missing = np.float32(np.nan)
     for i in range(out.size):
         value = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
         out[i] = missing if codes[i] == gap else value
 
 
-def unpack(
-    record: Any,
-    values: npt.NDArray[np.uint8],
-    out: npt.NDArray[np.float32],
-) -> None:
+def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float32]) -> None:
     """Write the values of a field, or of a part of it, as float32.
 
     Args:
@@ -77,10 +67,8 @@ def unpack(
             _single(values.view(np.uint16), *single, out)
         else:
             _single_with_gaps(values.view(np.uint16), np.uint16(gap), *single, out)
-    elif gap >= 0:
-        _double_with_gaps(values.view(np.uint16), gap, scale, reference, decimal, out)
-    else:
-        _double(values.view(np.uint16), scale, reference, decimal, out)
+    else:  # no code equals a gap of -1
+        _double(values.view(np.uint16), gap, scale, reference, decimal, out)
 
 
 def fits_single(scale: float, reference: float, decimal: float) -> bool:

@@ -11,10 +11,6 @@ from ens10.quantiles.options import ClimateOptions, parse_climate
 from ens10.quantiles.write import check_climate, write_climate
 
 __all__ = [
-    "ClimateOptions",
-    "check_climate",
-    "model_climate",
-    "parse_climate",
-    "stored_climate",
+    "ClimateOptions", "check_climate", "model_climate", "parse_climate", "stored_climate",
     "write_climate",
-]
+]  # fmt: skip

@@ -69,9 +69,8 @@ class ArrayMembers:
         missing = [dim for dim in _DIMS if dim not in field.dims]
         missing += [name for name in ("time", "valid_time") if name not in field.coords]
         if missing:
-            raise MissingDataError(
-                "members", missing, "Pass forecasts as `open_store` returns them"
-            )
+            remedy = "Pass forecasts as `open_store` returns them"
+            raise MissingDataError("members", missing, remedy)
         self.field = field.transpose(*_DIMS)
         self.token = tokenize(field)
 
@@ -92,11 +91,7 @@ class StoreMembers:
     """
 
     def __init__(
-        self,
-        store: Path | str,
-        channel: str,
-        step: float | None,
-        dataset: xr.Dataset | None = None,
+        self, store: Path | str, channel: str, step: float | None, dataset: xr.Dataset | None = None
     ) -> None:
         dataset = forecasts(store, dask=False) if dataset is None else dataset
         name = resolve(channel, channel_names(dataset))

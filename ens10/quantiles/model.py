@@ -59,9 +59,8 @@ def stored_climate(
     names = month_days_of(start)
     missing = sorted({name for name in names if name not in month_days})
     if missing:
-        raise MissingDataError(
-            store, [f"the climate of {d}" for d in missing], "Prepare the store again"
-        )
+        remedy = "Prepare the store again"
+        raise MissingDataError(store, [f"the climate of {d}" for d in missing], remedy)
     year = _judged_year_positions(store, climate, years_of(valid).tolist())
     selection = field.isel(
         step=steps.index(step),
@@ -85,17 +84,13 @@ def _judged_year_positions(store: Path | str, climate: xr.Dataset, years: list[i
     if judged == [ANY_YEAR]:
         shared_years = sorted(set(years) & set(np.atleast_1d(climate.attrs["years"]).tolist()))
         if shared_years:
-            raise ArgumentError(
-                "dates",
-                f"{shared_years} are among the climate years",
-                "Use model_climate, which leaves them out",
-            )
+            reason = f"{shared_years} are among the climate years"
+            raise ArgumentError("dates", reason, "Use model_climate, which leaves them out")
         return [0] * len(years)
     missing = sorted({year for year in years if year not in judged})
     if missing:
-        raise MissingDataError(
-            store, [f"the climate for {year}" for year in missing], "Use model_climate"
-        )
+        remedy = "Use model_climate"
+        raise MissingDataError(store, [f"the climate for {year}" for year in missing], remedy)
     return [judged.index(year) for year in years]
 
 
@@ -148,20 +143,12 @@ def model_climate(
     positions = [climate.climate_dates(s, _valid_date(s, field, starts, valid)) for s in judged]
     data = _lazy_quantiles(members, positions, level_values)
     counts = [len(indices) * field.sizes["number"] for indices in positions]
-    return xr.DataArray(
-        data,
-        dims=("time", "quantile", "latitude", "longitude"),
-        coords={
-            "time": judged.astype("M8[ns]"),
-            "quantile": level_values,
-            "latitude": field["latitude"],
-            "longitude": field["longitude"],
-            "members": ("time", counts),
-            **coordinates(field),
-        },
-        name=str(field.name or "members"),
-        attrs={**field.attrs, "protocol": rules.name, "window": window, "method": "linear"},
-    )
+    dims = ("time", "quantile", "latitude", "longitude")
+    axes = (judged.astype("M8[ns]"), level_values, field["latitude"], field["longitude"])
+    coords = {**dict(zip(dims, axes, strict=True)), "members": ("time", counts)}
+    attributes = {**field.attrs, "protocol": rules.name, "window": window, "method": "linear"}
+    name = str(field.name or "members")
+    return xr.DataArray(data, {**coords, **coordinates(field)}, dims, name, attributes)
 
 
 def _valid_date(
@@ -175,11 +162,8 @@ def _valid_date(
     lead_times = np.unique(valid - starts)
     if lead_times.size > 1:
         name = str(field.name or "the data")
-        raise ArgumentError(
-            "dates",
-            f"{name} has no {str(start)[:10]}, and steps of changing length",
-            "Leave it out",
-        )
+        reason = f"{name} has no {str(start)[:10]}, and steps of changing length"
+        raise ArgumentError("dates", reason, "Leave it out")
     shifted_date: np.datetime64 = start + lead_times[0]
     return shifted_date
 
@@ -211,12 +195,10 @@ def _lazy_quantiles(
     plan = _Plan(members, positions, levels, rows)
     heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
     chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))
+    name = "climate-" + tokenize(members.token, positions, levels)
+    meta, block = np.empty((0, 0, 0, 0), np.float32), partial(_Plan.block, plan)
     array: da.Array = da.map_blocks(  # type: ignore[no-untyped-call]
-        partial(_Plan.block, plan),
-        chunks=chunks,
-        dtype=np.float32,
-        meta=np.empty((0, 0, 0, 0), np.float32),
-        name="climate-" + tokenize(members.token, positions, levels),
+        block, chunks=chunks, dtype=np.float32, meta=meta, name=name
     )
     return array
 

@@ -83,16 +83,14 @@ def parse_climate(
         channel, _, steps = word.partition("@")
         parts = steps.split(",")
         if not channel or not all(_STEP.fullmatch(part) for part in parts):
-            raise ArgumentError(
-                "climate", f"{word!r} is not of the form CHANNEL@STEP", "Write t2m@48"
-            )
+            reason = f"{word!r} is not of the form CHANNEL@STEP"
+            raise ArgumentError("climate", reason, "Write t2m@48")
         steps_of.setdefault(channel, []).extend(step_number(part) for part in parts)
     lead_times = {channel: tuple(sorted(set(steps))) for channel, steps in steps_of.items()}
     if len(set(lead_times.values())) > 1:
         text = "; ".join(f"{name} at {', '.join(map(str, s))}" for name, s in lead_times.items())
-        raise ArgumentError(
-            "climate", f"different steps: {text}", "Use the same steps for all channels"
-        )
+        reason = f"different steps: {text}"
+        raise ArgumentError("climate", reason, "Use the same steps for all channels")
     common = next(iter(lead_times.values()), ())
     rules = protocol_of(protocol)
     reference = protocol if protocol in protocol_names() else rules  # not the path of a file
@@ -108,9 +106,8 @@ def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray
     """
     count = protocol_of(protocol).efi.levels if levels is None else levels
     if count < 2:
-        raise ArgumentError(
-            "levels", f"{count} quantile levels are too few", "Pass 2 or more, such as 101"
-        )
+        reason = f"{count} quantile levels are too few"
+        raise ArgumentError("levels", reason, "Pass 2 or more, such as 101")
     return np.linspace(0.0, 1.0, count)
 
 
@@ -233,9 +230,8 @@ class Climatology:
             eligible = eligible & (valid_years != year) & is_distant
         positions = self.positions(month_days_of(np.array([start]))[0], eligible)
         if not positions.size:
-            raise ArgumentError(
-                "dates", f"no climate year is left for {str(start)[:10]}", "Use more years"
-            )
+            reason = f"no climate year is left for {str(start)[:10]}"
+            raise ArgumentError("dates", reason, "Use more years")
         return positions
 
 

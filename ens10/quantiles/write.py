@@ -102,9 +102,8 @@ def create_climate(store: Path, options: ClimateOptions) -> ClimateArrays:
         if {name: group_attributes.get(name) for name in attributes} == attributes:
             return arrays
         if "protocol" in group_attributes:
-            raise FileError(
-                arrays.folder, "made with other options or from other dates", "Remove it first"
-            )
+            reason = "made with other options or from other dates"
+            raise FileError(arrays.folder, reason, "Remove it first")
         shutil.rmtree(arrays.folder)  # of a creation that was interrupted: there are no values yet
     _create(arrays, attributes)
     return arrays
@@ -136,45 +135,30 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
     channels, steps = check_climate(dataset, options)
     time = dataset["time"].to_numpy().astype("M8[s]")
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
-    climatologies = {
-        step: Climatology(time, row.astype("M8[s]"), protocol_of(options.protocol), options.window)
-        for step, row in zip(steps, valid, strict=True)
-    }
+    rules, window = protocol_of(options.protocol), options.window
+    rows = zip(steps, valid.astype("M8[s]"), strict=True)
+    climatologies = {step: Climatology(time, row, rules, window) for step, row in rows}
     first = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
-    years = first.judged_years()
-    return ClimateArrays(
-        store, dataset, channels, steps, first.calendar, years, levels, climatologies
-    )
+    axes = (channels, steps, first.calendar, first.judged_years())
+    return ClimateArrays(store, dataset, *axes, levels, climatologies)
 
 
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
     first = arrays.climatologies[arrays.steps[0]]
-    years = {
-        int(y)
-        for i in arrays.judged_years
-        for y in years_of(_climate_year_dates(first, first.eligible(i)))
-    }
+    climate_dates = [_climate_year_dates(first, first.eligible(i)) for i in arrays.judged_years]
+    years = {int(year) for dates in climate_dates for year in years_of(dates)}
     rules, rolling_years = protocol_of(options.protocol), first.rolling_years
-    rule = (
-        f"the {rolling_years} years that end with judged_year"
-        if rolling_years
-        else "the training years"
-    )
+    rolling = f"the {rolling_years} years that end with judged_year"
+    rule = rolling if rolling_years else "the training years"
     reference = reference_of(rules)
     extra = {} if isinstance(reference, str) else {"rules": reference}  # of a user's protocol
     return {
-        "protocol": rules.name,
-        **extra,
-        "years": sorted(years),
-        "climate_years": rule,
-        "window": options.window,
-        "levels": arrays.levels.size,
-        "method": "linear",
-        "channels": arrays.channels,
-        "dates": int(first.time.size),
-    }
+        "protocol": rules.name, **extra, "years": sorted(years), "climate_years": rule,
+        "window": options.window, "levels": arrays.levels.size, "method": "linear",
+        "channels": arrays.channels, "dates": int(first.time.size),
+    }  # fmt: skip
 
 
 def _climate_year_dates(
@@ -189,15 +173,10 @@ def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
     group = root.create_group("climate")
     coordinates = _coordinates(arrays)
     shape = [coordinates.sizes[dim] for dim in _DIMS]
+    chunks = [1 if dim in _OUTER else coordinates.sizes[dim] for dim in _DIMS]
     for name in arrays.channels:
-        create_array(
-            group,
-            name,
-            shape,
-            _DIMS,
-            chunks=[1 if dim in _OUTER else size for dim, size in zip(_DIMS, shape, strict=True)],
-            attributes={**attributes_of(name), **_units_of(arrays, name)},
-        )
+        labels = {**attributes_of(name), **_units_of(arrays, name)}
+        create_array(group, name, shape, _DIMS, chunks=chunks, attributes=labels)
     points = station_coordinates(coordinates)
     write_coordinates(group, coordinates, [*_DIMS, "members", *points])
     group.attrs.update(attributes)  # last: a group with attributes is complete
@@ -247,18 +226,16 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     if not path.exists():
         return
     manifest = read_manifest(store)
-    plan = {
-        **manifest.plan,
-        "options": {**manifest.plan["options"], "climate": to_json_types(options)},
-    }
+    plan_options = {**manifest.plan["options"], "climate": to_json_types(options)}
+    plan = {**manifest.plan, "options": plan_options}
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
     rows = [row for row in manifest.units[METADATA_UNIT] if not _depends_on_climate(row[0])]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
-    write_whole(path, content.tobytes())
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(store / COPY, content.tobytes())
+    for file in (path, store / COPY):
+        write_whole(file, content.tobytes())
 
 
 def _depends_on_climate(name: str) -> bool:
@@ -270,12 +247,9 @@ _WINDOW_BYTES = 256 << 20  # of members in a worker
 
 
 def write_climate(
-    store: Path | str,
-    options: ClimateOptions,
-    *,
-    workers: int | None = None,
+    store: Path | str, options: ClimateOptions, *, workers: int | None = None,
     progress: bool = False,
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Write the missing chunks of STORE/climate.
 
     Args:

@@ -66,17 +66,12 @@ def _regrid(field: xr.DataArray, weights: "Weights") -> xr.DataArray:
     if field.chunks:
         field = field.chunk(dict.fromkeys(_GRID, -1))
     rows, columns = weights.shape
+    dims: dict[str, Any] = {"input_core_dims": [_GRID], "output_core_dims": [_GRID]}
+    sizes = {"output_sizes": {"latitude": rows, "longitude": columns}}
     result: xr.DataArray = xr.apply_ufunc(
-        weights.apply,
-        field.drop_vars(_GRID),
-        input_core_dims=[_GRID],
-        output_core_dims=[_GRID],
-        exclude_dims=set(_GRID),
-        dask="parallelized",
-        output_dtypes=[np.float32],
-        dask_gufunc_kwargs={"output_sizes": {"latitude": rows, "longitude": columns}},
-        keep_attrs=True,
-    )
+        weights.apply, field.drop_vars(_GRID), **dims, exclude_dims=set(_GRID), keep_attrs=True,
+        dask="parallelized", output_dtypes=[np.float32], dask_gufunc_kwargs=sizes,
+    )  # fmt: skip
     return result
 
 
@@ -96,13 +91,9 @@ class Weights:
     """
 
     def __init__(
-        self,
-        latitude: Floats,
-        longitude: Floats,
-        to_latitude: Floats,
-        to_longitude: Floats,
+        self, latitude: Floats, longitude: Floats, to_latitude: Floats, to_longitude: Floats,
         method: Regrid,
-    ) -> None:
+    ) -> None:  # fmt: skip
         sizes = (latitude.size, longitude.size, to_latitude.size, to_longitude.size)
         if min(sizes) < 2:
             reason = f"grids of {sizes[0]} x {sizes[1]} and {sizes[2]} x {sizes[3]} points"
@@ -122,12 +113,10 @@ class Weights:
             ("longitude", columns, to_longitude, longitude),
         ):
             if share.sum(axis=1).min() < _MIN_SHARE:
-                raise ArgumentError(
-                    "truth",
-                    f"its {dim}s ({nodes[0]:g} to {nodes[-1]:g}, {nodes.size}) do not cover those "
-                    f"of the forecasts ({targets[0]:g} to {targets[-1]:g}, {targets.size})",
-                    "Pass truth of a larger region, or forecasts of a smaller one",
-                )
+                own = f"its {dim}s ({nodes[0]:g} to {nodes[-1]:g}, {nodes.size})"
+                others = f"of the forecasts ({targets[0]:g} to {targets[-1]:g}, {targets.size})"
+                remedy = "Pass truth of a larger region, or forecasts of a smaller one"
+                raise ArgumentError("truth", f"{own} do not cover those {others}", remedy)
         self._rows: Any = csr_array(rows)  # type: ignore[no-untyped-call]
         self._columns: Any = csr_array(columns)  # type: ignore[no-untyped-call]
 
@@ -241,10 +230,8 @@ def _overlap(edges: Floats, source_edges: Floats) -> Floats:
         edges: of the target cells.
         source_edges: of the source cells.
     """
-    low, high = np.minimum(edges[1:], edges[:-1]), np.maximum(edges[1:], edges[:-1])
-    lows, highs = (
-        np.minimum(source_edges[1:], source_edges[:-1]),
-        np.maximum(source_edges[1:], source_edges[:-1]),
+    (low, high), (lows, highs) = (
+        (np.minimum(e[1:], e[:-1]), np.maximum(e[1:], e[:-1])) for e in (edges, source_edges)
     )
     common = np.minimum(high[:, None], highs) - np.maximum(low[:, None], lows)
     shares: Floats = np.clip(common, 0, None) / (high - low)[:, None]

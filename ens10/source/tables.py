@@ -27,14 +27,10 @@ if TYPE_CHECKING:
 _INDEX = ("time", "step", "level", "number", "station")
 _PLACES = ("lat", "lon", "altitude")
 _ALIASES = {
-    "station_id": "station",
-    "site": "station",
-    "latitude": "lat",
-    "station_latitude": "lat",
-    "longitude": "lon",
-    "station_longitude": "lon",
-    "elevation": "altitude",
-    "station_altitude": "altitude",
+    **dict.fromkeys(("station_id", "site"), "station"),
+    **dict.fromkeys(("latitude", "station_latitude"), "lat"),
+    **dict.fromkeys(("longitude", "station_longitude"), "lon"),
+    **dict.fromkeys(("elevation", "station_altitude"), "altitude"),
 }
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 
@@ -100,9 +96,8 @@ def table_dataset(
     dataset = cube.assign_coords({name: ("station", v) for name, v in places.items()})
     present = {*dataset.dims, *places}
     columns_of = {_ALIASES.get(name, name): column for column, name in names.dimensions.items()}
-    result: xr.Dataset = dataset.rename(
-        {name: column for name, column in columns_of.items() if name in present and column != name}
-    )
+    others = {n: column for n, column in columns_of.items() if n in present and column != n}
+    result: xr.Dataset = dataset.rename(others)
     return result
 
 
@@ -123,9 +118,8 @@ def _read_table(path: Path, names: Names) -> "pd.DataFrame":
             columns, separator = pd.read_csv(path, nrows=0).columns, ","
             if len(columns) == 1 and ";" in columns[0]:
                 columns, separator = pd.Index(columns[0].split(";")), ";"
-            texts = {
-                old: str for old, new in _column_names(columns, names).items() if new == "station"
-            }
+            ours = _column_names(columns, names).items()
+            texts = {old: str for old, new in ours if new == "station"}
             frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
         frame = frame.rename(columns=_column_names(frame.columns, names))
         for name in {"time", "valid_time"} & set(frame.columns):

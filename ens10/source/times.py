@@ -55,10 +55,8 @@ def open_with_times(
     try:
         dataset = open_dataset(True)
         units = {name: field.encoding.get("units") for name, field in dataset.variables.items()}
-        decoded_objects = {
-            name for name, field in dataset.variables.items() if field.dtype == object
-        }
-        months = [name for name in decoded_objects if reference_date(units[name]) is not None]
+        objects = {name for name, field in dataset.variables.items() if field.dtype == object}
+        months = [name for name in objects if reference_date(units[name]) is not None]
         if not months:
             return dataset
     except ValueError as error:
@@ -85,11 +83,8 @@ def _unreadable_error(
         f"(calendar {fields[name].attrs.get('calendar', 'standard')!r})"
         for name in names
     ]
-    return FileError(
-        source,
-        f"times that cannot be read: {', '.join(descriptions)}",
-        "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
-    )
+    remedy = "Write them in units such as 'hours since 1900-01-01' of the standard calendar"
+    return FileError(source, f"times that cannot be read: {', '.join(descriptions)}", remedy)
 
 
 def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
@@ -145,10 +140,8 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
         month_offsets = 12 * (years - count - 1)
         dates = after_months(dataset["time"].to_numpy()[:, None], month_offsets[None, :])
     bare = dataset.drop_vars(["valid_time", "year"], errors="ignore")
-    parts = [
-        bare.isel(year=n).assign_coords(time=dates[:, n].astype("datetime64[ns]"))
-        for n in range(bare.sizes["year"])
-    ]
+    by_year = enumerate(dates.astype("datetime64[ns]").T)
+    parts = [bare.isel(year=n).assign_coords(time=starts_of_year) for n, starts_of_year in by_year]
     hindcasts: xr.Dataset = xr.concat(
         parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override"
     )
@@ -173,15 +166,11 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
         valid_dims = dataset["valid_time"].dims
         indices = [slice(None) if d in valid_dims else None for d in dims]
         if set(valid_dims) <= set(dims) and np.issubdtype(valid.dtype, np.datetime64):
-            valid = valid.transpose([valid_dims.index(d) for d in dims if d in valid_dims])[
-                tuple(indices)
-            ]
+            order = [valid_dims.index(d) for d in dims if d in valid_dims]
+            valid = valid.transpose(order)[tuple(indices)]
         else:
-            raise ArgumentError(
-                "valid_time",
-                "expected dates over time and step",
-                f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE",
-            )
+            remedy = f"Map it with {NAMES_OPTION} FILE, that of the truth with {TRUTH_OPTION} FILE"
+            raise ArgumentError("valid_time", "expected dates over time and step", remedy)
     elif "step" in dataset.dims:
         valid = _valid_times(dataset["time"].to_numpy(), dataset, names)
     else:
@@ -255,11 +244,8 @@ def lead_times(
     elif text in _NO_UNITS:
         units = names.step_units
     else:
-        raise ArgumentError(
-            "step",
-            f"the lead times of {source} are in {text!r}",
-            "Write them in hours, days or months, and their attribute units accordingly",
-        )
+        remedy = "Write them in hours, days or months, and their attribute units accordingly"
+        raise ArgumentError("step", f"the lead times of {source} are in {text!r}", remedy)
     if step.dtype == np.float32:
         step = np.round(step.astype(np.float64), 6)  # 0.1 as it is written
     integers = step.round().astype(np.int64)

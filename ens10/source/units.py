@@ -3,7 +3,6 @@
 import math
 import re
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,28 +15,12 @@ from ens10.errors import DataNote, FileError
 _MISSING_VALUES = (9999.0, -9999.0, 99999.0, -99999.0, -999.0, 1e20, -1e20, 9.969209968386869e36)
 
 
-@dataclass(frozen=True)
-class _Guess:
-    """A common mistake of units: values times `factor` plus `offset` would be in `units`."""
-
-    units: str
-    words: str
-    factor: float
-    offset: float = 0.0
-
-
-_GUESSES = (
-    _Guess("K", "Celsius", 1.0, 273.15),
-    _Guess("K", "Fahrenheit", 5 / 9, 273.15 - 32 * 5 / 9),
-    _Guess("Pa", "hPa", 100.0),
-    _Guess("m", "millimetres", 1e-3),
-    _Guess("1", "per cent", 1e-2),
-    _Guess("1", "eighths", 1 / 8),
-    _Guess("kg kg-1", "g kg-1", 1e-3),
-    _Guess("Pa s-1", "hPa s-1", 100.0),
-    _Guess("m s-1", "knots", 1852 / 3600),
-    _Guess("m s-1", "km h-1", 1 / 3.6),
-)
+# Common mistakes of units, in words: units of `_CONVERSIONS`, and one that no file states
+_MISTAKES = {
+    "degC": "Celsius", "degF": "Fahrenheit", "hPa": "hPa", "mm": "millimetres", "%": "per cent",
+    "g kg-1": "g kg-1", "hPa s-1": "hPa s-1", "kt": "knots", "h-1 km": "km h-1",
+}  # fmt: skip
+_EIGHTHS = {"eighths": (1 / 8, 0.0)}  # of cloud cover
 
 
 def check_range(name: str, minimum: float, maximum: float, where: str) -> None:
@@ -75,11 +58,12 @@ def _explain_range(
     if math.isinf(minimum) or math.isinf(maximum):
         return f"{reason}; it holds infinite values", "Correct the file"
     low, high = variable.valid_range
-    for guess in _GUESSES:
-        ends = (value * guess.factor + guess.offset for value in (minimum, maximum))
-        if guess.units == variable.units and all(low <= end <= high for end in ends):
+    guesses = _CONVERSIONS.get(variable.units, {}) | (_EIGHTHS if variable.units == "1" else {})
+    for unit, (factor, offset) in guesses.items():
+        ends = (value * factor + offset for value in (minimum, maximum))
+        if unit in (*_MISTAKES, *_EIGHTHS) and all(low <= end <= high for end in ends):
             remedy = f"Convert it to {variable.units} or mend the file's units"
-            return f"{reason}; it looks like {guess.words}", remedy
+            return f"{reason}; it looks like {_MISTAKES.get(unit, unit)}", remedy
     return f"{reason}; it is damaged or another variable", "Correct the file or its names"
 
 
@@ -89,59 +73,23 @@ def _is_mark(value: float) -> bool:
 
 STANDARD_GRAVITY = 9.80665  # m s-2; 3rd General Conference on Weights and Measures, 1901
 
-_SPELLINGS = {
-    "kelvin": "K",
-    "kelvins": "K",
-    "degk": "K",
-    "deg_k": "K",
-    "k": "K",
-    "celsius": "degC",
-    "degc": "degC",
-    "deg_c": "degC",
-    "c": "degC",
-    "°c": "degC",
-    "degree_celsius": "degC",
-    "degrees_celsius": "degC",
-    "degree_c": "degC",
-    "degrees_c": "degC",
-    "fahrenheit": "degF",
-    "degf": "degF",
-    "°f": "degF",
-    "pascal": "Pa",
-    "pascals": "Pa",
-    "pa": "Pa",
-    "hpa": "hPa",
-    "hectopascal": "hPa",
-    "hectopascals": "hPa",
-    "mb": "hPa",
-    "mbar": "hPa",
-    "millibar": "hPa",
-    "millibars": "hPa",
-    "kpa": "kPa",
-    "metre": "m",
-    "metres": "m",
-    "meter": "m",
-    "meters": "m",
-    "millimetre": "mm",
-    "millimetres": "mm",
-    "millimeter": "mm",
-    "millimeters": "mm",
-    "sec": "s",
-    "second": "s",
-    "seconds": "s",
-    "knot": "kt",
-    "knots": "kt",
-    "kts": "kt",
-    "hour": "h",
-    "hours": "h",
-    "hr": "h",
-    "percent": "%",
-    "per_cent": "%",
-    "geopotential_meter": "gpm",
-    "geopotential_metre": "gpm",
-    "dimensionless": "",
-    "fraction": "",
+_SPELLINGS_OF = {
+    "K": "kelvin kelvins degk deg_k k",
+    "degC": "celsius degc deg_c c °c degree_celsius degrees_celsius degree_c degrees_c",
+    "degF": "fahrenheit degf °f",
+    "Pa": "pascal pascals pa",
+    "hPa": "hpa hectopascal hectopascals mb mbar millibar millibars",
+    "kPa": "kpa",
+    "m": "metre metres meter meters",
+    "mm": "millimetre millimetres millimeter millimeters",
+    "s": "sec second seconds",
+    "kt": "knot knots kts",
+    "h": "hour hours hr",
+    "%": "percent per_cent",
+    "gpm": "geopotential_meter geopotential_metre",
+    "": "dimensionless fraction",
 }
+_SPELLINGS = {word: unit for unit, words in _SPELLINGS_OF.items() for word in words.split()}
 _MISSING_UNITS = (None, "", "unknown")
 _DIMENSIONLESS = {"(0-1)", "0-1", "0..1", "[0-1]", "1", "-", "~"}
 _UNIT_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d*)")
@@ -157,7 +105,7 @@ _CONVERSIONS: dict[str, dict[str, tuple[float, float]]] = {
     "kg kg-1": {"g kg-1": (1e-3, 0.0)},
     "m2 s-2": {"m": (STANDARD_GRAVITY, 0.0), "gpm": (STANDARD_GRAVITY, 0.0)},
     "Pa s-1": {"hPa s-1": (100.0, 0.0)},
-    "m s-1": {"h-1 km": (1 / 3.6, 0.0), "kt": (1852 / 3600, 0.0)},
+    "m s-1": {"kt": (1852 / 3600, 0.0), "h-1 km": (1 / 3.6, 0.0)},
 }
 
 
@@ -280,14 +228,11 @@ def units_error(
         option: command-line option that maps the names of this source.
         height: True for a height in metres that may be geopotential height.
     """
-    return FileError(
-        source,
-        f"{variable.name} has the units {text!r}, and {variable.long_name} is in "
-        f"{variable.units!r}",
-        "Set standard_name geopotential_height if it is that, or convert it"
-        if height
-        else f"Convert it, mend the attribute units, or map another with {option} FILE",
-    )
+    reason = f"{variable.name} has the units {text!r}, and {variable.long_name} is in"
+    remedy = f"Convert it, mend the attribute units, or map another with {option} FILE"
+    if height:
+        remedy = "Set standard_name geopotential_height if it is that, or convert it"
+    return FileError(source, f"{reason} {variable.units!r}", remedy)
 
 
 def note_assumed_units(dataset: xr.Dataset, source: Path | str) -> None:

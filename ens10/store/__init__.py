@@ -21,14 +21,6 @@ from ens10.store.opening import (
 from ens10.store.writing import Codec, consolidate, create_array, write_coordinates
 
 __all__ = [
-    "FORMAT_VERSION",
-    "Codec",
-    "StoreKind",
-    "consolidate",
-    "create_array",
-    "forecasts",
-    "is_strict",
-    "open_store",
-    "store_kinds",
-    "write_coordinates",
-]
+    "FORMAT_VERSION", "Codec", "StoreKind", "consolidate", "create_array", "forecasts", "is_strict",
+    "open_store", "store_kinds", "write_coordinates",
+]  # fmt: skip

@@ -201,9 +201,8 @@ class CheckedStore(WrapperStore[Store]):
         except FileNotFoundError:
             is_same_folder = False
         if not is_same_folder:
-            return FileError(
-                self.root, "was replaced while it was read", "Run the same command again"
-            )
+            reason = "was replaced while it was read"
+            return FileError(self.root, reason, "Run the same command again")
         if value is None:
             return FileError(self.root / key, "the file is missing", self._remedy)
         reason = "it does not match its checksum"
@@ -214,12 +213,8 @@ class CheckedStore(WrapperStore[Store]):
 
     def __dask_tokenize__(self) -> Any:
         """Return a token for dask: a replaced store has another one."""
-        return (
-            type(self).__name__,
-            str(self.root),
-            self._folder_status.st_ino,
-            self._folder_status.st_mtime_ns,
-        )
+        status = self._folder_status
+        return type(self).__name__, str(self.root), status.st_ino, status.st_mtime_ns
 
 
 def open_checked(root: Path, remedy: str) -> CheckedStore:
@@ -262,5 +257,5 @@ def _check_sizes(root: Path, rows: Mapping[str, Row], remedy: str) -> None:
 
 
 def _matches(value: Buffer, row: Row) -> bool:
-    content = np.asarray(value.as_numpy_array()).view(np.uint8)
+    content = _bytes_of(value)
     return bool(content.size == row[1] and crc32c(content) == row[2])

@@ -7,12 +7,13 @@ a chunk lies, checks it, reads the selected rows and fields, and unpacks them in
 
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -159,8 +160,19 @@ _FLOAT_BYTES = 4
 _FIELD_DIMS = ("number", "channel")
 
 
-class Reader(Protocol):
-    """Interface for reading fields of one array.
+class _Request(NamedTuple):
+    """The fields and rows of a chunk to read, and where to; see `Reader.read_into`."""
+
+    place: Place
+    out: Field
+    fields: Sequence[int]
+    first: int
+    last: int
+    move: Move | None
+
+
+class Reader(ABC):
+    """Reader of fields of one array.
 
     Attributes:
         fields: fields in a chunk (members or channels; 1 where there is no such dimension).
@@ -173,13 +185,9 @@ class Reader(Protocol):
     columns: int
 
     def read_into(
-        self,
-        place: Place,
-        out: npt.NDArray[np.float32],
-        fields: Sequence[int] | None = None,
-        rows: slice = slice(None),
-        move: Move | None = None,
-    ) -> int:
+        self, place: Place, out: Field, fields: Sequence[int] | None = None,
+        rows: slice = slice(None), move: Move | None = None,
+    ) -> int:  # fmt: skip
         """Read fields of one chunk into `out`.
 
         Args:
@@ -199,6 +207,13 @@ class Reader(Protocol):
             DamagedFileError: the chunk is damaged, or that of another place.
             ArgumentError: a buffer of another shape or type, or a place of another array.
         """
+        first, last, _ = rows.indices(self.rows)
+        numbers = range(self.fields) if fields is None else fields
+        return self._read(_Request(place, out, numbers, first, max(first, last), move))
+
+    @abstractmethod
+    def _read(self, request: _Request) -> int:
+        """Read what is requested, and return the bytes read."""
 
 
 def open_reader(store: Path | str, name: str, record: Record | None = None) -> Reader:
@@ -219,7 +234,7 @@ def open_reader(store: Path | str, name: str, record: Record | None = None) -> R
     return ChunkReader(Path(store) / name, record)
 
 
-class ChunkReader:
+class ChunkReader(Reader):
     """Reader of the chunks of an array in a local folder; thread-safe.
 
     Args:
@@ -261,19 +276,9 @@ class ChunkReader:
     def _key_parts(self, place: Place) -> list[str]:
         return [*map(str, place), *["0"] * (len(self.shape) - self.outer)]
 
-    def read_into(
-        self,
-        place: Place,
-        out: npt.NDArray[np.float32],
-        fields: Sequence[int] | None = None,
-        rows: slice = slice(None),
-        move: Move | None = None,
-    ) -> int:
-        """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
-        path = self.path_of(place)
-        first, last, _ = rows.indices(self.rows)
-        field_numbers = range(self.fields) if fields is None else fields
-        self._check(place, out, field_numbers, max(last - first, 0))
+    def _read(self, request: _Request) -> int:
+        path = self.path_of(request.place)
+        self._check(request)
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
@@ -281,50 +286,38 @@ class ChunkReader:
         try:
             file_bytes = FileBytes(file, self._maps)
             if self._sums is not None:
-                self._compare(self._sums, file_bytes, place, field_numbers)
+                self._compare(self._sums, file_bytes, request)
             source = self._decompress(file_bytes) if self.compressed else file_bytes
-            if self.packed:
-                key = "/".join([self.name, "c", *self._key_parts(place)])
-                count = self._read_packed(source, out, field_numbers, (first, last), move, key)
-            else:
-                count = self._read_plain(source, out, field_numbers, (first, last), move)
+            count = (self._read_packed if self.packed else self._read_plain)(source, request)
             return file_bytes.size if self.compressed else count
         except DamagedChunkError as error:
             raise DamagedFileError(path, error.offset, error.reason, MEND) from error
         finally:
             os.close(file)
 
-    def _compare(
-        self, sums: ArraySums, source: FileBytes, place: Place, field_numbers: Sequence[int]
-    ) -> None:
+    def _compare(self, sums: ArraySums, source: FileBytes, request: _Request) -> None:
         """Compare a chunk with the manifest when it is first read or its file has changed.
 
         Several threads may do this at once: they write the same values.
         """
-        n = sums.number(place)
+        n = sums.number(request.place)
         if self._file_states[n] != source.state:
             self._is_compared[n], self._file_states[n] = False, source.state
-        pending = [field for field in field_numbers if not self._is_compared[n, field]]
+        pending = [field for field in request.fields if not self._is_compared[n, field]]
         if pending:
             fields = compare(sums.at(n), source, pending, self.fields, self._scratch("file"))
             self._is_compared[n, fields] = True
 
-    def _read_packed(
-        self,
-        source: Source,
-        out: Any,
-        fields: Sequence[int],
-        rows: tuple[int, int],
-        move: Move | None,
-        key: str,
-    ) -> int:
+    def _read_packed(self, source: Source, request: _Request) -> int:
+        key = "/".join([self.name, "c", *self._key_parts(request.place)])
+        first, move = request.first, request.move
         head = source.read(0, values_begin(self.fields), self._scratch("head"))
         records = parse(head.data, self.fields, self.rows, self.columns, source.size, key)
-        count, points = head.size, (rows[1] - rows[0]) * self.columns
-        for n, (field, target) in enumerate(zip(fields, out, strict=True)):
+        count, points = head.size, (request.last - first) * self.columns
+        for n, (field, target) in enumerate(zip(request.fields, request.out, strict=True)):
             record = records[field]
             size = length_of(record, points)
-            begin = int(record["offset"]) + length_of(record, rows[0] * self.columns)
+            begin = int(record["offset"]) + length_of(record, first * self.columns)
             part = source.read(begin, size, self._scratch("values"))
             if move is None:
                 unpack(record, part, target.reshape(-1))
@@ -335,30 +328,20 @@ class ChunkReader:
             count += size
         return count
 
-    def _read_plain(
-        self,
-        source: Source,
-        out: Any,
-        fields: Sequence[int],
-        rows: tuple[int, int],
-        move: Move | None,
-    ) -> int:
-        row_bytes = self.columns * _FLOAT_BYTES
+    def _read_plain(self, source: Source, request: _Request) -> int:
+        _, out, fields, first_row, last_row, move = request
+        row_bytes, rows = self.columns * _FLOAT_BYTES, last_row - first_row
         expected_size = self.fields * self.rows * row_bytes
         if source.size != expected_size:
             raise DamagedChunkError(source.size, f"{source.size} bytes instead of {expected_size}")
-        all_rows = rows == (0, self.rows)
-        for first, last in _runs(fields) if all_rows else [(n, n + 1) for n in range(len(fields))]:
-            begin = (fields[first] * self.rows + rows[0]) * row_bytes
-            size = (last - first) * (rows[1] - rows[0]) * row_bytes
+        for first, last in _runs(fields) if rows == self.rows else pairwise(range(len(fields) + 1)):
+            begin = (fields[first] * self.rows + first_row) * row_bytes
+            size = (last - first) * rows * row_bytes
             part = source.read(begin, size, self._scratch("values")).view("<f4")
-            values = part.reshape(last - first, rows[1] - rows[0], self.columns)
+            values = part.reshape(last - first, rows, self.columns)
             for n in range(first, last):
-                if move is None:
-                    np.copyto(out[n], values[n - first])
-                else:
-                    move(n, values[n - first], out[n])
-        return len(fields) * (rows[1] - rows[0]) * row_bytes
+                (move or _copy)(n, values[n - first], out[n])
+        return len(fields) * rows * row_bytes
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
         frame = source.read(0, source.size, self._scratch("file"))
@@ -366,9 +349,10 @@ class ChunkReader:
         chunk = inflate(frame, max_size, self._scratch("chunk"))
         return MemoryBytes(chunk)
 
-    def _check(self, place: Place, out: Any, fields: Sequence[int], rows: int) -> None:
+    def _check(self, request: _Request) -> None:
         """Refuse a buffer, position or fields that do not fit the array."""
-        shape = (len(fields), rows, self.columns)
+        place, out, fields, first, last, _ = request
+        shape = (len(fields), last - first, self.columns)
         if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
             reason = f"expected float32 of shape {shape}, each field contiguous"
             raise ArgumentError("out", f"{reason}; got {out.dtype} of shape {out.shape}")
@@ -390,34 +374,26 @@ class ChunkReader:
         return buffer
 
 
-class _ZarrReader:
+class _ZarrReader(Reader):
     """Reader through zarr, for stores that are not local folders."""
 
     def __init__(self, store: Path | str, name: str, record: Record | None = None) -> None:
         from ens10.store.checked import open_strictly  # which needs the remedy of this module
 
         array: Any = open_strictly(store, record)[name]
-        outer = _count_outer_dims(
-            f"{store}/{name}", array.shape, array.chunks, array.metadata.dimension_names
-        )
+        dims = array.metadata.dimension_names
+        outer = _count_outer_dims(f"{store}/{name}", array.shape, array.chunks, dims)
         chunk_shape: Place = array.shape[outer:]
         self.rows, self.columns = chunk_shape[-2:]
         self.fields = chunk_shape[0] if len(chunk_shape) == 3 else 1
         self._array = array
 
-    def read_into(
-        self,
-        place: Place,
-        out: npt.NDArray[np.float32],
-        fields: Sequence[int] | None = None,
-        rows: slice = slice(None),
-        move: Move | None = None,
-    ) -> int:
-        """Read fields of one chunk; arguments and errors are those of `Reader.read_into`."""
-        chunk = np.asarray(self._array[place]).reshape(self.fields, self.rows, self.columns)
-        selected_fields = (chunk if fields is None else chunk[list(fields)])[:, rows]
-        for n, (values, target) in enumerate(zip(selected_fields, out, strict=True)):
-            (move or _copy)(n, np.ascontiguousarray(values), target)
+    def _read(self, request: _Request) -> int:
+        chunk = np.asarray(self._array[request.place])
+        chunk = chunk.reshape(self.fields, self.rows, self.columns)
+        fields = chunk[list(request.fields), request.first : request.last]
+        for n, (values, target) in enumerate(zip(fields, request.out, strict=True)):
+            (request.move or _copy)(n, np.ascontiguousarray(values), target)
         return chunk.nbytes
 
 

@@ -70,12 +70,10 @@ class _Pages:
     """Mapped memory for numpy, unmapped when no array has a view of it any more."""
 
     def __init__(self, address: int, size: int) -> None:
+        read_only = True
         self.__array_interface__ = {
-            "data": (address, True),  # True: read-only
-            "shape": (size,),
-            "typestr": "|u1",
-            "version": 3,
-        }
+            "data": (address, read_only), "shape": (size,), "typestr": "|u1", "version": 3
+        }  # fmt: skip
         # not at exit, when other threads may still read
         weakref.finalize(self, _libc().munmap, address, size).atexit = False
 

@@ -87,12 +87,9 @@ def _memory(size: int) -> Buffer:
 
 
 def compare(
-    sums: FileSums | None,
-    source: Source,
-    field_numbers: Sequence[int] = (),
-    fields: int = 0,
+    sums: FileSums | None, source: Source, field_numbers: Sequence[int] = (), fields: int = 0,
     into: Callable[[int], Buffer] = _memory,
-) -> Sequence[int]:
+) -> Sequence[int]:  # fmt: skip
     """Compare a file, or some of its fields where each has a checksum, with the manifest.
 
     Args:
@@ -265,16 +262,9 @@ def _read_metadata_rows(opener: Callable[[], BinaryIO]) -> dict[str, FileSums] |
         recorded_crc = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
         if recorded_crc != str(crc).encode() or not line.endswith(b"\n") or file.read(1):
             return None
-    rows = (
-        [_sums_of(row) for row in _ROW_TEXT.finditer(last)]
-        if last.startswith(_METADATA_LINE)
-        else []
-    )
-    return dict(rows)
-
-
-def _sums_of(row: re.Match[bytes]) -> tuple[str, FileSums]:
-    return row[1].decode(), _sums(row)
+    if not last.startswith(_METADATA_LINE):
+        return {}
+    return {row[1].decode(): _sums(row) for row in _ROW_TEXT.finditer(last)}
 
 
 def _sums(row: re.Match[bytes]) -> FileSums:
@@ -332,12 +322,9 @@ def record_files(root: Path, plan: dict[str, Any]) -> None:
 
 
 def assemble_manifest(
-    root: Path,
-    plan: dict[str, Any],
-    lines: Sequence[bytes],
-    other_rows: Sequence[Row],
+    root: Path, plan: dict[str, Any], lines: Sequence[bytes], other_rows: Sequence[Row],
     new_paths: Sequence[str],
-) -> npt.NDArray[np.uint8]:
+) -> npt.NDArray[np.uint8]:  # fmt: skip
     """Return the manifest's text, after recording its length in the store's metadata.
 
     Args:

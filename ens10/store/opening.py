@@ -20,11 +20,8 @@ _OLDEST = 1  # that is still read
 FORMAT_ATTRIBUTE = "ens10_predictions"
 PREDICTIONS_FORMAT = 1
 PREDICTIONS_PLAN: dict[str, Any] = {
-    "source": None,
-    "truth": None,
-    "options": {},
-    "kind": "predictions",
-}
+    "source": None, "truth": None, "options": {}, "kind": "predictions"
+}  # fmt: skip
 _REMEDY = "Predict again with `ens10 predict --run RUN`"
 _LONGEST_AXIS = 1 << 24  # values of a coordinate, all of which are read
 StoreKind = Literal["sfc", "pl", "truth", "statistics", "climate"]
@@ -58,16 +55,15 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
         raise UnknownNameError("kind", kind, get_args(StoreKind))
     kinds = store_kinds(path)
     if kind not in kinds:
-        remedy = (
-            "Prepare it again with --truth" if kind == "truth" else "Prepare it from such files"
+        way = "again with --truth" if kind == "truth" else "from such files"
+        raise MissingDataError(
+            path, [f"{kind} (the store holds {', '.join(kinds)})"], f"Prepare it {way}"
         )
-        raise MissingDataError(path, [f"{kind} (the store holds {', '.join(kinds)})"], remedy)
     strict = is_strict(path)
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
-    return as_stations(
-        in_order(xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks))
-    )
+    part = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
+    return as_stations(in_order(part))
 
 
 def in_order(dataset: xr.Dataset) -> xr.Dataset:
@@ -109,11 +105,8 @@ def _root(path: Path | str) -> zarr.Group:
     if not is_url(path) and not Path(path).exists():
         partial = Path(path).with_name(Path(path).name + ".partial")
         if partial.exists():
-            raise FileError(
-                path,
-                f"it is not complete: {partial} is being written or was left",
-                "Run `ens10 prepare` again",
-            )
+            reason = f"it is not complete: {partial} is being written or was left"
+            raise FileError(path, reason, "Run `ens10 prepare` again")
         raise FileError(path, "no such store", remedy)
     try:
         root = zarr.open_group(for_zarr(path), mode="r", use_consolidated=False)

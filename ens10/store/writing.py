@@ -42,19 +42,14 @@ def create_array(
     """
     floating = np.issubdtype(np.dtype(dtype), np.floating)
     lz4 = BloscCodec(typesize=2, cname="lz4", clevel=5, shuffle="shuffle")
+    # A chunk that is not there is damage, so those full of gaps are written too.
     return group.create_array(
-        name,
-        shape=tuple(shape),
-        chunks=tuple(chunks or shape),
-        dtype=np.dtype(dtype),
-        fill_value=np.nan if floating else 0,
-        dimension_names=list(dims),
+        name, shape=tuple(shape), chunks=tuple(chunks or shape), dtype=np.dtype(dtype),
+        fill_value=np.nan if floating else 0, dimension_names=list(dims),
         attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
-        serializer=Packed16() if codec else "auto",
+        serializer=Packed16() if codec else "auto", config={"write_empty_chunks": True},
         compressors=[lz4] if codec == "lz4" else None,
-        # A chunk that is not there is damage, so those full of gaps are written too.
-        config={"write_empty_chunks": True},
-    )
+    )  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
@@ -78,14 +73,8 @@ def write_coordinates(group: zarr.Group, dataset: xr.Dataset, names: Sequence[st
         if np.issubdtype(values.dtype, np.datetime64):
             values = values.astype("datetime64[s]").astype(np.int64)
             attributes.update(_TIME_ATTRIBUTES)
-        array = create_array(
-            group,
-            name,
-            values.shape,
-            [str(d) for d in coordinate.dims],
-            dtype=values.dtype,
-            attributes=attributes,
-        )
+        dims, dtype = [str(d) for d in coordinate.dims], values.dtype
+        array = create_array(group, name, values.shape, dims, dtype=dtype, attributes=attributes)
         array[...] = values
     auxiliary = [name for name in names if name not in dataset.dims]
     if auxiliary:

@@ -22,7 +22,7 @@ variability and spread of each variable are round numbers in the real units, not
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,20 +99,13 @@ def recipe(name: str, level: int | None) -> Recipe:
     if level not in LEVELS_HPA:
         raise UnknownNameError("levels", level, LEVELS_HPA)
     k = LEVELS_HPA.index(level)
+    q = _MOISTURE[k]
     upper = {
         "z": Recipe(_HEIGHT_EQUATOR[k] * GRAVITY, _HEIGHT_POLE[k] * GRAVITY, 700, 700, 120, "mass"),
         "t": Recipe(_HEAT_EQUATOR[k], _HEAT_POLE[k], 7, 3, 0.8, "heat"),
         "u": Recipe(0.3 * _JET[k], _JET[k], 1, 7, 2.0, "zonal"),
         "v": Recipe(0, 0, 0.3, 7, 2.0, "meridional"),
-        "q": Recipe(
-            _MOISTURE[k],
-            0.1 * _MOISTURE[k],
-            0.05 * _MOISTURE[k],
-            0.15 * _MOISTURE[k],
-            0.06 * _MOISTURE[k],
-            "moisture",
-            lower=1e-7,
-        ),
+        "q": Recipe(q, 0.1 * q, 0.05 * q, 0.15 * q, 0.06 * q, "moisture", lower=1e-7),
         "w": Recipe(-0.02, 0.01, 0, 0.15, 0.08, "vertical"),
         "d": Recipe(0, 0, 0, 2e-5, 1e-5, "divergence"),
     }
@@ -284,8 +277,8 @@ class Channel:
         return recipe(self.name, self.level)
 
 
-class Atmosphere:
-    """Generator of the world's fields.
+class Generator:
+    """Base of the generators of a world's fields.
 
     Args:
         latitude: shape (H,), degrees north.
@@ -298,19 +291,42 @@ class Atmosphere:
     """
 
     def __init__(
-        self,
-        latitude: npt.NDArray[np.float64],
-        columns: int,
-        channels: Sequence[Channel],
-        steps: Sequence[int],
-        members: int,
-        starts: Sequence[dt.date],
-        seed: int,
-    ) -> None:
+        self, latitude: Floats, columns: int, channels: Sequence[Channel], steps: Sequence[int],
+        members: int, starts: Sequence[dt.date], seed: int,
+    ) -> None:  # fmt: skip
         self.channels, self._steps, self._members = list(channels), list(steps), members
-        self._latitude, self._seed = latitude, seed
+        self._latitude, self._columns, self._seed = latitude, columns, seed
         self._start_index = {start: n for n, start in enumerate(starts)}
-        families = [channel.recipe.family for channel in channels]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Compute what all start dates share."""
+
+    def _rng(self, stream: int, *key: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, stream, *key])
+
+    def _growth(self, step: int) -> float:
+        """Return the spread at a lead time, relative to that at 48 h."""
+        return SPREAD_AT_START + (1 - SPREAD_AT_START) * step / TARGET_STEP
+
+    def _signal_noise(
+        self, draw: Callable[[np.random.Generator, int], Fields], stream: int, start: dt.date,
+        count: int,
+    ) -> Fields:  # fmt: skip
+        """Return the noise of a signal, which depends on the starts before it, too."""
+        weights = MEMORY ** np.arange(PAST)
+        weights /= np.sqrt((weights**2).sum())
+        last = self._start_index[start] + PAST
+        noises = (draw(self._rng(stream, last - n), count) for n in range(PAST))
+        return np.asarray(sum(w * noise for w, noise in zip(weights, noises, strict=True)))
+
+
+class Atmosphere(Generator):
+    """Generator of the fields of the pointwise world; see `Generator`."""
+
+    def _prepare(self) -> None:
+        latitude, columns = self._latitude, self._columns
+        families = [channel.recipe.family for channel in self.channels]
         self._families = sorted(set(families))
         self._family_index = [self._families.index(family) for family in families]
         static = SphereFields.gaussian(latitude, columns, MAP_KM).draw(self._rng(_STATIC), 3)
@@ -322,7 +338,6 @@ class Atmosphere:
 
     def forecast(self, start: dt.date) -> Iterator[tuple[int, Channel, Fields]]:
         """Yield (step, channel, members (M, H, W)) of one start date; NaN for missing values."""
-        growth = [SPREAD_AT_START + (1 - SPREAD_AT_START) * step / 48 for step in self._steps]
         signal, flow = self._signals(start), self._flow(start)
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
@@ -331,43 +346,31 @@ class Atmosphere:
                 channel_recipe = channel.recipe
                 centre = climatology(channel_recipe, self._latitude, self.land, day)
                 centre = centre + channel_recipe.signal * signal[s, c]
-                spread = channel_recipe.spread * growth[s] * flow[self._family_index[c]]
-                members = np.clip(
-                    centre + spread * perturbation[:, c], channel_recipe.lower, channel_recipe.upper
-                )
+                spread = channel_recipe.spread * self._growth(step) * flow[self._family_index[c]]
+                members = centre + spread * perturbation[:, c]
+                members = np.clip(members, channel_recipe.lower, channel_recipe.upper)
                 if channel.name == "sst":
                     members[:, self.land] = np.nan
                 yield step, channel, members.astype(np.float32)
 
-    def error(
-        self, start: dt.date, stream: int, step: int = TARGET_STEP
-    ) -> npt.NDArray[np.float64]:
+    def error(self, start: dt.date, stream: int, step: int = TARGET_STEP) -> Floats:
         """Return the random error of the truth: a standard normal field (H, W)."""
         # the key of 48 h has no lead time: worlds of that truth alone keep their values
         key = (start.toordinal(), stream, *([step] if step != TARGET_STEP else []))
         field = self._error.draw(self._rng(_ERROR, *key), 1)[0]
         return np.asarray(field, dtype=np.float64)
 
-    def _rng(self, stream: int, *key: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, stream, *key])
-
     def _signals(self, start: dt.date) -> Fields:
         """Return the forecast signals, standard normal fields (step, channel, H, W)."""
-        weights = MEMORY ** np.arange(PAST)
-        weights /= np.sqrt((weights**2).sum())
-        index = self._start_index[start]
-        noise = sum(w * self._signal_noise(index - n) for n, w in enumerate(weights))
+        count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
+        noise = self._signal_noise(self._signal.noise, _SIGNAL, start, count)
         size = self._signal.truncation + 1
-        per_step = np.asarray(noise).reshape(size, 2, 1 + len(self._steps), -1, size)
+        per_step = noise.reshape(size, 2, 1 + len(self._steps), -1, size)
         common_noise, step_noise = per_step[:, :, :1], per_step[:, :, 1:]
         by_step = mix(SHARED_BY_STEPS, common_noise, step_noise)
         by_channel = self._mix_families(by_step).reshape(size, -1, size)
         fields = self._signal.synthesise(by_channel)
         return fields.reshape(len(self._steps), len(self.channels), *fields.shape[1:])
-
-    def _signal_noise(self, index: int) -> Fields:
-        count = (1 + len(self._steps)) * (len(self._families) + len(self.channels))
-        return self._signal.noise(self._rng(_SIGNAL, index + PAST), count)
 
     def _mix_families(self, noise: Fields) -> Fields:
         """Return the noise of each channel, a part of which is shared by its family of variables.

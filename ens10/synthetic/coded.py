@@ -70,18 +70,12 @@ def write_coded(
         for level in (levels if VARIABLES[name].kind == "pl" else (0,))
     ]
     for d, start in enumerate(starts):
+        date = int(f"{start:%Y%m%d}")
         with (folder / f"coded.{start:%Y%m%d}").open("wb") as file:
             for s, step in enumerate(steps):
                 for c, (variable, level) in enumerate(channels):
                     for m in range(members):
                         values = coded_value(d, s, m, c, row, column)
-                        message = encoder.message(
-                            values,
-                            variable,
-                            date=int(f"{start:%Y%m%d}"),
-                            step=step,
-                            number=m + 1,
-                            level=level,
-                        )
-                        file.write(message)
+                        label = {"date": date, "step": step, "number": m + 1, "level": level}
+                        file.write(encoder.message(values, variable, **label))
     return folder

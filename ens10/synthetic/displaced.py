@@ -33,13 +33,7 @@ from ens10.channels import split
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.synthetic.atmosphere import TARGET_STEP, Channel, Floats
 from ens10.synthetic.sphere import EARTH_RADIUS_KM
-from ens10.synthetic.weather import (
-    LAPSE_RATE,
-    REFERENCE_YEAR,
-    Ground,
-    climate,
-    depth_below_ground,
-)
+from ens10.synthetic.weather import LAPSE_RATE, REFERENCE_YEAR, Ground, climate, depth_below_ground
 
 if TYPE_CHECKING:
     from ens10.metrics.distributions import Distribution
@@ -150,13 +144,12 @@ class DisplacedLaw:
             distributions.append(self.distribution(members, u, v, date, step))
         kind = type(distributions[0])
         coords = {name: c for name, c in field.coords.items() if name != "number"}
-        core, arrays = {}, {}
+        arrays = {}
         for name in distributions[0].variables():
             values = np.stack([one.variables()[name] for one in distributions])
             dims = ("time", *[d for d in kind.core_dims() if values.ndim == 4], *field.dims[2:])
             arrays[name] = (dims, values, distributions[0].variable_attributes(name, field.attrs))
-        core = dict(distributions[0].core_coordinates())
-        core = {name: list(values) for name, values in core.items()}
+        core = {name: list(v) for name, v in dict(distributions[0].core_coordinates()).items()}
         return xr.Dataset(arrays, coords={**core, **coords}, attrs={"forecast_kind": self.kind})
 
     def truth(self, forecast: xr.Dataset, noise: Floats) -> Floats:
@@ -260,12 +253,8 @@ class DisplacedLaw:
         weights *= (1 - bust) / weights.sum(axis=0)
         centre = mean + self._bias(valid_date, share)
         total_spread = np.hypot(dispersion * deviation, kernel)
-        mu = np.concatenate(
-            [
-                centre + dispersion * anomalies,
-                (centre + self._parameter_map(_SKEW) * total_spread)[None],
-            ]
-        )
+        skewed = centre + self._parameter_map(_SKEW) * total_spread
+        mu = np.concatenate([centre + dispersion * anomalies, skewed[None]])
         sigma = np.concatenate([np.broadcast_to(kernel, anomalies.shape), 2 * total_spread[None]])
         weights = np.concatenate([weights, bust[None]])
         if "members" in self.without:
@@ -282,9 +271,8 @@ class DisplacedLaw:
         deviation = members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
-        spread = np.sqrt(
-            (self._parameter_map(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2)
-        )
+        variance = (self._parameter_map(_RAIN_SPREAD) ** 2) * (0.5 * scale * mean + deviation**2)
+        spread = np.sqrt(variance)
         shift = np.full_like(mean, _RAIN_SHIFT * scale)
         # mean and deviation of the gamma variable before the shift
         mean = mean + shift
@@ -297,15 +285,12 @@ class DisplacedLaw:
         mean, deviation = members.mean(axis=0), members.std(axis=0, ddof=1)
         if "members" in self.without:
             deviation = np.full_like(deviation, deviation.mean())
-        centre = (
-            self._parameter_map(_GUST) * calm * mean
-            + self._parameter_map(_BIAS) * sizes.bias * share
-        )
+        bias = self._parameter_map(_BIAS) * sizes.bias * share
+        centre = self._parameter_map(_GUST) * calm * mean + bias
         error = self._parameter_map(_KERNEL) * (0.5 * scale + 0.06 * mean)
         spread = np.hypot(self._parameter_map(_DISPERSION) * deviation, error)
-        return _new_distribution(
-            self.kind, centre, spread, np.zeros_like(mean), np.full_like(mean, np.inf)
-        )
+        limits = np.zeros_like(mean), np.full_like(mean, np.inf)
+        return _new_distribution(self.kind, centre, spread, *limits)
 
 
 def _new_distribution(kind: str, *parameters: Floats) -> "Distribution":

@@ -7,6 +7,9 @@ variance at every point. The spectrum is Gaussian, or a power law at the small s
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+
 EARTH_RADIUS_KM = 6371.0
 _SHARPNESS = 6  # of the bend of a power-law spectrum at its peak
 _FINEST = 127  # highest degree of a power-law spectrum, half a wavelength of 160 km
@@ -26,12 +29,7 @@ class SphereFields:
         slope: root mean square of the gradient, per radian.
     """
 
-    def __init__(
-        self,
-        latitude: npt.NDArray[np.float64],
-        columns: int,
-        power: npt.NDArray[np.float64],
-    ) -> None:
+    def __init__(self, latitude: Floats, columns: int, power: Floats) -> None:
         self.truncation = len(power) - 1
         degree = np.arange(self.truncation + 1)
         # unit variance: sum over degree and order
@@ -40,12 +38,10 @@ class SphereFields:
         self._amplitude = np.sqrt(power).astype(np.float32)
         self._basis = legendre(latitude, self.truncation) * self._amplitude[None, :, None]
         self._latitude, self._columns = latitude, columns
-        self._slopes: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]] | None = None
+        self._slopes: tuple[Singles, Singles] | None = None
 
     @classmethod
-    def gaussian(
-        cls, latitude: npt.NDArray[np.float64], columns: int, length_km: float
-    ) -> "SphereFields":
+    def gaussian(cls, latitude: Floats, columns: int, length_km: float) -> "SphereFields":
         """Return a generator of fields with a Gaussian correlation.
 
         Args:
@@ -59,9 +55,7 @@ class SphereFields:
         return cls(latitude, columns, np.exp(-0.5 * degree * (degree + 1) / scale**2))
 
     @classmethod
-    def power_law(
-        cls, latitude: npt.NDArray[np.float64], columns: int, slope: float, peak: float
-    ) -> "SphereFields":
+    def power_law(cls, latitude: Floats, columns: int, slope: float, peak: float) -> "SphereFields":
         """Return a generator of fields whose variance by degree is a power law at small scales.
 
         The variance of all harmonics of degree n is proportional to x^2 (1 + x^6)^(-(2 + s) / 6)
@@ -79,18 +73,16 @@ class SphereFields:
         variance = x**2 * (1 + x**_SHARPNESS) ** (-(2 + slope) / _SHARPNESS)
         return cls(latitude, columns, variance / (2 * degree + 1))
 
-    def noise(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
+    def noise(self, rng: np.random.Generator, count: int) -> Singles:
         """Return independent standard normal coefficients of `count` fields."""
         size = self.truncation + 1
         return rng.standard_normal((size, 2 * count, size), dtype=np.float32)
 
-    def synthesise(self, noise: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    def synthesise(self, noise: Singles) -> Singles:
         """Return standard normal fields (count, H, W) from coefficients (or mixtures of them)."""
         return self._on_grid(self._spectrum(noise @ self._basis))
 
-    def gradient(
-        self, noise: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    def gradient(self, noise: Singles) -> tuple[Singles, Singles]:
         """Return the derivatives to the east and to the north of the fields of `synthesise`.
 
         Returns:
@@ -105,23 +97,23 @@ class SphereFields:
         order = np.arange(self.truncation + 1)[:, None, None]
         return self._on_grid(1j * order * east), self._on_grid(north)
 
-    def _spectrum(self, waves: npt.NDArray[np.float32]) -> npt.NDArray[np.complexfloating]:
+    def _spectrum(self, waves: Singles) -> npt.NDArray[np.complexfloating]:
         """Return Fourier coefficients (order, count, H) from (order, cosines and sines, H)."""
         count = waves.shape[1] // 2
         spectrum = (waves[:, :count] - 1j * waves[:, count:]) * (self._columns / 2)
         spectrum[0] = 2 * spectrum[0].real
         return np.asarray(spectrum)
 
-    def _on_grid(self, spectrum: npt.NDArray[np.complexfloating]) -> npt.NDArray[np.float32]:
+    def _on_grid(self, spectrum: npt.NDArray[np.complexfloating]) -> Singles:
         fields = np.fft.irfft(spectrum.transpose(1, 2, 0), n=self._columns, axis=-1)
         return fields.astype(np.float32)
 
-    def draw(self, rng: np.random.Generator, count: int) -> npt.NDArray[np.float32]:
+    def draw(self, rng: np.random.Generator, count: int) -> Singles:
         """Return independent fields, shape (count, H, W)."""
         return self.synthesise(self.noise(rng, count))
 
 
-def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[np.float32]:
+def legendre(latitude: Floats, truncation: int) -> Singles:
     """Return associated Legendre functions, normalised so that harmonics have mean square 1.
 
     Standard forward column recursion (Holmes and Featherstone 2002, doi:10.1007/s00190-002-0216-2,
@@ -137,12 +129,12 @@ def legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[
     return _legendre(np.deg2rad(latitude), truncation).astype(np.float32)
 
 
-def _highest_degree(latitude: npt.NDArray[np.float64], columns: int) -> int:
+def _highest_degree(latitude: Floats, columns: int) -> int:
     """Return the highest degree that a grid resolves."""
     return min(columns // 2 - 1, len(latitude) - 1)
 
 
-def _legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray[np.float64]:
+def _legendre(latitude: Floats, truncation: int) -> Floats:
     """Return the functions of `legendre` in float64 at latitudes in radians, also beyond a pole."""
     sine, cosine = np.sin(latitude), np.cos(latitude)
     table = np.zeros((truncation + 1, truncation + 1, len(latitude)))
@@ -160,9 +152,7 @@ def _legendre(latitude: npt.NDArray[np.float64], truncation: int) -> npt.NDArray
     return table
 
 
-def _slopes(
-    latitude: npt.NDArray[np.float64], truncation: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+def _slopes(latitude: Floats, truncation: int) -> tuple[Singles, Singles]:
     """Return P / cos(latitude) and the derivative of P by latitude, each (order, degree, H)."""
     angle = np.deg2rad(latitude)
     # order 0 has no wave to the east, and all others vanish at the poles: their limit is taken

@@ -21,7 +21,7 @@ high, spread and precipitation are larger.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,15 +32,13 @@ from ens10.synthetic.atmosphere import (
     GRAVITY,
     LAND_THRESHOLD,
     MAP_KM,
-    MEMORY,
-    PAST,
     SHARED_BY_FAMILY,
     SHARED_BY_STEPS,
-    SPREAD_AT_START,
     TARGET_STEP,
     Channel,
     Fields,
     Floats,
+    Generator,
     climatology,
     hidden_map,
     mix,
@@ -116,9 +114,8 @@ def climate(channel: Channel, ground: Ground, valid_date: dt.date) -> Floats:
     if channel_recipe.family in ("zonal", "meridional"):
         mean = _mean_wind(channel, ground) if channel_recipe.family == "zonal" else 0.0
         return np.asarray(mean + np.zeros(ground.land.shape))
-    centre = climatology(
-        channel_recipe, ground.latitude, ground.land, valid_date.timetuple().tm_yday
-    )
+    day = valid_date.timetuple().tm_yday
+    centre = climatology(channel_recipe, ground.latitude, ground.land, day)
     centre = centre + _WARMING.get(channel_recipe.family, 0.0) * (valid_date.year - REFERENCE_YEAR)
     if channel.name in ("t2m", "skt"):
         centre = centre - LAPSE_RATE * ground.orography
@@ -130,9 +127,8 @@ def climate(channel: Channel, ground: Ground, valid_date: dt.date) -> Floats:
 def depth_below_ground(channel: Channel, ground: Ground) -> Floats:
     """Return how far a level lies below the ground, in m and 0 above it, (H, W)."""
     geopotential = recipe("z", channel.level)
-    height = (
-        geopotential.equator + (geopotential.pole - geopotential.equator) * ground.sine**2
-    ) / GRAVITY
+    equator, pole = geopotential.equator, geopotential.pole
+    height = (equator + (pole - equator) * ground.sine**2) / GRAVITY
     return np.maximum(0.0, ground.orography - height)
 
 
@@ -146,32 +142,12 @@ def _mean_wind(channel: Channel, ground: Ground) -> Floats:
     return np.asarray(-slope / _RADIUS * ground.inverse_coriolis)
 
 
-class Weather:
-    """Generator of the displaced world's fields.
+class Weather(Generator):
+    """Generator of the fields of the displaced world; see `Generator`."""
 
-    Args:
-        latitude: shape (H,), degrees north.
-        columns: number of longitudes.
-        channels: channels of the forecasts.
-        steps: lead times in hours.
-        members: size of the ensemble.
-        starts: all start dates, in order.
-        seed: seed of all random fields.
-    """
-
-    def __init__(
-        self,
-        latitude: Floats,
-        columns: int,
-        channels: Sequence[Channel],
-        steps: Sequence[int],
-        members: int,
-        starts: Sequence[dt.date],
-        seed: int,
-    ) -> None:
-        self.channels, self._steps, self._members = list(channels), list(steps), members
-        self._seed, self._start_index = seed, {start: n for n, start in enumerate(starts)}
-        self._levels = sorted({c.level for c in channels if c.level is not None})
+    def _prepare(self) -> None:
+        latitude, columns = self._latitude, self._columns
+        self._levels = sorted({c.level for c in self.channels if c.level is not None})
         self.ground = self._ground(latitude, columns)
         sine = self.ground.sine
         self._mass_by_latitude = np.sqrt(0.1 + 0.9 * sine**2)
@@ -180,8 +156,7 @@ class Weather:
         land = np.where(self.ground.land, 1.15, 0.85)
         self._heat_by_place = (0.55 + 0.45 * sine**2) * land
         self._spread_by_place = 1 + 0.4 * self.ground.orography / 1500
-        smooth = SphereFields.gaussian(latitude, columns, _SPREAD_KM)
-        self._smooth = smooth
+        self._smooth = SphereFields.gaussian(latitude, columns, _SPREAD_KM)
         self._error = SphereFields.power_law(latitude, columns, 5 / 3, EARTH_RADIUS_KM / ERROR_KM)
         self._signal = _Spectra(latitude, columns, (7.0, 5.0))
         self._perturbation = _Spectra(latitude, columns, (12.0, 9.0))
@@ -196,7 +171,7 @@ class Weather:
         signal = self._signals(start)
         perturbation = self._perturbations(start)
         for s, step in enumerate(self._steps):
-            growth = SPREAD_AT_START + (1 - SPREAD_AT_START) * step / TARGET_STEP
+            growth = self._growth(step)
             valid_date = start + dt.timedelta(hours=step)
             for place, level in enumerate([None, *self._levels]):
                 channels = [c for c in self.channels if c.level == level]
@@ -213,9 +188,6 @@ class Weather:
         field = self._error.draw(self._rng(_ERROR, start.toordinal(), stream, step), 1)[0]
         return np.asarray(field, dtype=np.float64)
 
-    def _rng(self, stream: int, *key: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, stream, *key])
-
     def _ground(self, latitude: Floats, columns: int) -> Ground:
         rng = self._rng(_STATIC)
         smooth = SphereFields.gaussian(latitude, columns, MAP_KM).draw(rng, 3).astype(np.float64)
@@ -223,21 +195,15 @@ class Weather:
         above = np.maximum(0.0, smooth[0] - LAND_THRESHOLD)
         height = np.minimum(800 * above * np.exp(0.7 * rough[0]), 5000.0)
         unresolved = np.tanh(rough[1]) * (40 + 0.06 * height) * (above > 0)
-        return Ground(
-            latitude, above > 0, height, unresolved, hidden_map(smooth[1:].astype(np.float32))
-        )
+        region = hidden_map(smooth[1:].astype(np.float32))
+        return Ground(latitude, above > 0, height, unresolved, region)
 
     def _signals(self, start: dt.date) -> "tuple[Fields, ...]":
         """Return the signal of each part of a state, (step, place, H, W)."""
-        weights = MEMORY ** np.arange(PAST)
-        weights /= np.sqrt((weights**2).sum())
-        index, places = self._start_index[start], 1 + len(self._levels)
+        places = 1 + len(self._levels)
         count = (1 + len(self._steps)) * _FAMILIES * (1 + places)
-        noise = sum(
-            w * self._signal.noise(self._rng(_SIGNAL, index - n + PAST), count)
-            for n, w in enumerate(weights)
-        )
-        by_step = np.asarray(noise).reshape(*_noise_shape(noise, 1 + len(self._steps)))
+        noise = self._signal_noise(self._signal.noise, _SIGNAL, start, count)
+        by_step = noise.reshape(*_noise_shape(noise, 1 + len(self._steps)))
         fields = self._signal.fields(mix(SHARED_BY_STEPS, by_step[:, :, :1], by_step[:, :, 1:]))
         return tuple(f.reshape(len(self._steps), places, *f.shape[1:]) for f in fields)
 
@@ -266,25 +232,20 @@ class Weather:
         return side
 
     def _channel_members(
-        self,
-        channel: Channel,
-        state: "_State",
-        valid_date: dt.date,
-        step: int,
-        winds: dict[str, Floats],
+        self, channel: Channel, state: "_State", date: dt.date, step: int, winds: dict[str, Floats]
     ) -> Floats:
         """Return the members of one channel, (M, H, W)."""
         name, ground = channel.name, self.ground
         if name in ("u", "v", "u10", "v10", "si10"):
             if not winds:
-                winds.update(zip("uv", self._wind(channel, state, valid_date), strict=True))
+                winds.update(zip("uv", self._wind(channel, state, date), strict=True))
             if name == "si10":
                 return np.asarray(np.hypot(winds["u"], winds["v"]))
             return winds[name[0]]
         channel_recipe = channel.recipe
         if name in ("tp", "cp"):
             return self._rain(name, state, step)
-        centre = climate(channel, ground, valid_date)
+        centre = climate(channel, ground, date)
         if channel_recipe.family == "mass":
             return np.asarray(centre + channel_recipe.signal * self._mass_by_latitude * state.mass)
         if channel_recipe.family == "moisture":
@@ -302,9 +263,7 @@ class Weather:
         sign = -1.0 if name == "w" else 1.0
         return np.asarray(centre + sign * channel_recipe.signal * state.lift)
 
-    def _wind(
-        self, channel: Channel, state: "_State", valid_date: dt.date
-    ) -> tuple[Floats, Floats]:
+    def _wind(self, channel: Channel, state: "_State", date: dt.date) -> tuple[Floats, Floats]:
         """Return the wind at a level or at 10 m: mean, geostrophic and divergent part."""
         surface = channel.level is None
         mass = recipe("msl", None) if surface else recipe("z", channel.level)
@@ -316,12 +275,10 @@ class Weather:
         if surface:
             turn = np.deg2rad(_TURN) * np.sign(self.ground.sine)
             share = _FRICTION * np.where(self.ground.land, _OVER_LAND, 1.0)
-            u, v = (
-                share * (u * np.cos(turn) - v * np.sin(turn)),
-                share * (u * np.sin(turn) + v * np.cos(turn)),
-            )
+            cosine, sine = np.cos(turn), np.sin(turn)
+            u, v = share * (u * cosine - v * sine), share * (u * sine + v * cosine)
         zonal = Channel("u10" if surface else "u", channel.level)
-        u = u + climate(zonal, self.ground, valid_date) + _DIVERGENT * state.divergent_east
+        u = u + climate(zonal, self.ground, date) + _DIVERGENT * state.divergent_east
         return u, v + _DIVERGENT * state.divergent_north
 
     def _rain(self, name: str, state: "_State", step: int) -> Floats:
@@ -392,14 +349,9 @@ class _Spectra:
         east, north = self._mass.gradient(balanced)
         slopes = self._potential.gradient(potential)
         unit = np.float32(np.sqrt(2) / self._potential.slope)
-        return (
-            self._mass.synthesise(mass),
-            self._mass.synthesise(balanced),
-            east,
-            north,
-            *(self._others.synthesise(one) for one in (heat, moisture, lift)),
-            *(unit * slope for slope in slopes),
-        )
+        masses = (self._mass.synthesise(mass), self._mass.synthesise(balanced), east, north)
+        others = (self._others.synthesise(one) for one in (heat, moisture, lift))
+        return (*masses, *others, *(unit * slope for slope in slopes))
 
 
 def _noise_shape(noise: Fields, count: int) -> tuple[int, ...]:

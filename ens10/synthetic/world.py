@@ -102,21 +102,15 @@ class World:
         if not self.years:
             raise ArgumentError("years", "there are none", "Pass at least one, such as 1998")
         if not (_YEARS[0] <= self.years[0] and self.years[-1] <= _YEARS[1]):
-            reason = (
-                f"{self.years[0]} to {self.years[-1]} are not within {_YEARS[0]} to {_YEARS[1]}"
-            )
+            first, last = self.years[0], self.years[-1]
+            reason = f"{first} to {last} are not within {_YEARS[0]} to {_YEARS[1]}"
             raise ArgumentError("years", reason, "Choose others: times in nanoseconds end there")
         self.folder: Path | None = None
         self._parameters = {
-            "grid": f"{rows}x{columns}",
-            "years": self.years,
-            "dates": self.month_days,
-            "variables": names,
-            "seed": int(seed),
-            "levels": levels,
-            "steps": [int(step) for step in steps],
-            "members": int(members),
-        }
+            "grid": f"{rows}x{columns}", "years": self.years, "dates": self.month_days,
+            "variables": names, "seed": int(seed), "levels": levels,
+            "steps": [int(step) for step in steps], "members": int(members),
+        }  # fmt: skip
         self._truth_steps = sorted({int(step) for step in truth_steps})
         if self._truth_steps != [TARGET_STEP]:
             self._parameters["truth_steps"] = self._truth_steps
@@ -125,14 +119,10 @@ class World:
             self._parameters["kind"] = kind
         self.kind, self._members = kind, int(members)
         generator = Weather if kind == "displaced" else Atmosphere
+        channels = list(_channels(names, levels))
+        starts = sorted(start for day in self.month_days for start in self._starts(day))
         self._atmosphere = generator(
-            self.grid.latitude(),
-            columns,
-            list(_channels(names, levels)),
-            steps,
-            members,
-            sorted(start for day in self.month_days for start in self._starts(day)),
-            seed,
+            self.grid.latitude(), columns, channels, steps, members, starts, seed
         )
 
     @classmethod
@@ -148,9 +138,8 @@ class World:
         try:
             world = cls(**parse_json(path.read_text()))
         except (TypeError, ValueError) as error:
-            raise FileError(
-                path, f"no parameters of a world ({error})", "Write it again"
-            ) from error
+            reason = f"no parameters of a world ({error})"
+            raise FileError(path, reason, "Write it again") from error
         world.folder = Path(folder)
         return world
 
@@ -205,13 +194,9 @@ class World:
         return folder
 
     def optimum(
-        self,
-        target: str,
-        members: int | None = None,
-        progress: bool = False,
-        step: int = TARGET_STEP,
-        without: str | Sequence[str] = (),
-    ) -> xr.Dataset:
+        self, target: str, members: int | None = None, progress: bool = False,
+        step: int = TARGET_STEP, without: str | Sequence[str] = (),
+    ) -> xr.Dataset:  # fmt: skip
         """Return the best possible forecast from all members, in closed form.
 
         Args:
@@ -242,11 +227,8 @@ class World:
         if self.folder is None:
             raise ArgumentError("World", "its files are not written yet", "Call write(folder)")
         if members not in (None, self._members):
-            raise ArgumentError(
-                "members",
-                f"the optimum has no closed form for {members} of the {self._members} members",
-                "Compare with the optimum of all of them",
-            )
+            reason = f"the optimum has no closed form for {members} of the {self._members} members"
+            raise ArgumentError("members", reason, "Compare with the optimum of all of them")
         law = self.law(target)
         without = [without] if isinstance(without, str) else list(without)
         if without and not isinstance(law, DisplacedLaw):
@@ -303,20 +285,16 @@ class World:
             files: dict[str, BinaryIO] = {}
             encoder = Encoder(self.grid, members=self._members)
             for start in self._starts(month_day):
+                date = int(f"{start:%Y%m%d}")
                 for step, channel, members in self._atmosphere.forecast(start):
-                    kind = catalog.variable(channel.name).kind
+                    variable = catalog.variable(channel.name)
+                    kind = variable.kind
                     if kind not in files:
                         path = folder / _file_name(kind, month_day)
                         files[kind] = stack.enter_context(path.open("wb"))
                     for number, field in enumerate(members, 1):
-                        message = encoder.message(
-                            field,
-                            catalog.variable(channel.name),
-                            date=int(f"{start:%Y%m%d}"),
-                            step=step,
-                            number=number,
-                            level=channel.level or 0,
-                        )
+                        label = {"step": step, "number": number, "level": channel.level or 0}
+                        message = encoder.message(field, variable, date=date, **label)
                         files[kind].write(message)
 
     def _write_truth(self, folder: Path, month_day: str) -> None:
@@ -331,9 +309,8 @@ class World:
                 distribution = best.isel(time=n)
                 truth = law.truth(distribution, self._atmosphere.error(start, stream, step))
                 valid = str(distribution["valid_time"].dt.strftime("%Y%m%d").item())
-                message = encoder.message(
-                    truth, catalog.variable(name), date=int(valid), level=level or 0
-                )
+                variable = catalog.variable(name)
+                message = encoder.message(truth, variable, date=int(valid), level=level or 0)
                 with (folder / "truth" / f"era5.{valid[:4]}").open("ab") as file:
                     file.write(message)
 
@@ -354,9 +331,8 @@ class ForecastFiles:
     @property
     def channels(self) -> list[str]:
         """Return the names of all channels."""
-        kinds = [
-            k for k in ("sfc", "pl") if (self._folder / _file_name(k, self._month_day)).exists()
-        ]
+        paths = {k: self._folder / _file_name(k, self._month_day) for k in ("sfc", "pl")}
+        kinds = [kind for kind, path in paths.items() if path.exists()]
         return [name for kind in kinds for name in channel_names(self._dataset(kind))]
 
     def members(self, channels: Sequence[str], step: int) -> dict[str, xr.DataArray]:
@@ -389,11 +365,8 @@ def _check(steps: Sequence[int], members: int, seed: int, truth_steps: Sequence[
         raise ArgumentError("truth_steps", f"{list(truth_steps)} are not whole days, in hours")
     for step in truth_steps:
         if step not in steps:
-            raise ArgumentError(
-                "steps",
-                f"{step} is missing",
-                f"Add it: the truth is at {step} h; --truth-steps changes that",
-            )
+            remedy = f"Add it: the truth is at {step} h; --truth-steps changes that"
+            raise ArgumentError("steps", f"{step} is missing", remedy)
     if min(steps) < 0 or max(steps) > _LONGEST_STEP or len(set(steps)) < len(steps):
         raise ArgumentError("steps", f"hours from 0 to {_LONGEST_STEP}, each once, are possible")
     if not 2 <= members <= MAX_MEMBERS:
@@ -436,9 +409,8 @@ def _month_days(dates: Sequence[str] | int | None) -> list[str]:
         return [calendar[i] for i in positions]
     unknown = [d for d in dates if len(d) != 4 or not d.isdigit()]
     if unknown:
-        raise ArgumentError(
-            "dates", f"{unknown[0]!r} is not of the form MMDD", "Write 0104 for 4 January"
-        )
+        reason = f"{unknown[0]!r} is not of the form MMDD"
+        raise ArgumentError("dates", reason, "Write 0104 for 4 January")
     if not dates:
         raise ArgumentError("dates", "none is given", "Leave them out for all of ENS-10's")
     return sorted(set(dates))
