@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
-from ens10.grib.header import _DERIVED, _METHODS, _PRODUCT_TYPES
+from ens10.grib.header import _DERIVED, _METHODS, PRODUCT_TYPES
 from ens10.identity import Kind, Method
 from ens10.source.layouts import registered_layouts
 from ens10.source.units import _CONVERSIONS
@@ -43,7 +43,7 @@ def kinds():
     """Return the table of kinds of fields."""
     rows = []
     for kind in Kind:
-        types = [name for name, of in _PRODUCT_TYPES.items() if of == kind]
+        types = [name for name, of in PRODUCT_TYPES.items() if of == kind]
         derived = [str(code) for code, of in _DERIVED.items() if of == kind]
         keys = [_KEYS[kind]] if kind in _KEYS else []
         keys += [f"`derivedForecast` {', '.join(derived)}"] if derived else []

@@ -48,6 +48,11 @@ def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
         EccodesError: ecCodes cannot read the header.
     """
     keys = keys_of(path, raw)
+    if keys.get("startStep") is None:
+        template = keys.get("productDefinitionTemplateNumber")
+        reason = f"the message at byte {offset} (product template 4.{template}) has no lead time"
+        remedy = f"Remove it with `grib_copy -w productDefinitionTemplateNumber!={template}`"
+        raise FileError(path, reason, remedy)
     number = _get(keys, "perturbationNumber")
     time = _time(keys, path, offset)
     meaning = _meaning(keys, path, offset)
@@ -85,7 +90,7 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
 
 
 # Types of MARS that are products of an ensemble, whatever the rest of the header contains.
-_PRODUCT_TYPES = {
+PRODUCT_TYPES = {
     **dict.fromkeys(("em", "cm", "taem"), Kind.MEAN),
     **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), Kind.SPREAD),
     **dict.fromkeys(("pb", "pd", "cd"), Kind.QUANTILE),
@@ -113,8 +118,8 @@ def _kind(keys: Keys) -> Kind:
     data_type, template = _get(keys, "dataType"), _get(keys, "productDefinitionTemplateNumber")
     is_second = _get(keys, "edition") == 2  # ecCodes computes these keys for edition 1, too
     derived = _get(keys, "derivedForecast")
-    if data_type in _PRODUCT_TYPES:
-        return _PRODUCT_TYPES[data_type]
+    if data_type in PRODUCT_TYPES:
+        return PRODUCT_TYPES[data_type]
     if str(_get(keys, "stepType")).startswith("diff"):
         return Kind.DIFFERENCE
     if is_second and derived is not None:

@@ -36,6 +36,8 @@ def with_cf_times(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.D
         FileError: the valid times are not all lead times of all starts.
     """
     roles = _roles(dataset)
+    if {"time", "step"} <= set(dataset.dims):
+        roles = {role: name for role, name in roles.items() if role == "realization"}
     realization = roles.get("realization")
     if realization and "number" not in dataset.variables:
         dataset = dataset.rename({realization: "number"})
@@ -57,7 +59,7 @@ def _roles(dataset: xr.Dataset) -> dict[str, str]:
     """Return the variable of each CF name that exactly one variable off the grid has."""
     roles: dict[str, list[str]] = {}
     for name, variable in dataset.variables.items():
-        standard_name = variable.attrs.get("standard_name", name)
+        standard_name = variable.attrs.get("standard_name", _PERIOD if name == "step" else name)
         if standard_name in (_REFERENCE, _PERIOD, _VALID, "realization") and variable.ndim < 3:
             roles.setdefault(standard_name, []).append(str(name))
     return {role: found[0] for role, found in roles.items() if len(found) == 1}

@@ -69,14 +69,13 @@ def combine(
 def _with_one_window(
     name: str, parts: list[tuple[Path, xr.DataArray]]
 ) -> list[tuple[Path, xr.DataArray]]:
-    """Return the parts of precipitation with one attribute `window` that holds for all of them.
+    """Return the parts of a variable with one attribute `window` that holds for all of them.
 
     Raises:
-        FileError: parts of one lead time have different windows, or parts have different units.
+        FileError: parts of one lead time, or of truth, have different windows, or parts have
+            different units.
     """
     first_path, first = parts[0]
-    if name not in ACCUMULATED:
-        return parts
     for path, field in parts:
         if unit_of(str(field.attrs.get("units"))) != unit_of(str(first.attrs.get("units"))):
             reason = f"{name} has the units {field.attrs.get('units')!r}, in {first_path}"
@@ -87,6 +86,9 @@ def _with_one_window(
         return parts
     begins: dict[int, int] = {}
     for path, field in parts:
+        if "step" not in field.coords or name not in ACCUMULATED:
+            reason = f"{name} is of the windows {', '.join(map(str, texts))} in different files"
+            raise FileError(path, reason, "Prepare them into different stores")
         ends = in_seconds(np.atleast_1d(field["step"].to_numpy()))
         for window in parse_windows(stated_window(field) or SINCE_START, ends, Method.SUM):
             if begins.setdefault(window.end, window.begin) != window.begin:

@@ -7,6 +7,7 @@ from pathlib import Path
 import xarray as xr
 
 from ens10.errors import DataNote, FileError, listing
+from ens10.grib.header import PRODUCT_TYPES
 from ens10.identity import Kind, Method
 
 _PRODUCT_DIMS = {
@@ -56,6 +57,9 @@ def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
         field: the variable.
         dataset: that it belongs to, whose attributes may say that ens10 wrote it.
     """
+    data_type = PRODUCT_TYPES.get(str(field.attrs.get("GRIB_dataType")))  # as cfgrib writes it
+    if data_type is not None:
+        return data_type
     for dim in field.dims:
         if dim in _PRODUCT_DIMS:
             return _PRODUCT_DIMS[str(dim)]

@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.catalog import VARIABLES, Variable, variable_of_param
-from ens10.errors import FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.source.units import unit_of
 from ens10.untrusted import parse_yaml
 
@@ -199,7 +199,7 @@ def missing_grid_reason(dataset: xr.Dataset) -> str | None:
 
 
 def with_levels_in_hpa(dataset: xr.Dataset, level_name: str) -> xr.Dataset:
-    """Convert the coordinate `level` from Pa to hPa; other datasets are unchanged.
+    """Convert the coordinate `level` from Pa or kPa to hPa; other datasets are unchanged.
 
     Args:
         dataset: with our names of dimensions.
@@ -208,10 +208,17 @@ def with_levels_in_hpa(dataset: xr.Dataset, level_name: str) -> xr.Dataset:
     if "level" not in dataset.coords:
         return dataset
     level = dataset["level"]
-    units = unit_of(str(level.attrs.get("units", "Pa" if level_name in _PASCAL_NAMES else "hPa")))
-    if units != "Pa":
+    stated = str(level.attrs.get("units", "Pa" if level_name in _PASCAL_NAMES else "hPa"))
+    units, name = unit_of(stated), str(level.attrs.get("standard_name", ""))
+    if units in ("m", "km", "cm") or name.startswith(
+        ("atmosphere_", "height", "altitude", "depth")
+    ):
+        reason = f"its values are in {stated!r}{f' ({name})' if name else ''}, not pressures"
+        remedy = "Leave these variables out, or interpolate them to pressure levels"
+        raise ArgumentError("level", reason, remedy)
+    if units not in ("Pa", "kPa"):
         return dataset
-    values = level.to_numpy().astype(np.float64) / 100.0
+    values = level.to_numpy().astype(np.float64) / {"Pa": 100.0, "kPa": 0.1}[units]
     are_integers = np.all(values == values.round())
     values = values.astype(np.int64) if are_integers else values
     return dataset.assign_coords(level=(level.dims, values, level.attrs | {"units": "hPa"}))

@@ -325,7 +325,7 @@ def _start_indices(
         "Add the truth of these valid dates, leave them out with --missing skip, or fill them with "
         "--missing nan"
     )
-    if not has_truth.any():
+    if not has_truth.any() and not gaps:
         truth_dates = times_of_truth(truth).to_numpy()
         remedy = (
             f"The truth's own dates, {str(truth_dates.min())[:13]} to "

@@ -74,6 +74,7 @@ def table_dataset(
         raise MissingDataError(path, missing_columns, remedy)
     if frame.empty:
         raise FileError(path, "the table has no rows", "Fetch or write it again")
+    frame = frame if truth else _with_step(frame, path)
     index = [name for name in _INDEX if name in frame]
     _check_cells(frame, index, path)
     places = {name: _station_values(frame, name, path) for name in _PLACES if name in frame}
@@ -87,6 +88,9 @@ def table_dataset(
         where = ", ".join(f"{name} {first[name]}" for name in index)
         raise FileError(path, f"it has several rows of {where}", "Remove all but one")
     values = _numbers(fields.set_index(index), path, names.variables)
+    if values.columns.empty:
+        reason = f"no column but {', '.join([*index, *places])} has numbers"
+        raise FileError(path, reason, "Write numbers with points, and without separators")
     cube = values.to_xarray()
     if not truth:
         cube = _handle_missing_rows(cube, values.index, missing, path)
@@ -151,11 +155,31 @@ def _check_cells(frame: "pd.DataFrame", index: list[str], path: Path) -> None:
     for name in {"step", "number", "level", *_PLACES} & set(frame.columns):
         numbers = pd.to_numeric(frame[name], errors="coerce")
         is_text = numbers.isna() & frame[name].notna()
-        _refuse_cell(path, frame[name], is_text, "is no number")
+        if name != "number" or not is_text.all():  # members may have names
+            _refuse_cell(path, frame[name], is_text, "is no number")
     for name, most in (("lat", 90), ("lon", 360)):
         if name in frame:
             degrees = pd.to_numeric(frame[name])
             _refuse_cell(path, frame[name], degrees.abs() > most, "is no place on Earth")
+
+
+def _with_step(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
+    """Return forecasts with the step, in hours, from start and valid time.
+
+    Raises:
+        FileError: a valid time is not the start and the step.
+    """
+    import pandas as pd
+
+    if not {"time", "valid_time"} <= set(frame.columns):
+        return frame
+    hours = (frame["valid_time"] - frame["time"]) / pd.Timedelta("1h")
+    if "step" not in frame:
+        return frame.assign(step=hours)
+    step = pd.to_numeric(frame["step"], errors="coerce")
+    differs = (hours - step).abs() > 1e-6
+    _refuse_cell(path, frame["valid_time"], differs, "is not the time and the step")
+    return frame
 
 
 def _numbers(fields: "pd.DataFrame", path: Path, mapped: Iterable[str]) -> "pd.DataFrame":
@@ -186,7 +210,10 @@ def _dates(column: "pd.Series", path: Path) -> "pd.Series":
         texts = digits.where(column.notna()).str.pad(10, "right", "0")
         dates = pd.to_datetime(texts, format="%Y%m%d%H", errors="coerce")
     else:
-        dates = pd.to_datetime(column, utc=True, errors="coerce").dt.tz_localize(None)
+        is_ambiguous = column.astype(str).str.fullmatch(r"\d\d?[/.-]\d\d?[/.-]\d{2,4}.*")
+        _refuse_cell(path, column, is_ambiguous, "is a date whose day and month are ambiguous")
+        dates = pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601")
+        dates = dates.dt.tz_localize(None)
     _refuse_cell(path, column, dates.isna() & column.notna(), "is no date")
     return dates.astype("datetime64[ns]")
 

@@ -233,6 +233,8 @@ def lead_times(
         ArgumentError: other units.
     """
     step = coordinate.to_numpy()
+    if step.dtype.kind in "iu":
+        step = step.astype(np.int64)  # 10 days are too many hours for 8 bits
     text = str(coordinate.attrs.get("units", "")).strip().lower()
     units = "h"
     if np.issubdtype(step.dtype, np.timedelta64):

@@ -115,7 +115,11 @@ def sums_of_truth(
         ArgumentError: the window of the truth is unknown, or lead times are not in hours.
         FileError: the truth is a rate at one time.
     """
-    names = [str(n) for n in truth.data_vars if n in ACCUMULATED or _is_windowed(forecasts, n)]
+    names = [
+        str(n)
+        for n in truth.data_vars
+        if n in ACCUMULATED or _is_windowed(forecasts, n) or _is_windowed(truth, n)
+    ]
     sums = [_sum_of(name, forecasts, truth, source, analyses) for name in names]
     return [one for one in sums if one is not None]
 
@@ -131,6 +135,9 @@ def _sum_of(
     text = stated_window(field)
     if text == OF_FORECAST:
         text = _window_of_table(name, forecasts, truth)
+    if not (is_amount or _is_windowed(forecasts, name)):
+        reason = f"{name} is of the window {text}, that of the forecasts is at one time"
+        raise ArgumentError("truth", reason, "Pass the values at the valid times")
     rate = amount_of_rate(str(field.attrs.get("units", ""))) if is_amount else None
     if text is None and analyses and not (_is_hourly(truth) or _is_windowed(forecasts, name)):
         return None
@@ -192,6 +199,9 @@ def _is_hourly(truth: xr.Dataset) -> bool:
 
 def _unknown_window_error(name: str, forecasts: xr.Dataset) -> ArgumentError:
     window = stated_window(forecasts[name]) or f"sum {SINCE_START}"
+    if name not in ACCUMULATED:
+        reason = f"{name} is not known to be of the window of the forecasts ({window})"
+        raise ArgumentError("truth", reason, "Set its attribute window to a length such as '24 h'")
     return ArgumentError(
         "truth",
         f"{name} is not known to be of the window of the forecasts ({window}): in ERA5 it is the "

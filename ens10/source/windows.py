@@ -141,12 +141,24 @@ def with_windows_of_bounds(dataset: xr.Dataset, source: Path | str) -> xr.Datase
         for coordinate in field.coords.values():
             bounds = coordinate.attrs.get("bounds")
             if bounds in dataset and coordinate.dtype.kind in "mM":
-                text = _text_of_bounds(coordinate, dataset[bounds], source)
+                text = _text_of_bounds(coordinate, dataset[bounds], _reference(dataset), source)
                 windows[str(name)] = field.assign_attrs(window=text)
     return dataset.assign(windows)
 
 
-def _text_of_bounds(coordinate: xr.DataArray, bounds: xr.DataArray, source: Path | str) -> str:
+def _reference(dataset: xr.Dataset) -> Any:
+    """Return the only start of a run, by its CF standard name; None if there is none."""
+    starts = [
+        variable.to_numpy()
+        for name, variable in dataset.variables.items()
+        if variable.attrs.get("standard_name", name) == "forecast_reference_time"
+    ]
+    return starts[0] if len(starts) == 1 and starts[0].ndim == 0 else None
+
+
+def _text_of_bounds(
+    coordinate: xr.DataArray, bounds: xr.DataArray, reference: Any, source: Path | str
+) -> str:
     begin, end = np.moveaxis(bounds.to_numpy(), -1, 0)
     lengths = np.unique(np.atleast_1d(end - begin) / np.timedelta64(1, "h"))
     if not np.array_equal(end, coordinate.to_numpy()):
@@ -157,10 +169,14 @@ def _text_of_bounds(coordinate: xr.DataArray, bounds: xr.DataArray, source: Path
         )
     if lengths.size == 1:
         return f"{lengths[0]:g} h"
-    if coordinate.dtype.kind == "M":
-        return SINCE_PREVIOUS_STEP if np.array_equal(begin[1:], end[:-1]) else "unequal"
-    pairs = zip(begin / np.timedelta64(1, "h"), end / np.timedelta64(1, "h"), strict=True)
-    return ", ".join(f"{first:g}-{last:g}" for first, last in pairs) + " h"
+    if coordinate.dtype.kind == "M" and np.unique(begin).size == 1:
+        return SINCE_START
+    if coordinate.dtype.kind == "M" and reference is None:
+        reason = f"the bounds of {coordinate.name} have different lengths, and no start is stated"
+        raise FileError(source, reason, "Add forecast_reference_time")
+    start = reference if coordinate.dtype.kind == "M" else np.timedelta64(0, "h")
+    first, last = (np.atleast_1d((ends - start) / np.timedelta64(1, "h")) for ends in (begin, end))
+    return ", ".join(f"{b:g}-{e:g}" for b, e in zip(first, last, strict=True)) + " h"
 
 
 def with_sums(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
@@ -212,7 +228,7 @@ def as_amount(field: xr.DataArray, rate: tuple[str, float], source: Path | str) 
     Raises:
         FileError: it is a rate at one time.
     """
-    if method_of(field) == Method.POINT:
+    if method_of(field) == Method.POINT or field.attrs.get("GRIB_stepType") == "instant":
         raise FileError(
             source,
             f"{field.name} is a rate at one time, which gives no sum of a window",

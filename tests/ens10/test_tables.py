@@ -92,3 +92,30 @@ def test_numbers_that_are_no_dates(frame, tmp_path, number):
 def test_a_column_of_texts_is_no_variable(frame, tmp_path):
     named = frame.assign(name=frame["station"].map({"a": "Abo", "b": "Bergen"}))
     assert list(open_source(write(named, tmp_path / "f.csv")).data_vars) == ["u10"]
+
+
+def test_members_with_names_and_dates_of_two_forms(frame, tmp_path):
+    named = frame.assign(number=frame["number"].map({1: "m01", 2: "m02"}))
+    named["time"] = [t if n % 2 else f"{t}T00:00" for n, t in enumerate(named["time"])]
+    got, want = (open_source(write(f, tmp_path / "f.csv")) for f in (named, frame))
+    np.testing.assert_array_equal(got["u10"], want["u10"])
+    assert got["number"].attrs["labels"] == ["m01", "m02"]
+
+
+def test_a_date_whose_day_and_month_are_ambiguous(frame, tmp_path):
+    with pytest.raises(FileError, match="'01/02/2020' is a date whose day and month are ambiguous"):
+        open_source(write(frame.assign(time="01/02/2020"), tmp_path / "f.csv"))
+
+
+def test_no_column_of_numbers(frame, tmp_path):
+    with pytest.raises(FileError, match=r"no column but time, step, number, station.* has numbers"):
+        open_source(write(frame.assign(u10="1,5"), tmp_path / "f.csv"))
+
+
+def test_valid_times_are_the_start_and_the_step(frame, tmp_path):
+    valid = [str(pd.Timestamp(time) + pd.Timedelta("24h")) for time in frame["time"]]
+    without = frame.drop(columns="step").assign(valid_time=valid)
+    assert open_source(write(without, tmp_path / "f.csv"))["step"].values.tolist() == [24]
+    valid[3] = valid[2].replace("01-02", "01-03")
+    with pytest.raises(FileError, match=r"row 4, column valid_time: .* is not the time and the st"):
+        open_source(write(frame.assign(valid_time=valid), tmp_path / "f.csv"))

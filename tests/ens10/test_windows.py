@@ -492,3 +492,87 @@ def test_valid_dates_that_cannot_be_stored(start, step):
     with pytest.raises(ArgumentError, match="valid_time: 2262-04-12T00 lies outside 1678"):
         tidied(data)
     assert tidied(data.assign_coords(step=("step", [0], {"units": "h"}))) is not None
+
+
+# -- further files that were misread
+
+
+def test_truth_of_a_window_is_no_truth_of_instants():
+    data = tidied(forecasts([280.0], [24], "K", name="t2m"))
+    daily = truth(24, "K", window="24 h").rename(tp="t2m")
+    with pytest.raises(ArgumentError, match="t2m is of the window 24 h, that of the forecasts is"):
+        pair_truth(data, daily)
+
+
+@pytest.mark.parametrize("change", ["units", "window"])
+def test_files_of_truth_that_differ(tmp_path, change):
+    hours = truth(1).drop_vars("valid_time")
+    parts = [hours.isel(time=slice(0, 72)), hours.isel(time=slice(72, None)).copy(deep=True)]
+    parts[1]["tp"].attrs[change] = {"units": "mm", "window": "1 h"}[change]
+    for n, part in enumerate(parts):
+        part.to_netcdf(tmp_path / f"{n}.nc")
+    words = {"units": "tp has the units 'mm', in .* 'm'", "window": "tp is of the windows"}[change]
+    with pytest.raises(FileError, match=words):
+        open_source(tmp_path, optional_dimensions=True)
+
+
+def test_lead_times_of_eight_bits():
+    data = forecasts([280.0, 281], [5, 10], "K", name="t2m")
+    step = ("step", np.array([5, 10], "i1"), {"units": "d"})
+    assert tidied(data.assign_coords(step=step))["step"].values.tolist() == [120, 240]
+
+
+def test_attributes_of_cfgrib():
+    rate = forecasts([1, 2], [6, 12], "kg m-2 s-1", GRIB_stepType="instant")
+    with pytest.raises(FileError, match="tp is a rate at one time"):
+        tidied(rate)
+    mean = forecasts([280.0], [6], "K", name="t2m", GRIB_dataType="em")
+    with pytest.raises(FileError, match=r"only t2m \(ensemble mean\)"):
+        tidied(mean)
+
+
+def test_bounds_since_the_start_and_of_unequal_lengths():
+    ends = np.array(["2001-01-01T12", "2001-01-02T12"], "M8[ns]")
+    values = np.broadcast_to(np.array([3.0, 6.0])[:, None, None, None], (2, 2, 3, 4))
+    attributes = {"units": "kg m-2", "cell_methods": "time: sum"}
+    data = xr.Dataset(
+        {"tp": (("time", "number", "latitude", "longitude"), values, attributes)},
+        {"time": ("time", ends, {"bounds": "time_bnds"}), "number": [1, 2],
+         "latitude": LAT, "longitude": LON},
+    )  # fmt: skip
+
+    def with_bounds(begins, **coordinates):
+        bounds = np.stack([np.array(begins, "M8[ns]"), ends], axis=1)
+        return data.assign(time_bnds=(("time", "bnds"), bounds)).assign_coords(coordinates)
+
+    start = {"forecast_reference_time": STARTS[0]}
+    since = tidied(with_bounds(["2001-01-01", "2001-01-01"], **start))["tp"]
+    np.testing.assert_allclose(point(since), [0.003, 0.006])
+    later = tidied(with_bounds(["2001-01-01T06", "2001-01-01T12"], **start))["tp"]
+    np.testing.assert_allclose(point(later), [0.003, 0.006])
+    assert later.attrs["window"] == "6-12, 12-36 h"
+    with pytest.raises(FileError, match="different lengths, and no start is stated"):
+        tidied(with_bounds(["2001-01-01T06", "2001-01-01T12"]))
+
+
+def test_a_lead_along_valid_times_under_our_name():
+    got = tidied(run(VALID, step=("time", days(24, 60))))
+    assert got["step"].values.tolist() == [24, 60]
+    scalar = forecasts([280.0], [6], "K", name="t2m").isel(time=[0])
+    kept = tidied(scalar.assign_coords(forecast_reference_time=STARTS[0]))
+    assert kept["step"].values.tolist() == [6]
+
+
+def test_levels_that_are_no_pressures():
+    data = forecasts([280.0], [6], "K", name="t").expand_dims(level=[50.0, 85.0], axis=2)
+
+    def at(**attributes):
+        return tidied(data.assign_coords(level=("level", [50.0, 85.0], attributes)))
+
+    assert at(units="kPa")["level"].values.tolist() == [500, 850]
+    assert at(units="hPa")["level"].values.tolist() == [50, 85]
+    with pytest.raises(ArgumentError, match="level: its values are in 'm', not pressures"):
+        at(units="m")
+    hybrid = "atmosphere_hybrid_sigma_pressure_coordinate"
+    with pytest.raises(ArgumentError, match=hybrid):
+        at(units="1", standard_name=hybrid)
