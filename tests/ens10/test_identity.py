@@ -46,30 +46,37 @@ def template(number, **keys):
 
 RAIN = {"paramId": 228228}
 PRODUCTS = {
-    "mean (em)": (message(FIELD, 1, {**EDITION_1, "type": "em"}), Kind.MEAN),
-    "spread (es)": (message(FIELD, 1, {**EDITION_1, "type": "es"}), Kind.SPREAD),
-    "quantile (pb)": (message(FIELD, 1, {**EDITION_1, "type": "pb"}), Kind.QUANTILE),
-    "cluster mean (cm)": (message(FIELD, 1, {**EDITION_1, "type": "cm"}), Kind.MEAN),
-    "efi": (message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.INDEX),
-    "difference": (message(FIELD, 1, {"stepType": "diff", "stepRange": "0-24"}), Kind.DIFFERENCE),
-    "4.2 mean": (template(2, derivedForecast=0), Kind.MEAN),
-    "4.2 spread": (template(2, derivedForecast=4), Kind.SPREAD),
-    "4.2 maximum of the members": (template(2, derivedForecast=9), Kind.INDEX),
-    "4.3 mean of a cluster": (template(3, derivedForecast=6), Kind.MEAN),
-    "4.5 probability": (template(5, probabilityType=3), Kind.PROBABILITY),
-    "4.6 percentile": (template(6, percentileValue=90), Kind.QUANTILE),
-    "4.7 error": (template(7), Kind.SPREAD),
-    "4.9 probability of a sum": (template(9, **RAIN), Kind.PROBABILITY),
-    "4.10 percentile of a sum": (template(10, **RAIN), Kind.QUANTILE),
-    "4.12 mean of a sum": (template(12, **RAIN), Kind.MEAN),
-    "4.86 quantile": (template(86, totalNumberOfQuantiles=10), Kind.QUANTILE),
-    "4.199 mean, post-processed": (template(199, derivedForecast=0), Kind.MEAN),
+    "mean (em)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "em"}), Kind.MEAN),
+    "spread (es)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "es"}), Kind.SPREAD),
+    "quantile (pb)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "pb"}), Kind.QUANTILE),
+    "cluster mean (cm)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "cm"}), Kind.MEAN),
+    "efi": (lambda: message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.INDEX),
+    "difference": (
+        lambda: message(FIELD, 1, {"stepType": "diff", "stepRange": "0-24"}),
+        Kind.DIFFERENCE,
+    ),
+    "4.2 mean": (lambda: template(2, derivedForecast=0), Kind.MEAN),
+    "4.2 spread": (lambda: template(2, derivedForecast=4), Kind.SPREAD),
+    "4.2 maximum of the members": (lambda: template(2, derivedForecast=9), Kind.INDEX),
+    "4.3 mean of a cluster": (lambda: template(3, derivedForecast=6), Kind.MEAN),
+    "4.5 probability": (lambda: template(5, probabilityType=3), Kind.PROBABILITY),
+    "4.6 percentile": (lambda: template(6, percentileValue=90), Kind.QUANTILE),
+    "4.7 error": (lambda: template(7), Kind.SPREAD),
+    "4.9 probability of a sum": (lambda: template(9, **RAIN), Kind.PROBABILITY),
+    "4.10 percentile of a sum": (lambda: template(10, **RAIN), Kind.QUANTILE),
+    "4.12 mean of a sum": (lambda: template(12, **RAIN), Kind.MEAN),
+    "4.86 quantile": (lambda: template(86, totalNumberOfQuantiles=10), Kind.QUANTILE),
+    "4.199 mean, post-processed": (lambda: template(199, derivedForecast=0), Kind.MEAN),
 }
 
 
 @pytest.mark.parametrize("which", PRODUCTS)
 def test_products_of_an_ensemble_are_no_members(write, which):
-    raw, kind = PRODUCTS[which]
+    make, kind = PRODUCTS[which]
+    try:
+        raw = make()
+    except eccodes.CodesInternalError:
+        pytest.skip("this ecCodes lacks the template")
     path = write(*(member(n) for n in (1, 2, 3)), raw)
     assert [m.meaning.kind for m in scan(path)] == [Kind.MEMBER] * 3 + [kind]
     with pytest.warns(DataNote, match=rf"no members are left out: 1 x {kind} of"):
