@@ -80,16 +80,20 @@ def _present_chunks(folder: Path, array: Any) -> Present:
 
 
 def _inner_chunks(file: Path, array: Any, per_shard: list[int]) -> Any:
-    """Return which inner chunks a shard has; True if its index is of another form."""
+    """Return which inner chunks a shard has; True if its index is of another form.
+
+    Only the index is read, which has offset and length of each inner chunk.
+    """
     (codec,) = array.metadata.codecs
     settings = codec.to_dict()["configuration"]
     kinds = [one["name"] for one in settings["index_codecs"]]
     if kinds != ["bytes", "crc32c"]:
         return True
     size = 16 * int(np.prod(per_shard))
-    content = file.read_bytes()
     is_last = settings["index_location"] == "end"
-    index = content[-size - _CRC_BYTES : -_CRC_BYTES] if is_last else content[:size]
+    with file.open("rb") as stream:
+        stream.seek(max(file.stat().st_size - size - _CRC_BYTES, 0) if is_last else 0)
+        index = stream.read(size)
     if len(index) != size:
         return True  # damaged, as zarr says when it reads the shard
     return np.frombuffer(index, "<u8").reshape(*per_shard, 2)[..., 0] != _ABSENT

@@ -75,9 +75,8 @@ class Part(NamedTuple):
     offset: float = 0.0
 
 
-Parts = (
-    tuple[Part, ...] | None
-)  # their sum is the field, 0 if there are none; None if it is missing
+# The parts whose sum is a field: 0 if there are none; None if the field is missing
+Parts = tuple[Part, ...] | None
 
 
 @dataclass(frozen=True)

@@ -238,11 +238,7 @@ def as_amount(field: xr.DataArray, rate: tuple[str, float], source: Path | str) 
     words = ("units", "standard_name", "long_name", "cell_methods")
     attributes = {k: v for k, v in field.attrs.items() if k not in words}
     result = field if seconds == 1.0 else field.astype(np.float64) / seconds
-    return (
-        result.assign_attrs(attributes)
-        .drop_attrs(deep=False)
-        .assign_attrs({**attributes, "units": unit})
-    )
+    return result.drop_attrs(deep=False).assign_attrs({**attributes, "units": unit})
 
 
 def _compute(field: xr.DataArray, recipe: Recipe) -> xr.DataArray:
