@@ -31,6 +31,7 @@ from ens10.identity import (
 from ens10.source.units import amount_of_rate
 from ens10.source.windows import as_amount, in_seconds, method_of, stated_window
 
+Seconds = npt.NDArray[np.int64]
 _GRID = ("latitude", "longitude")
 _LATE = 10**9  # seconds; later than any window is long
 
@@ -211,40 +212,44 @@ def _unknown_window_error(name: str, forecasts: xr.Dataset) -> ArgumentError:
     )
 
 
-def _windows_of(truth: xr.Dataset, text: str) -> list[Window]:
-    """Return the windows of the truth's fields in seconds since 1970, row by row."""
+def _windows_of(truth: xr.Dataset, text: str) -> tuple[Seconds, Seconds]:
+    """Return begin and end of the truth's windows in seconds since 1970, row by row."""
     ends = seconds_of(times_of_truth(truth))
     if "step" in truth.dims:
-        starts = seconds_of(truth["time"]).tolist()
+        starts = seconds_of(truth["time"])[:, None]
         leads = parse_windows(text, in_seconds(truth["step"].to_numpy()), Method.SUM)
-        return [
-            Window(Method.SUM, start + window.begin, start + window.end)
-            for start in starts
-            for window in leads
-        ]
+        begins, ends = (
+            (starts + np.array([getattr(lead, side) for lead in leads])).ravel()
+            for side in ("begin", "end")
+        )
+        return begins, ends
     if text == SINCE_PREVIOUS_STEP:
-        begins = np.concatenate([ends[:1], ends[:-1]])
-    else:
-        (one,) = parse_windows(text, [_LATE], Method.SUM)
-        begins = ends - (one.end - one.begin)
-    pairs = zip(begins.tolist(), ends.tolist(), strict=True)
-    return [Window(Method.SUM, begin, end) for begin, end in pairs]
+        return np.concatenate([ends[:1], ends[:-1]]), ends
+    (one,) = parse_windows(text, [_LATE], Method.SUM)
+    return ends - (one.end - one.begin), ends
 
 
 def _plan(
     field: xr.DataArray,
     forecasts: xr.Dataset,
-    windows: Sequence[Window],
+    windows: tuple[Seconds, Seconds],
     method: Method,
     is_rate: bool,
 ) -> TruthSum:
     """Find the truth's windows that make up each window of the forecasts."""
-    name, index = str(field.name), WindowIndex(windows)
+    name = str(field.name)
     text = stated_window(forecasts[name]) if name in forecasts else None
     leads = parse_windows(text or SINCE_START, in_seconds(forecasts["step"].to_numpy()), method)
+    starts, (begins, ends) = seconds_of(forecasts["time"]), windows
+    # the truth may be hourly for a century, of which the forecasts need some years
+    is_near = ends > starts.min() + min(lead.begin for lead in leads)
+    is_near &= begins < starts.max() + max(lead.end for lead in leads)
+    near = np.flatnonzero(is_near)
+    spans = zip(begins[near].tolist(), ends[near].tolist(), strict=True)
+    index = WindowIndex(Window(Method.SUM, begin, end) for begin, end in spans)
     places: list[list[list[tuple[int, float]] | None]] = []
     gaps = {}
-    for i, start in enumerate(seconds_of(forecasts["time"]).tolist()):
+    for i, start in enumerate(starts.tolist()):
         places.append([])
         for j, lead in enumerate(leads):
             path = index.cover(start + lead.begin, start + lead.end)
@@ -253,7 +258,8 @@ def _plan(
                 gaps[i, j] = f": no {name} after {str(np.datetime64(first, 's'))[:16]}"
                 places[-1].append(None)
                 continue
-            lengths = [float(windows[n].end - windows[n].begin) for n in path]
+            path = near[path].tolist()
+            lengths = [float(ends[n] - begins[n]) for n in path]
             factors = [1.0] * len(path)
             if is_rate or method == Method.MEAN:
                 total = 1.0 if is_rate else sum(lengths)
