@@ -237,7 +237,10 @@ class CombinedCorrections:
                 "step": ("step", self._steps, hours),
                 "valid_time": (("time", "step"), valid),
             }
-        units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
+        units: dict[str, dict[str, Any]] = {
+            k: {"units": "1"} for k in ("quantile", "quantile_level")
+        }
+        units["number"] = {"units": "1", **self._parts[0].member_attributes}
         core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core_coordinates.items()}
         return xr.Dataset(coords=core | coords)
 
