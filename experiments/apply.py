@@ -227,6 +227,11 @@ class CombinedCorrections:
         return list(dict.fromkeys(part.model.target for part in self._parts))
 
     @property
+    def sizes(self) -> dict[tuple[str, float], int]:
+        """Return the number of members that each target and step is corrected from."""
+        return {(p.model.target, p.model.step): p.samples.members for p in self._parts}
+
+    @property
     def coordinates(self) -> xr.Dataset:
         """The coordinates of all variables."""
         coords = coordinates(self.samples)
@@ -516,6 +521,7 @@ def _grib_options(
         "targets": combined.targets,
         "raw": raw,
         "raw_members": combined.samples.numbers if same_members else None,
+        "sizes": combined.sizes,
         "encoding": encoding or Encoding(),
     }
     check_corrected(combined.blank(), **options)

@@ -45,6 +45,7 @@ from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
 from ens10.source.layouts import layout_of
 from ens10.source.stores import dataset_of
+from ens10.source.units import unit_of
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -432,15 +433,23 @@ class TrainedModel:
         return samples
 
     def check_units(self, samples: Samples) -> None:
-        """Reject a target in other units than those of the training.
+        """Reject a target, inputs or lead times in other units than those of the training.
+
+        Units of inputs are compared where both data state them.
 
         Raises:
             ArgumentError: the units differ; the error names both.
         """
-        units = str(samples.targets[self.place].attributes.get("units", ""))
-        if units != self.units:
-            reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
-            raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
+        target_units = str(samples.targets[self.place].attributes.get("units", ""))
+        pairs = {"the lead time": (samples.step_units, self.step_units)}
+        for channel, units in self._training.get("input_units", {}).items():
+            own = samples.units.get(channel) or units
+            pairs[channel] = (own, units or own)
+        pairs[self.target] = (target_units, self.units)
+        for name, (units, trained) in pairs.items():
+            if unit_of(units) != unit_of(trained):
+                reason = f"{name} of the forecast is in {units!r}, that of the training was in"
+                raise ArgumentError("units", f"{reason} {trained!r}", "Convert the forecast")
 
     def _check_windows(self, samples: Samples) -> None:
         """Reject sums over other windows than those of the training.

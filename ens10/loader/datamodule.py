@@ -295,6 +295,7 @@ class TrainingData:
         stations: names of the stations; none of a grid.
         numbers: numbers of the members, in their order.
         labels: their labels, if these are texts; otherwise empty.
+        input_units: units of target and inputs, by channel.
         windows: windows of target and inputs that are no sums since the start, by channel.
     """
 
@@ -309,6 +310,7 @@ class TrainingData:
     stations: list[str]
     numbers: list[int]
     labels: list[str]
+    input_units: dict[str, str]
     windows: dict[str, str]
 
     @classmethod
@@ -329,7 +331,7 @@ class TrainingData:
     def _from_samples(
         cls, samples: Samples, dates: npt.NDArray[np.datetime64], inputs: set[str]
     ) -> "TrainingData":
-        windows = samples.windows
+        windows, channels = samples.windows, sorted({samples.target, *inputs})
         return cls(
             samples.target,
             str(samples.attributes.get("units", "")),
@@ -342,7 +344,8 @@ class TrainingData:
             samples.station_names,
             samples.numbers,
             [str(n) for n in samples.member_labels] if are_texts(samples.member_labels) else [],
-            {name: windows[name] for name in sorted({samples.target, *inputs}) if name in windows},
+            {name: samples.units[name] for name in channels},
+            {name: windows[name] for name in channels if name in windows},
         )
 
 

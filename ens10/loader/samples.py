@@ -46,8 +46,8 @@ Members = int | Callable[[Sequence[Label]], Sequence[Label]] | None
 # attributes that `SeveralSamples` takes from its first samples
 _COMMON = (
     "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
-    "degrees", "stations", "members", "numbers", "member_labels", "windows", "attributes",
-    "step_units", "has_truth",
+    "degrees", "stations", "members", "numbers", "member_labels", "windows", "units",
+    "attributes", "step_units", "has_truth",
 )  # fmt: skip
 _WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
 
@@ -88,6 +88,7 @@ class Samples(ABC):
         member_labels: labels of its members, numbers or texts; those that the data lack are NaN.
         numbers: numbers of its members; 1 to n if their labels are texts.
         windows: time windows of channels that are not since the start, such as "6 h".
+        units: of the channels, as far as the data state them.
         checks: of members that are read; None for none.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
@@ -133,10 +134,12 @@ class Samples(ABC):
         labels = member_labels(dataset["number"])
         self.member_labels = own = _ensemble_labels(labels, ensemble)
         self.members = len(own)
-        self.numbers = [n if isinstance(n, int) else k for k, n in enumerate(own, 1)]
+        self.numbers = [k if isinstance(n, str) else n for k, n in enumerate(own, 1)]
         self._present = [k for k, label in enumerate(own) if label in labels]
         self._member_places = [labels.index(own[k]) for k in self._present]
-        self.windows = _windows(dataset, self.levels, self.step)
+        names = {c: c if n is None else split_exactly(c)[0] for c, n in self.levels.items()}
+        self.windows = _windows(dataset, names, self.step)
+        self.units = {c: str(dataset[name].attrs.get("units", "")) for c, name in names.items()}
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
             **{k: v for k, v in self._truth.attrs.items() if k == "units"},
@@ -411,13 +414,16 @@ def _ensemble_labels(labels: Sequence[Label], ensemble: Members) -> list[Label]:
     return list(labels[:ensemble])
 
 
-def _windows(
-    dataset: xr.Dataset, levels: Mapping[str, float | None], step: float
-) -> dict[str, str]:
-    """Return the time windows of channels that are not since the start, at one lead time."""
+def _windows(dataset: xr.Dataset, names: Mapping[str, str], step: float) -> dict[str, str]:
+    """Return the time windows of channels that are not since the start, at one lead time.
+
+    Args:
+        dataset: the forecasts.
+        names: variable of each channel.
+        step: the lead time.
+    """
     from ens10.source.windows import in_seconds, stated_window  # needs dask
 
-    names = {c: c if level is None else split_exactly(c)[0] for c, level in levels.items()}
     stated = {channel: stated_window(dataset[name]) for channel, name in names.items()}
     windows = {
         channel: format_windows(parse_windows(text, in_seconds([step]), Method.SUM))
