@@ -35,7 +35,7 @@ def choose_members(
     if len(trained) == count and set(trained) <= set(labels):
         return list(trained), ""
     reason = _reason(labels, trained)
-    everything = list(labels) if are_texts(labels) else sorted(labels)
+    everything = list(labels) if are_texts(labels) else sorted(labels, key=int)
     perturbed = [label for label in everything if label != _CONTROL]
     if len(perturbed) >= count:
         kind = "" if are_texts(labels) else "perturbed "
@@ -48,7 +48,9 @@ def choose_members(
     if not fewer or len(everything) < least:
         at_least = f"at least {least}" if fewer else str(count)
         raise ArgumentError("members", f"needs {at_least} members, found {len(everything)}")
-    return _filled(everything, count, trained), ""
+    note = f"the members {_range(everything)} are used, since {reason}"
+    is_part = not trained or set(everything) <= set(trained)
+    return _filled(everything, count, trained), "" if is_part else note
 
 
 def recorded_members(training: Mapping[str, Any]) -> list[Label]:
@@ -104,8 +106,8 @@ def _filled(labels: list[Label], count: int, trained: Sequence[Label]) -> list[L
         others = []
     numbers = [label for label in (*labels, *trained) if not isinstance(label, str)]
     new = max(numbers, default=0) + 1
-    others += [f"missing {n + 1}" if texts else new + n for n in range(count)]
-    chosen = [*labels, *others][:count]
+    fill: list[Label] = [f"missing {n + 1}" if texts else new + n for n in range(count)]
+    chosen = [*labels, *others, *fill][:count]
     return list(trained) if set(chosen) == set(trained) else chosen
 
 

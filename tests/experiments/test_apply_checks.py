@@ -30,6 +30,7 @@ from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule
 from ens10.loader.training_members import choose_members
 from ens10.source import open_source
+from ens10.source.units import unit_of
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +362,8 @@ def test_units_of_inputs_and_lead_times_are_those_of_the_training(runs, world, t
     truth = open_source(world.folder / "truth")[["t2m"]].load()
     data = EnsembleDataModule(whole, "t2m", ["t2m", "gust"], truth=truth)
     data.setup("fit")
-    assert data.state_dict()["trained"]["input_units"] == {"gust": "m s**-1", "t2m": "K"}
+    units = data.state_dict()["trained"]["input_units"]
+    assert {name: unit_of(text) for name, text in units.items()} == {"gust": "m s-1", "t2m": "K"}
     forecast = open_source(today)[["t2m", "u10"]].isel(time=[0, 3]).load()
     path = shutil.copytree(runs["emos_local"], tmp_path / "emos") / "checkpoints" / "best.ckpt"
     held = torch.load(path, weights_only=True)

@@ -207,9 +207,13 @@ def test_the_members_of_another_store(labels, ensemble, trained, chosen, said):
 
 def test_members_that_are_not_there_fill_an_ensemble_of_texts():
     found, note = choose_members(["b", "x"], 4, ["a", "b", "c", "d"], fewer=True, least=2)
-    assert (found, note) == (["b", "x", "a", "c"], "")
-    found, _ = choose_members(["b", "a"], 3, [1, 2, 3], fewer=True, least=2)
+    assert found == ["b", "x", "a", "c"]
+    assert note == "the members b, x are used, since those of the training are not all there"
+    found, note = choose_members(["c", "b"], 4, ["a", "b", "c", "d"], fewer=True, least=2)
+    assert (found, note) == (["a", "b", "c", "d"], "")
+    found, note = choose_members(["b", "a"], 3, [1, 2, 3], fewer=True, least=2)
     assert found == ["b", "a", "missing 1"]
+    assert note == "the members b, a are used, since the run records no text labels"
 
 
 @pytest.mark.parametrize(
