@@ -9,12 +9,15 @@ variables of xarray (`ens10.source.windows`) are described in these terms.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ens10.channels import step_number
 from ens10.errors import ArgumentError
 
 HOUR = 3600  # seconds
+Label = int | str  # of a member
 # Texts of a window: the last is that of observations in tables, which cannot state it
 SINCE_START, SINCE_PREVIOUS_STEP, OF_FORECAST = "since start", "previous step", "of the forecast"
 
@@ -183,3 +186,16 @@ def _begins_of_spans(text: str, ends: Sequence[int]) -> list[int]:
             f"Write '{SINCE_START}', '{SINCE_PREVIOUS_STEP}', '6 h' or '6-12, 12-24 h'",
         )
     return [spans.get(end, 0) for end in ends]
+
+
+def member_labels(number: Any) -> list[Label]:
+    """Return the labels of members: their texts if the data have such, otherwise their numbers.
+
+    Args:
+        number: DataArray of the numbers of members. Its attribute `labels`, if it has one, lists
+            the texts of the members 1 to n.
+    """
+    numbers: list[Label] = number.to_numpy().tolist()
+    texts = [str(text) for text in np.atleast_1d(number.attrs.get("labels", [])).tolist()]
+    has_texts = len(set(texts)) == len(texts) and set(numbers) <= {*range(1, len(texts) + 1)}
+    return [texts[int(n) - 1] for n in numbers] if has_texts and texts else numbers

@@ -227,6 +227,11 @@ class CombinedCorrections:
         return list(dict.fromkeys(part.model.target for part in self._parts))
 
     @property
+    def sizes(self) -> dict[tuple[str, float], int]:
+        """Return the number of members that each target and step is corrected from."""
+        return {(p.model.target, p.model.step): p.samples.members for p in self._parts}
+
+    @property
     def coordinates(self) -> xr.Dataset:
         """The coordinates of all variables."""
         coords = coordinates(self.samples)
@@ -237,7 +242,10 @@ class CombinedCorrections:
                 "step": ("step", self._steps, hours),
                 "valid_time": (("time", "step"), valid),
             }
-        units = {name: {"units": "1"} for name in ("quantile", "quantile_level", "number")}
+        units: dict[str, dict[str, Any]] = {
+            k: {"units": "1"} for k in ("quantile", "quantile_level")
+        }
+        units["number"] = {"units": "1", **self._parts[0].member_attributes}
         core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core_coordinates.items()}
         return xr.Dataset(coords=core | coords)
 
@@ -513,6 +521,7 @@ def _grib_options(
         "targets": combined.targets,
         "raw": raw,
         "raw_members": combined.samples.numbers if same_members else None,
+        "sizes": combined.sizes,
         "encoding": encoding or Encoding(),
     }
     check_corrected(combined.blank(), **options)

@@ -5,10 +5,9 @@ fields are read, date by date.
 """
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +16,11 @@ from ens10.channels import split_exactly
 from ens10.convert import ensemble_moments
 from ens10.convert.moments import Chunk
 from ens10.convert.work_units import check_plausible
-from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.loader.samples import Field, Samples
 
 Gaps = Literal["error", "nan", "skip", "fewer"]
 _REMEDY = "Fetch the forecast again, or accept its gaps with --missing fewer, nan or skip"
-_CONTROL = 0  # label of the control member
 Mask = npt.NDArray[np.bool_]
 
 
@@ -51,59 +49,6 @@ class InputRules:
     def fewer(self) -> bool:
         """Return True if the members that are there are used."""
         return self.missing == "fewer"
-
-
-def choose_members(
-    labels: Sequence[int], count: int, trained: Sequence[int], *, fewer: bool, least: int = 1
-) -> tuple[list[int], str]:
-    """Return the labels of the members to use, and a note if they are not those of the training.
-
-    The members of the training are used if all are there; otherwise the first `count` perturbed
-    ones, and the control only if there are too few of these.
-
-    Args:
-        labels: of the forecast's members.
-        count: number of members that the run was trained on.
-        trained: their labels; empty if the run does not record them.
-        fewer: True if fewer than `count` are accepted. Labels of members that are not there then
-            fill the ensemble.
-        least: smallest number of members that is accepted.
-
-    For example, of the members 0 to 3 a run that was trained on 1 and 2 takes these, and so does
-    one that was trained on two others, which are not there.
-
-    Raises:
-        ArgumentError: there are too few members.
-    """
-    if trained and set(trained) <= set(labels):
-        return list(trained), ""
-    reason = "those of the training are not all there" if trained else "the run records no labels"
-    perturbed = sorted(label for label in labels if label != _CONTROL)
-    if len(perturbed) >= count:
-        note = f"the first {count} perturbed members are used ({_range(perturbed[:count])})"
-        is_choice = bool(trained) or len(labels) > count
-        return perturbed[:count], f"{note}, since {reason}" if is_choice else ""
-    everything = sorted(labels)
-    if len(everything) >= count:
-        note = f"the control member is used too, since {len(perturbed)} perturbed members are there"
-        return everything, f"{note}, and {count} are needed" if trained else ""
-    if not fewer or len(everything) < least:
-        at_least = f"at least {least}" if fewer else str(count)
-        raise ArgumentError("members", f"needs {at_least} members, found {len(everything)}")
-    others = [label for label in trained if label not in labels]
-    others += [max([*everything, *trained]) + 1 + n for n in range(count)]
-    chosen = [*everything, *others][:count]
-    return list(trained) if set(chosen) == set(trained) else chosen, ""
-
-
-def _range(labels: Sequence[int]) -> str:
-    """Describe sorted labels in a few words."""
-    first, last = labels[0], labels[-1]
-    return (
-        f"{first} to {last}"
-        if last - first == len(labels) - 1
-        else listing([str(label) for label in labels])
-    )
 
 
 def moments_of_present(members: Field, least: int) -> tuple[Field, Field]:
@@ -269,13 +214,13 @@ class InputChecks:
             if missing.all():
                 lines.append(f"{when}: all members of {channel}")
             else:
-                numbers = [self._samples.numbers[n] for n in np.flatnonzero(missing)]
-                lines += [f"{when} number {number}: {channel}" for number in numbers]
+                labels = [self._samples.member_labels[n] for n in np.flatnonzero(missing)]
+                lines += [f"{when} number {label}: {channel}" for label in labels]
         return lines
 
     def _date(self, i: int) -> str:
         return str(self._samples.time[i])[:13]
 
     def _place(self, i: int, step: float, channel: str, n: int) -> str:
-        number: Any = self._samples.numbers[n]
-        return f"{self._source}: {self._date(i)}, step {step:g}, {channel}, number {number}"
+        label = self._samples.member_labels[n]
+        return f"{self._source}: {self._date(i)}, step {step:g}, {channel}, number {label}"

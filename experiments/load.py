@@ -27,9 +27,9 @@ from ens10.experiments.input_checks import (
     Gaps,
     InputChecks,
     InputRules,
-    choose_members,
 )
 from ens10.experiments.products import Coupling, Fields, Products
+from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
@@ -37,6 +37,7 @@ from ens10.loader.batches import Batches, open_samples, with_lead
 from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
+from ens10.loader.training_members import are_texts, choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
 from ens10.models.statistical.coupling import dates_near
@@ -44,6 +45,7 @@ from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
 from ens10.source.layouts import layout_of
 from ens10.source.stores import dataset_of
+from ens10.source.units import unit_of
 from ens10.stations import station_dims
 from ens10.usage import Parser, configuration_errors
 
@@ -380,7 +382,7 @@ class TrainedModel:
     def _takes_members(self) -> bool:
         return self._data.members or kind_of(self._data.kind).features == "members"
 
-    def choose_members(self, labels: Sequence[int], *, fewer: bool) -> list[int]:
+    def choose_members(self, labels: Sequence[Label], *, fewer: bool) -> list[Label]:
         """Return the labels of the members to use, with a warning if others were trained on.
 
         Raises:
@@ -388,7 +390,7 @@ class TrainedModel:
         """
         if self.members is None:
             return list(labels)
-        trained = self._training.get("numbers", [])[: self.members]
+        trained = recorded_members(self._training)[: self.members]
         try:
             chosen, note = choose_members(
                 labels, self.members, trained, fewer=fewer, least=self.least_members
@@ -431,15 +433,23 @@ class TrainedModel:
         return samples
 
     def check_units(self, samples: Samples) -> None:
-        """Reject a target in other units than those of the training.
+        """Reject a target, inputs or lead times in other units than those of the training.
+
+        Units of inputs are compared where both data state them.
 
         Raises:
             ArgumentError: the units differ; the error names both.
         """
-        units = str(samples.targets[self.place].attributes.get("units", ""))
-        if units != self.units:
-            reason = f"{self.target} of the forecast is in {units!r}, that of the training was in"
-            raise ArgumentError("units", f"{reason} {self.units!r}", "Convert the forecast")
+        target_units = str(samples.targets[self.place].attributes.get("units", ""))
+        pairs = {"the lead time": (samples.step_units, self.step_units)}
+        for channel, units in self._training.get("input_units", {}).items():
+            own = samples.units.get(channel) or units
+            pairs[channel] = (own, units or own)
+        pairs[self.target] = (target_units, self.units)
+        for name, (units, trained) in pairs.items():
+            if unit_of(units) != unit_of(trained):
+                reason = f"{name} of the forecast is in {units!r}, that of the training was in"
+                raise ArgumentError("units", f"{reason} {trained!r}", "Convert the forecast")
 
     def _check_windows(self, samples: Samples) -> None:
         """Reject sums over other windows than those of the training.
@@ -823,7 +833,17 @@ class Corrections:
         for name, arrays in parts.items():
             concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
             variables[name] = (form[name][0], concatenate(arrays), form[name][2])
-        return xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
+        dataset = xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
+        if "number" in dataset:
+            dataset["number"].attrs.update(self.member_attributes)
+        return dataset
+
+    @property
+    def member_attributes(self) -> dict[str, Any]:
+        """The texts of members in the order of raw ones, as the attribute `labels` of `number`."""
+        labels = self.samples.member_labels
+        in_raw_order = self._products.members == "ecc"
+        return {"labels": list(labels)} if in_raw_order and are_texts(labels) else {}
 
     def batch(self, i: int) -> Batch:
         """Return the features of date `i`, on the model's device."""

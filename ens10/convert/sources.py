@@ -19,13 +19,14 @@ from ens10.convert.plan import Source
 from ens10.convert.workers import dead_worker_error, processes
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.grib import LatLonGrid, MessageList, is_grib, scan
+from ens10.identity import member_labels
 from ens10.packed16.layout import Field
 from ens10.places import is_url
 from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
-from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.layout import tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
@@ -76,7 +77,7 @@ class DatasetFields:
     def place(self, part: int, member: int) -> str:
         """Return source, date, step, level and member, for messages."""
         name, level = self.picks[part]
-        number = self.dataset["number"].to_numpy()[member]
+        number = member_labels(self.dataset["number"])[member]
         pressure = "" if level is None else f", {self.dataset['level'].to_numpy()[level]:g} hPa"
         return f"{self.where}, {name}{pressure}, number {number}"
 
@@ -179,7 +180,7 @@ def open_forecasts(
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
         fields = open_gribs(gribs, selection, missing, workers, progress)
-        template = _with_all_dims(tidy(fields.dataset(), names, src))
+        template = with_forecast_dims(tidy(fields.dataset(), names, src))
         if matches(fields, template):
             return GribForecasts(fields, template, numbers, list(range(template.sizes["time"])))
     dataset = open_source(src, names, missing, variables=selection.variables)
@@ -193,24 +194,12 @@ def grib_files(src: Path | str) -> list[Path]:
 
 
 def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
-    dataset = _with_all_dims(dataset)
+    dataset = with_forecast_dims(dataset)
     _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
     _check_dimensions(dataset, label)
     dataset = _load_stations(dataset)
     return DatasetForecasts(dataset, label)
-
-
-def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with the dimensions `number` and `step`, of size 1 if it lacks them."""
-    for dim in ("number", "step"):
-        if dim not in dataset.dims:
-            dataset = dataset.expand_dims({dim: [0]})
-    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    if "step" not in dataset["valid_time"].dims:
-        valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
-        dataset = dataset.assign_coords(valid_time=valid)
-    return dataset
 
 
 def _load_stations(dataset: xr.Dataset) -> xr.Dataset:

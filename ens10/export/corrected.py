@@ -6,7 +6,7 @@ entries of a centre's tables are kept; otherwise new messages are encoded. Value
 bits.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,7 @@ def write_corrected(
     raw: GribFields | None,
     *,
     raw_members: Sequence[int] | None,
+    sizes: Mapping[tuple[str, float], int],
     encoding: Encoding,
     progress: bool = False,
 ) -> None:
@@ -168,6 +169,8 @@ def write_corrected(
         raw_members: labels of the raw members whose number and type the members keep; None if
             members are perturbed forecasts numbered from 1. A member that is NaN everywhere is
             left out.
+        sizes: number of raw members of each target and step that mean and spread are derived from,
+            at dates without the variable `members_used` (or TARGET_members_used).
         encoding: edition and templates.
         progress: show a progress bar.
 
@@ -176,7 +179,7 @@ def write_corrected(
     """
     forecasts = dataset if "step" in dataset.dims else _with_step(dataset)
     total = forecasts.sizes["time"] * forecasts.sizes["step"] * len(targets)
-    parts = _message_groups(forecasts, targets, raw, encoding, raw_members)
+    parts = _message_groups(forecasts, targets, raw, encoding, raw_members, sizes)
     with path.open("wb") as file:
         for messages in track(parts, "GRIB", total, progress):
             for message in messages:
@@ -189,6 +192,7 @@ def check_corrected(
     raw: GribFields | None,
     *,
     raw_members: Sequence[int] | None,
+    sizes: Mapping[tuple[str, float], int],
     encoding: Encoding,
 ) -> None:
     """Check that `write_corrected` can write forecasts, by encoding the first date.
@@ -198,6 +202,7 @@ def check_corrected(
         targets: channels.
         raw: the GRIB files that were corrected; None if the forecast is not GRIB.
         raw_members: as for `write_corrected`.
+        sizes: as for `write_corrected`.
         encoding: edition and templates.
 
     Raises:
@@ -207,14 +212,14 @@ def check_corrected(
     forecasts = first_date if "step" in first_date.dims else _with_step(first_date)
     if "number" in forecasts.dims:
         forecasts = forecasts.isel(number=[0])
-    for messages in _message_groups(forecasts, targets, raw, encoding, raw_members):
+    for messages in _message_groups(forecasts, targets, raw, encoding, raw_members, sizes):
         for _ in messages:
             pass
 
 
 def _message_groups(
     dataset: xr.Dataset, targets: list[str], raw: GribFields | None, encoding: Encoding,
-    raw_members: Sequence[int] | None,
+    raw_members: Sequence[int] | None, sizes: Mapping[tuple[str, float], int],
 ) -> Iterator[Iterator[bytes]]:  # fmt: skip
     """Yield the messages of each date, step and target."""
     check_for_grib(dataset.drop_attrs(), "sfc")
@@ -223,12 +228,13 @@ def _message_groups(
         for j, step in enumerate(dataset["step"].to_numpy().tolist()):
             for target in targets:
                 forecast = dataset.isel(time=i, step=j)
-                yield _messages(forecast, target, time, step, headers, raw_members)
+                size = _members_used(forecast, target, sizes.get((target, step), 0))
+                yield _messages(forecast, target, time, step, headers, raw_members, size)
 
 
 def _messages(
     forecast: xr.Dataset, target: str, time: np.datetime64, step: float, headers: Headers,
-    raw_members: Sequence[int] | None,
+    raw_members: Sequence[int] | None, size: int,
 ) -> Iterator[bytes]:  # fmt: skip
     """Yield the messages of one target, date and step; none if its mean is NaN everywhere."""
     if np.isnan(forecast[f"{target}_mean"].to_numpy()).all():
@@ -240,14 +246,23 @@ def _messages(
             continue
         own = None if raw_members is None else headers.of(target, time, step, raw_members[n])
         yield (own or header).message(field, Product("pf", n + 1 if own is None else None))
-    for product_field, product in _products(forecast, target):
+    for product_field, product in _products(forecast, target, size):
         yield header.message(product_field.to_numpy(), product)
 
 
-def _products(forecast: xr.Dataset, target: str) -> Iterator[tuple[xr.DataArray, Product]]:
+def _members_used(forecast: xr.Dataset, target: str, size: int) -> int:
+    """Return the number of raw members of one target, date and step; `size` if none is missing."""
+    names = (f"{target}_members_used", "members_used")
+    counts = [float(forecast[name]) for name in names if name in forecast]
+    return int(counts[0]) if counts and np.isfinite(counts[0]) else size
+
+
+def _products(
+    forecast: xr.Dataset, target: str, size: int
+) -> Iterator[tuple[xr.DataArray, Product]]:
     """Yield the fields of one target, date and step that are not members, with their products."""
-    yield forecast[f"{target}_mean"], Product("em")
-    yield forecast[f"{target}_std"], Product("es")
+    yield forecast[f"{target}_mean"], Product("em", total=size)
+    yield forecast[f"{target}_std"], Product("es", total=size)
     if f"{target}_quantile" in forecast:
         for n, level in enumerate(forecast["quantile_level"].to_numpy().tolist()):
             yield forecast[f"{target}_quantile"].isel(quantile_level=n), Product("pb", value=level)

@@ -18,6 +18,7 @@ from ens10.errors import ArgumentError
 REMEDY = "Write netCDF or Zarr"
 _EDITION_2 = "Add --edition 2, or write netCDF or Zarr"
 _DERIVED = {"em": 0, "es": 4}  # WMO's code table 4.7: mean, and spread of all members
+_SIZE = "numberOfForecastsInEnsemble"  # those that mean and spread are derived from
 # Product definition templates of edition 2 at a point in time and over an interval
 _POINT, _INTERVAL = (0, 1), (8, 11)
 _TEMPLATES = {
@@ -66,7 +67,7 @@ class Product:
         type: of ECMWF: "em" mean, "es" spread, "pf" member, "pb" quantile, "ep" probability.
         number: of a member or of a probability, from 1; None for a member that keeps that of the
             raw message.
-        total: number of probabilities.
+        total: number of probabilities, or of the members that mean and spread are derived from.
         value: level of a quantile between 0 and 1, or threshold of a probability.
         above: True if a probability is that of values above the threshold.
     """
@@ -159,6 +160,8 @@ def set_product(handle: Any, product: Product, post_processed: bool) -> None:
                 eccodes.codes_set_missing(handle, key)
             else:
                 eccodes.codes_set(handle, key, value)
+        if product.type in _DERIVED and eccodes.codes_is_defined(handle, _SIZE):
+            eccodes.codes_set(handle, _SIZE, min(product.total, _MOST_IN_OCTET))
     except eccodes.CodesInternalError as error:
         reason = f"the message's GRIB header does not take {key}={value} ({error})"
         remedy = _EDITION_2 if edition == 1 else REMEDY

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
+from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Kind, KindName, kind_of
 from ens10.loader.batches import Batches, open_samples
@@ -18,6 +20,7 @@ from ens10.loader.content import Extra
 from ens10.loader.order import Share, share_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import TorchBatches, as_tensors
+from ens10.loader.training_members import are_texts, members_of_store, recorded_members
 from ens10.protocol import Protocol, Split
 
 __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
@@ -145,10 +148,17 @@ class EnsembleDataModule(pl.LightningDataModule):
     def _samples(self) -> Samples:
         """The samples of all splits, opened when they are first needed."""
         if self._samples_cache is None:
+            trained, members = self._trained_members, self.ensemble
+            choose = partial(members_of_store, ensemble=members, trained=trained)
             self._samples_cache = open_samples(
-                self.store, self.target, self.truth, self.ensemble, self.step
+                self.store, self.target, self.truth, choose if trained else members, self.step
             )
         return self._samples_cache
+
+    @property
+    def _trained_members(self) -> list[Label]:
+        """The labels of the members of the training whose checkpoint was loaded."""
+        return recorded_members(self._training_data.get("parts", [self._training_data])[0])
 
     @property
     def parts(self) -> list[Samples]:
@@ -262,6 +272,9 @@ class EnsembleDataModule(pl.LightningDataModule):
         if state_dict:
             self._normaliser = normaliser_of(state_dict)
             self._training_data = state_dict.get("trained", {})
+            samples = self._samples_cache
+            if samples is not None and samples.member_labels != self._trained_members:
+                self._samples_cache = None  # to be opened with the members of the training
             self._batches.clear()
             self._past_batches.clear()
 
@@ -280,7 +293,9 @@ class TrainingData:
         longitude: degrees east, by column.
         dates: valid dates of the training split, seconds since 1970-01-01 00 UTC.
         stations: names of the stations; none of a grid.
-        numbers: labels of the members, in their order.
+        numbers: numbers of the members, in their order.
+        labels: their labels, if these are texts; otherwise empty.
+        input_units: units of target and inputs, by channel.
         windows: windows of target and inputs that are no sums since the start, by channel.
     """
 
@@ -294,6 +309,8 @@ class TrainingData:
     dates: list[int]
     stations: list[str]
     numbers: list[int]
+    labels: list[str]
+    input_units: dict[str, str]
     windows: dict[str, str]
 
     @classmethod
@@ -314,7 +331,7 @@ class TrainingData:
     def _from_samples(
         cls, samples: Samples, dates: npt.NDArray[np.datetime64], inputs: set[str]
     ) -> "TrainingData":
-        windows = samples.windows
+        windows, channels = samples.windows, sorted({samples.target, *inputs})
         return cls(
             samples.target,
             str(samples.attributes.get("units", "")),
@@ -326,7 +343,9 @@ class TrainingData:
             dates.astype("datetime64[s]").astype(np.int64).tolist(),
             samples.station_names,
             samples.numbers,
-            {name: windows[name] for name in sorted({samples.target, *inputs}) if name in windows},
+            [str(n) for n in samples.member_labels] if are_texts(samples.member_labels) else [],
+            {name: samples.units[name] for name in channels},
+            {name: windows[name] for name in channels if name in windows},
         )
 
 

@@ -19,6 +19,14 @@ from ens10.channels import (
 )
 from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
+from ens10.identity import (
+    SINCE_START,
+    Label,
+    Method,
+    format_windows,
+    member_labels,
+    parse_windows,
+)
 from ens10.stations import STATION, coordinates, degrees
 
 Field = npt.NDArray[np.float32]
@@ -34,12 +42,12 @@ Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copi
 _NO_MOVES: Moves = (None, None)
 # the number of members, counted from the first; or a function from the labels of the data's members
 # to those of the ensemble, in their order; None for all
-Members = int | Callable[[Sequence[int]], Sequence[int]] | None
+Members = int | Callable[[Sequence[Label]], Sequence[Label]] | None
 # attributes that `SeveralSamples` takes from its first samples
 _COMMON = (
     "label", "channels", "levels", "steps", "target", "step", "latitude", "longitude",
-    "degrees", "stations", "members", "numbers", "windows", "attributes", "step_units",
-    "has_truth",
+    "degrees", "stations", "members", "numbers", "member_labels", "windows", "units",
+    "attributes", "step_units", "has_truth",
 )  # fmt: skip
 _WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
 
@@ -77,8 +85,10 @@ class Samples(ABC):
         degrees: latitude and longitude of each point, (H, W) each.
         stations: coordinates of the stations along the columns, empty for a grid.
         members: size of the ensemble.
-        numbers: labels of its members; those that the data lack are NaN.
+        member_labels: labels of its members, numbers or texts; those that the data lack are NaN.
+        numbers: numbers of its members; 1 to n if their labels are texts.
         windows: time windows of channels that are not since the start, such as "6 h".
+        units: of the channels, as far as the data state them.
         checks: of members that are read; None for none.
         attributes: CF attributes of the target.
         step_units: "h" or "months".
@@ -121,12 +131,15 @@ class Samples(ABC):
         self.longitude = dataset["longitude"].to_numpy()
         self.degrees = degrees(dataset)
         self.stations = coordinates(dataset)
-        labels = dataset["number"].to_numpy().tolist()
-        self.numbers = _ensemble_labels(labels, ensemble)
-        self.members = len(self.numbers)
-        self._present = [k for k, label in enumerate(self.numbers) if label in labels]
-        self._member_places = [labels.index(self.numbers[k]) for k in self._present]
-        self.windows = _windows(dataset, self.levels, self.step)
+        labels = member_labels(dataset["number"])
+        self.member_labels = own = _ensemble_labels(labels, ensemble)
+        self.members = len(own)
+        self.numbers = [k if isinstance(n, str) else n for k, n in enumerate(own, 1)]
+        self._present = [k for k, label in enumerate(own) if label in labels]
+        self._member_places = [labels.index(own[k]) for k in self._present]
+        names = {c: c if n is None else split_exactly(c)[0] for c, n in self.levels.items()}
+        self.windows = _windows(dataset, names, self.step)
+        self.units = {c: str(dataset[name].attrs.get("units", "")) for c, name in names.items()}
         self.attributes: dict[str, Any] = {
             **attributes_of(self.target),
             **{k: v for k, v in self._truth.attrs.items() if k == "units"},
@@ -390,7 +403,7 @@ def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:
                 move(n, field, field)
 
 
-def _ensemble_labels(labels: Sequence[int], ensemble: Members) -> list[int]:
+def _ensemble_labels(labels: Sequence[Label], ensemble: Members) -> list[Label]:
     """Return the labels of the members that make the ensemble."""
     if callable(ensemble):
         return list(ensemble(labels))
@@ -401,14 +414,16 @@ def _ensemble_labels(labels: Sequence[int], ensemble: Members) -> list[int]:
     return list(labels[:ensemble])
 
 
-def _windows(
-    dataset: xr.Dataset, levels: Mapping[str, float | None], step: float
-) -> dict[str, str]:
-    """Return the time windows of channels that are not since the start, at one lead time."""
-    from ens10.identity import SINCE_START, Method, format_windows, parse_windows
+def _windows(dataset: xr.Dataset, names: Mapping[str, str], step: float) -> dict[str, str]:
+    """Return the time windows of channels that are not since the start, at one lead time.
+
+    Args:
+        dataset: the forecasts.
+        names: variable of each channel.
+        step: the lead time.
+    """
     from ens10.source.windows import in_seconds, stated_window  # needs dask
 
-    names = {c: c if level is None else split_exactly(c)[0] for c, level in levels.items()}
     stated = {channel: stated_window(dataset[name]) for channel, name in names.items()}
     windows = {
         channel: format_windows(parse_windows(text, in_seconds([step]), Method.SUM))

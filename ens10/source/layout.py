@@ -95,6 +95,18 @@ def tidy(
     return result
 
 
+def with_forecast_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """Return forecasts with the dimensions `step` and `number`, of size 1 if they lack them."""
+    for dim in ("step", "number"):
+        if dim not in dataset.dims:
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" in dataset["valid_time"].dims:
+        return dataset
+    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
+    return dataset.assign_coords(valid_time=valid)
+
+
 def finish(dataset: xr.Dataset, source: Path | str, *, is_truth: bool) -> xr.Dataset:
     """Sum and convert precipitation, number members that have names, and note assumed units."""
     dataset = number_members(dataset)

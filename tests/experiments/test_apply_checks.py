@@ -21,13 +21,16 @@ from ens10.convert import ensemble_moments, prepare
 from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.apply import apply
 from ens10.experiments.bundle import bundle
-from ens10.experiments.input_checks import choose_members, moments_of_present
+from ens10.experiments.input_checks import moments_of_present
 from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
 from ens10.experiments.products import Products
+from ens10.export.grib_products import Encoding
 from ens10.grib import scan
 from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule
+from ens10.loader.training_members import choose_members
 from ens10.source import open_source
+from ens10.source.units import unit_of
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +81,17 @@ def messages_of(path):
             names = ("shortName", "dataDate", "number")
             key = tuple(eccodes.codes_get(handle, name) for name in names)
             found[key] = eccodes.codes_get_message(handle)
+            eccodes.codes_release(handle)
+    return found
+
+
+def sizes_of(path):
+    """Type, date and numberOfForecastsInEnsemble of each message, in the order of the file."""
+    found = []
+    with Path(path).open("rb") as file:
+        while (handle := eccodes.codes_grib_new_from_file(file)) is not None:
+            names = ("type", "dataDate", "numberOfForecastsInEnsemble")
+            found.append(tuple(eccodes.codes_get(handle, name) for name in names))
             eccodes.codes_release(handle)
     return found
 
@@ -270,6 +284,24 @@ def test_a_missing_grib_message(runs, today, tmp_path):
     numbers = [number for name, date, number in messages_of(out) if date == dates[2]]
     assert sorted(numbers) == [0, *[n for n in range(1, 11) if n != 4]]  # 0: mean and spread
     assert len(messages_of(out)) == 6 * 11 - 1
+    two = tmp_path / "two.grib"
+    with pytest.warns(BeyondTrainingWarning, match=r"the first 2002-04-02T00"):
+        apply([run], tmp_path / "gap.grib", two, encoding=Encoding(2), **options)
+    for path in (out, two):  # mean and spread of nine; the members keep their number of ten
+        found = sizes_of(path)
+        assert {size for kind, date, size in found if kind == "pf"} == {10}
+        derived = [(date, size) for kind, date, size in found if kind in ("em", "es")]
+        assert derived == [(date, 9 if date == dates[2] else 10) for date in dates for _ in "ms"]
+
+
+def test_mean_and_spread_of_new_grib_headers_state_their_members(runs, forecast, tmp_path):
+    """Of a forecast that is not GRIB: the members are counted, with and without a gap."""
+    run, options = runs["emos_local"], {"missing": "fewer"}
+    gap = changed(forecast, np.nan, number=3, time=1)
+    out = apply([run], forecast, tmp_path / "whole.grib")
+    assert [size for _, _, size in sizes_of(out)] == [10] * 4
+    out = apply([run], gap, tmp_path / "gap.grib", **options)
+    assert [size for _, _, size in sizes_of(out)] == [10, 10, 9, 9]
 
 
 @pytest.mark.parametrize("name", ["transformer", "member_by_member"])
@@ -322,6 +354,34 @@ def test_too_few_members(runs, member_runs, forecast, tmp_path):
 
 
 # ------------------------------------------------------------------ labels of members
+
+
+def test_units_of_inputs_and_lead_times_are_those_of_the_training(runs, world, today, tmp_path):
+    """Variables outside the catalogue are not converted: `gust` here, in m s-1 and in km/h."""
+    whole = open_source(world.folder)[["t2m", "u10"]].rename(u10="gust").load()
+    truth = open_source(world.folder / "truth")[["t2m"]].load()
+    data = EnsembleDataModule(whole, "t2m", ["t2m", "gust"], truth=truth)
+    data.setup("fit")
+    units = data.state_dict()["trained"]["input_units"]
+    assert {name: unit_of(text) for name, text in units.items()} == {"gust": "m s-1", "t2m": "K"}
+    forecast = open_source(today)[["t2m", "u10"]].isel(time=[0, 3]).load()
+    path = shutil.copytree(runs["emos_local"], tmp_path / "emos") / "checkpoints" / "best.ckpt"
+    held = torch.load(path, weights_only=True)
+    trained = held["EnsembleDataModule"]["trained"]
+    trained["input_units"] = {"u10": "m/s"}
+    torch.save(held, path)
+    expected = ens10.load_model(runs["emos_local"])(forecast)
+    xr.testing.assert_identical(ens10.load_model(tmp_path / "emos")(forecast), expected)
+    trained["input_units"] = {"u10": "km/h"}
+    torch.save(held, path)
+    said = r"units: u10 of the forecast is in 'm s.*', that of the training was in 'km/h'"
+    with pytest.raises(ArgumentError, match=said):
+        apply([tmp_path / "emos"], forecast, tmp_path / "out.nc")
+    trained["input_units"], trained["step_units"] = {}, "months"
+    torch.save(held, path)
+    said = r"the lead time of the forecast is in 'h', that of the training was in 'months'"
+    with pytest.raises(ArgumentError, match=said):
+        apply([tmp_path / "emos"], forecast, tmp_path / "out.nc")
 
 
 @pytest.mark.parametrize(
