@@ -19,7 +19,7 @@ from ens10.climate import Normaliser, normaliser, years_of
 from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import location_features
-from ens10.loader.samples import Field, Moment, Samples, SumsOfDates
+from ens10.loader.samples import Field, Moment, Samples, SumsOfDates, Where
 from ens10.protocol import Protocol
 from ens10.splits import Splits
 
@@ -377,7 +377,8 @@ class DateContent:
             set_weights(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
             if "members" in out:
                 members = self._by_target(out, "members")[n]
-                count += samples.read_members(i, samples.step, samples.target, members, rows)
+                where = Where(i, samples.step, rows)
+                count += samples.read_members(where, samples.target, members)
         self._write_extras(i, out["features"], rows)
         return count
 
@@ -394,7 +395,8 @@ class DateContent:
             mean, std = features[first:last], deviations[first:last]
             place = (out, rows, first)
             moves = partial(self._move_mean, *place), partial(self._move_deviation, *place)
-            count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
+            where = Where(i, step, rows)
+            count += self.samples.read_moments(where, channels, mean, std, moves)
             first = last
         for target in self._targets:
             if target not in self._inputs:
@@ -428,14 +430,15 @@ class DateContent:
 
             plain_copy = not self._normalise and n not in self._masked_inputs
             input_move = None if plain_copy else move
-            count += self.samples.read_members(i, step, channel, features[:, n], rows, input_move)
+            where = Where(i, step, rows)
+            count += self.samples.read_members(where, channel, features[:, n], input_move)
         return count
 
     def _read_raw(self, i: int, out: Arrays, rows: slice, target: Input) -> int:
         channel, step = target
         n = self._targets[target]
         mean, std = (self._by_target(out, name)[n] for name in ("raw_mean", "raw_std"))
-        count = self.samples.read_moments(i, step, [channel], mean[None], std[None], rows)
+        count = self.samples.read_moments(Where(i, step, rows), [channel], mean[None], std[None])
         if self._factor != 1:
             std *= self._factor
         return count

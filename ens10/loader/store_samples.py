@@ -15,13 +15,14 @@ from ens10.climate import blocks
 from ens10.errors import DamagedFileError, FileError
 from ens10.loader.samples import (
     _ALL,
-    _NO_MOVES,
+    _COPY,
     Field,
     Members,
     Moment,
     Moves,
     Samples,
     SumsOfDates,
+    Where,
     move_in_place,
 )
 from ens10.packed16.layout import DamagedChunkError
@@ -95,37 +96,33 @@ class StoreSamples(Samples):
         return reader.read_into((i, *self._truth_place), out[None], rows=rows)
 
     def read_moments(
-        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field,
-        rows: slice = _ALL, moves: Moves = _NO_MOVES,
-    ) -> int:  # fmt: skip
-        """Read ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
+    ) -> int:
+        """Read ensemble mean and standard deviation (n - 1), each (C, h, W)."""
         if self.checks is not None or not self._has_moments:
-            return self._moments_of_members(i, step, channels, mean, std, rows, moves)
-        place = (int(self._positions[i]), self.steps.index(step))
+            return self._moments_of_members(where, channels, mean, std, moves)
+        place = self._place(where)
         fields = [self._channel_rows[channel] for channel in channels]
         count = 0
         for moment, out, move in (("mean", mean, moves[0]), ("std", std, moves[1])):
             reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
-            count += reader.read_into(place, out, fields, rows, move)
+            count += reader.read_into(place, out, fields, where.rows, move)
         return count
 
-    def read_members(
-        self, i: int, step: float, channel: str, out: Field, rows: slice = _ALL,
-        move: Move | None = None,
-    ) -> int:  # fmt: skip
-        """Read the members of one channel of date `i`, (M, h, W)."""
+    def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
+        """Read the members of one channel, (M, h, W)."""
         name, level = self._variable_and_level(channel)
-        place = [int(self._positions[i]), self.steps.index(step)]
+        place = self._place(where)
         if level is not None:
-            place.append(self._levels.index(level))
+            place = (*place, self._levels.index(level))
         reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
         if self.checks is None:  # no member is missing
-            return reader.read_into(tuple(place), out, self._member_places, rows, move)
+            return reader.read_into(place, out, self._member_places, where.rows, move)
         present = np.empty((len(self._present), *out.shape[1:]), np.float32)
-        count = reader.read_into(tuple(place), present, self._member_places, rows)
+        count = reader.read_into(place, present, self._member_places, where.rows)
         out[...] = np.nan
         out[self._present] = present
-        self.checks.examine(i, step, channel, out)
+        self.checks.examine(where.date, where.step, channel, out)
         move_in_place((move,), out)
         return count
 
@@ -138,14 +135,14 @@ class StoreSamples(Samples):
         are computed from the requested dates.
         """
         if not self._has_moments:
-            return self._sums_by_a_pass(dates, step, channels)
+            return super().sums(dates, step, channels)
         is_requested = np.isin(np.arange(self._block.size), self._positions[dates])
         block_sizes = np.bincount(self._block)
         full = np.bincount(self._block, is_requested) == block_sizes
         full_blocks = np.flatnonzero(full).tolist()
         other_dates = dates[~full[self._block[self._positions[dates]]]]
         rows = [self._channel_rows[channel] for channel in channels]
-        other_sums = self._sums_by_a_pass(other_dates, step, channels) if other_dates.size else None
+        other_sums = super().sums(other_dates, step, channels) if other_dates.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
@@ -182,18 +179,20 @@ class StoreSamples(Samples):
             total += planes.read(block, s, rows)
         return total
 
+    def _place(self, where: Where) -> tuple[int, ...]:
+        return int(self._positions[where.date]), self.steps.index(where.step)
+
     def _moments_of_members(
-        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field, rows: slice,
-        moves: Moves,
-    ) -> int:  # fmt: skip
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves
+    ) -> int:
         members = getattr(self._thread_buffers, "members", None)
         shape = (self.members, *mean.shape[1:])
         if members is None or members.shape != shape:
             members = self._thread_buffers.members = np.empty(shape, np.float32)
         count = 0
         for n, channel in enumerate(channels):
-            count += self.read_members(i, step, channel, members, rows)
-            mean[n], std[n] = self._moments_of(i, step, channel, members)
+            count += self.read_members(where, channel, members)
+            mean[n], std[n] = self._moments_of(where, channel, members)
         move_in_place(moves, mean, std)
         return count
 
