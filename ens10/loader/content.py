@@ -201,7 +201,15 @@ _TILE = 64  # points that are copied at once: all their features fit in the near
 
 
 @numba.njit(**OPTIONS)
-def _set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+def set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+    """Set the weights of a date's points, and weights and truth to 0 where one field is missing.
+
+    Args:
+        truth: shape (H, W), changed in place.
+        raw_mean: shape (H, W).
+        row_weights: shape (H,).
+        weights: shape (H, W), written.
+    """
     rows, columns = truth.shape
     for row in range(rows):
         for column in range(columns):
@@ -212,7 +220,15 @@ def _set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-unty
 
 
 @numba.njit(**OPTIONS)
-def _scatter_points(source, first, places, out):  # type: ignore[no-untyped-def]
+def scatter_points(source, first, places, out):  # type: ignore[no-untyped-def]
+    """Write the features of each point contiguously, at the point's position.
+
+    Args:
+        source: shape (features, points), the fields of one date.
+        first: position in `places` of the first point.
+        places: row of `out` for each point of all dates.
+        out: shape (rows, features).
+    """
     features, points = source.shape
     for begin in range(0, points, _TILE):
         end = min(begin + _TILE, points)
@@ -241,30 +257,6 @@ def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> Non
         out: like `values`, which it may be.
     """
     _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1), out.reshape(-1))
-
-
-def set_weights(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
-    """Set the weights of a date's points, and weights and truth to 0 where one field is missing.
-
-    Args:
-        truth: shape (H, W), changed in place.
-        raw_mean: shape (H, W).
-        row_weights: shape (H,).
-        weights: shape (H, W), written.
-    """
-    _set_weights(truth, raw_mean, row_weights, weights)
-
-
-def scatter_points(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
-    """Write the features of each point contiguously, at the point's position.
-
-    Args:
-        source: shape (features, points), the fields of one date.
-        first: position in `places` of the first point.
-        places: row of `out` for each point of all dates.
-        out: shape (rows, features).
-    """
-    _scatter_points(source, first, places, out)
 
 
 Features = Literal["moments", "members"]
