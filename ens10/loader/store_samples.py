@@ -12,7 +12,7 @@ import xarray as xr
 
 from ens10.channels import split_exactly
 from ens10.climate import blocks
-from ens10.errors import DamagedFileError, FileError
+from ens10.errors import FileError
 from ens10.loader.samples import (
     _ALL,
     _COPY,
@@ -25,13 +25,10 @@ from ens10.loader.samples import (
     Where,
     move_in_place,
 )
-from ens10.packed16.layout import DamagedChunkError
-from ens10.places import is_url
 from ens10.store import StoreKind, open_store, store_kinds
 from ens10.store.checked import open_strictly
-from ens10.store.chunks import MEND, Move, Reader, open_reader
-from ens10.store.file_bytes import FileBytes
-from ens10.store.manifest import Record, compare, open_record
+from ens10.store.chunks import Move, Reader, open_reader
+from ens10.store.manifest import open_record
 
 _PARTS = ("count", "sum", "square_sum")
 
@@ -172,11 +169,18 @@ class StoreSamples(Samples):
 
     def _read_sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
         """Return one of the sums, added over blocks in order, (channels, H, W)."""
-        array: Any = self._root[f"statistics/{name}"]
+        name, s = f"statistics/{name}", self.steps.index(step)
+        array: Any = self._root[name]
         total = np.zeros((len(rows), *self._grid), array.dtype)
-        planes, s = _PlaneReader(self._arguments[0], array, self._record), self.steps.index(step)
+        if array.chunks[1] != 1:  # of earlier versions: a chunk holds all steps
+            for block in blocks:
+                total += np.asarray(array[block, s])[rows]
+            return total
+        reader = open_reader(self._arguments[0], name, self._record, array.dtype.name)
+        planes: Any = np.empty_like(total)
         for block in blocks:
-            total += planes.read(block, s, rows)
+            reader.read_into((block, s), planes, rows)
+            total += planes
         return total
 
     def _place(self, where: Where) -> tuple[int, ...]:
@@ -221,53 +225,3 @@ class StoreSamples(Samples):
             if name not in self._readers:
                 self._readers[name] = open_reader(self._arguments[0], name, self._record)
             return self._readers[name]
-
-
-class _PlaneReader:
-    """Reader of some channels of a sum, at one block of dates and one step.
-
-    A chunk may hold all steps and channels, and zarr would read all of them. From local files of
-    plain numbers only the channels needed are read.
-
-    Args:
-        store: path or URL.
-        array: of zarr, over (block, step, channel, latitude, longitude).
-        record: the store's manifest.
-    """
-
-    def __init__(self, store: Path | str, array: Any, record: Record | None) -> None:
-        self._array, self._name = array, array.path
-        self._folder = None if is_url(store) else Path(store) / self._name
-        self._shape = shape = array.chunks
-        is_one_step = shape[1] in (1, array.shape[1])
-        full_planes = shape[2:] == array.shape[2:] and shape[0] == 1 and is_one_step
-        plain = not array.compressors and not array.filters and array.dtype.isnative
-        self._is_plain = full_planes and plain
-        outer = (array.shape[0], array.shape[1] // shape[1])
-        self._sums = record.array(self._name, outer) if record and self._is_plain else None
-
-    def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
-        """Return channels of one block and step, shape (channels, latitude, longitude).
-
-        Raises:
-            FileError: the chunk is missing.
-            DamagedFileError: it is too short, or differs from the manifest.
-        """
-        chunk, within = (step, 0) if self._shape[1] == 1 else (0, step)
-        file = self._folder and self._folder / f"c/{block}/{chunk}/0/0/0"
-        if not (self._is_plain and file and file.is_file()):
-            return np.asarray(self._array[block, step])[channels]
-        planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
-        try:
-            with file.open("rb", buffering=0) as handle:
-                source = FileBytes(handle.fileno())
-                if self._sums is not None:
-                    fields = self._shape[2] if self._shape[1] == 1 else 0
-                    sums = self._sums.at(self._sums.number((block, chunk)))
-                    compare(sums, source, channels, fields)
-                for plane, channel in zip(planes, channels, strict=True):
-                    begin = (within * self._shape[2] + channel) * plane.nbytes
-                    source.read(begin, plane.nbytes, plane.reshape(-1).view(np.uint8))
-        except DamagedChunkError as error:
-            raise DamagedFileError(file, error.offset, error.reason, MEND) from error
-        return planes
