@@ -71,7 +71,7 @@ def download(
         raise UnknownNameError("kind", kind, _KINDS)
     if jobs < 1:
         raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
-    notify = print if progress else _silent
+    notify = print if progress else lambda _: None
     stop = threading.Event()
     retries = RetryPolicy(sleep=sleep or stop.wait, notify=notify)
     settings = DownloadSettings(jobs, dry_run, check, progress, notify, retries, stop)
@@ -94,7 +94,3 @@ def download(
     from ens10.download.truth import fetch_truth
 
     return fetch_truth(folder, choice, base, settings)
-
-
-def _silent(_: str) -> None:
-    """Discard a message."""

@@ -19,7 +19,7 @@ from ens10.loader.samples import (
     Where,
     move_in_place,
 )
-from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.layout import tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
 
@@ -50,7 +50,7 @@ class DatasetSamples(Samples):
         target: str,
         ensemble: Members = None,
     ) -> None:
-        dataset = _with_all_dims(tidy(dataset, Names(), "data"))
+        dataset = with_forecast_dims(tidy(dataset, Names(), "data"))
         if truth is not None:
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
         super().__init__(dataset, truth, target, ensemble)
@@ -102,15 +102,3 @@ def _compute(field: xr.DataArray, out: Any) -> int:
         values = field.astype(np.float32).compute(scheduler="synchronous").to_numpy()
     out[...] = values
     return int(values.nbytes)
-
-
-def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return forecasts with the dimensions step and number, also if they have one of each."""
-    for dim in ("step", "number"):
-        if dim not in dataset.dims:
-            dataset = dataset.expand_dims({dim: [0]})
-    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    if "step" in dataset["valid_time"].dims:
-        return dataset
-    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
-    return dataset.assign_coords(valid_time=valid)
