@@ -330,8 +330,9 @@ class SeveralSamples(Samples):
 
     def require_truth(self) -> None:
         """Raise an error if the samples of a target or lead time have no truth."""
-        for samples in self._all_samples:
-            samples.require_truth()
+        for lead in self._parts:
+            for samples in lead:
+                samples.require_truth()
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Write the truth of the first target."""
@@ -366,10 +367,6 @@ class SeveralSamples(Samples):
                 places = np.intersect1d(places, other.without_truth())
             positions.append(places + end - len(lead[0]))
         return np.concatenate(positions)
-
-    @property
-    def _all_samples(self) -> list[Samples]:
-        return [samples for lead in self._parts for samples in lead]
 
 
 def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:

@@ -147,9 +147,9 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
     first = arrays.climatologies[arrays.steps[0]]
-    climate_dates = [_climate_year_dates(first, first.eligible(i)) for i in arrays.judged_years]
-    years = {int(year) for dates in climate_dates for year in years_of(dates)}
     rules, rolling_years = protocol_of(options.protocol), first.rolling_years
+    dates = years_of(first.time if rolling_years else first.valid_time)
+    years = {int(year) for i in arrays.judged_years for year in dates[first.eligible(i)]}
     rolling = f"the {rolling_years} years that end with judged_year"
     rule = rolling if rolling_years else "the training years"
     reference = reference_of(rules)
@@ -159,13 +159,6 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
         "window": options.window, "levels": arrays.levels.size, "method": "linear",
         "channels": arrays.channels, "dates": int(first.time.size),
     }  # fmt: skip
-
-
-def _climate_year_dates(
-    climatology: Climatology, eligible: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.datetime64]:
-    """Return the dates that define climate years: start dates of rolling years, or valid dates."""
-    return (climatology.time if climatology.rolling_years else climatology.valid_time)[eligible]
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
@@ -229,17 +222,16 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     plan_options = {**manifest.plan["options"], "climate": to_json_types(options)}
     plan = {**manifest.plan, "options": plan_options}
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
-    rows = [row for row in manifest.units[METADATA_UNIT] if not _depends_on_climate(row[0])]
+    rows = [
+        row for row in manifest.units[METADATA_UNIT]
+        if not row[0].startswith(("zarr.json", "climate/"))
+    ]  # fmt: skip
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
     for file in (path, store / COPY):
         write_whole(file, content.tobytes())
-
-
-def _depends_on_climate(name: str) -> bool:
-    return name == "zarr.json" or name.startswith("climate/")
 
 
 _RUN = 12  # month-days in a run: with 4 more on either side, a chunk is read 20 / 12 times
