@@ -187,10 +187,8 @@ def _lazy_quantiles(
     heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
     chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))
     name = "climate-" + tokenize(members.token, positions, levels)
-    meta, block = (
-        np.empty((0, 0, 0, 0), np.float32),
-        partial(_block, members, positions, levels, rows),
-    )
+    meta = np.empty((0, 0, 0, 0), np.float32)
+    block = partial(_block, members, positions, levels, rows)
     array: da.Array = da.map_blocks(  # type: ignore[no-untyped-call]
         block, chunks=chunks, dtype=np.float32, meta=meta, name=name
     )

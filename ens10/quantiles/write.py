@@ -222,10 +222,7 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     plan_options = {**manifest.plan["options"], "climate": to_json_types(options)}
     plan = {**manifest.plan, "options": plan_options}
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
-    rows = [
-        row for row in manifest.units[METADATA_UNIT]
-        if not row[0].startswith(("zarr.json", "climate/"))
-    ]  # fmt: skip
+    rows = [row for row in manifest.units[METADATA_UNIT] if not row[0].startswith("climate/")]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
