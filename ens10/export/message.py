@@ -195,13 +195,13 @@ _ZERO_FIELD = SimplePacking(np.zeros(0, np.uint32), 0.0, 0, 0, 0, None)  # a fie
 
 @dataclass(frozen=True)
 class Label:
-    """Variable, level, date, step and member of a message."""
+    """Variable, level (hPa, 0 at the surface), date, step (hours) and member of a message."""
 
     variable: Variable
     level: float
     time: np.datetime64
     step: int
-    number: int
+    number: int = 0
 
 
 class Messages:

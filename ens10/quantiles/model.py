@@ -16,12 +16,7 @@ from ens10.climate import years_of
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.protocol import Protocol, check_window, protocol_of
 from ens10.quantiles.members import Members, members_of, quantiles_of
-from ens10.quantiles.options import (
-    ANY_YEAR,
-    Climatology,
-    month_days_of,
-    quantile_levels,
-)
+from ens10.quantiles.options import ANY_YEAR, Climatology, month_days_of, quantile_levels
 from ens10.stations import coordinates
 from ens10.store import open_store
 
