@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from ens10.errors import Ens10Error
+from ens10.errors import ArgumentError, Ens10Error
 
 _MODULES = {
     "train": ("torch", "pytorch_lightning", "torchmetrics", "safetensors"),
@@ -64,7 +64,11 @@ def cluster_library() -> Any:
     """Import `distributed`.
 
     Raises:
-        MissingExtraError: it is not installed.
+        ArgumentError: it is not installed.
     """
-    with telling_extras("scheduler"):
+    try:
         return import_module("distributed")
+    except ModuleNotFoundError as error:
+        reason = f"distributed cannot be imported ({error})"
+        remedy = "Install it with: pip install 'ens10[cluster]'"
+        raise ArgumentError("scheduler", reason, remedy) from error

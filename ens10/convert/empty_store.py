@@ -211,7 +211,9 @@ def forecast_parts(forecasts: xr.Dataset) -> tuple[Part, ...]:
     channels = {_variable_and_level(forecasts, name): n for n, name in names}
     parts: list[Part] = []
     for name, field in forecasts.data_vars.items():
-        levels = range(field.sizes["level"]) if "level" in field.dims else (None,)
+        levels: Sequence[int | None] = (None,)
+        if "level" in field.dims:
+            levels = range(field.sizes["level"])
         parts += [Part(str(name), n, channels.get((str(name), n))) for n in levels]
     return tuple(parts)
 
