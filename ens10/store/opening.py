@@ -146,6 +146,20 @@ def root_attributes(root: Path) -> dict[str, Any]:
         return attributes
 
 
+def is_predictions(path: Path, *, older: bool = False) -> bool:
+    """Return True if ens10 wrote the predictions in a folder.
+
+    Args:
+        path: of the folder.
+        older: accept predictions of earlier versions, too, which a user can have written.
+    """
+    try:
+        attributes = root_attributes(path)
+    except FileError:
+        return False
+    return FORMAT_ATTRIBUTE in attributes or (older and "forecast_kind" in attributes)
+
+
 def has_manifest(root: Path) -> bool:
     """Return True if predictions have a manifest, or should have one."""
     return (root / NAME.partition("/")[0]).exists() or FORMAT_ATTRIBUTE in root_attributes(root)

@@ -1,6 +1,5 @@
 """Tasks, budgets and synthetic worlds: the data of a configuration, and how long it trains."""
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,9 +13,10 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.runner.claims import HEARTBEAT, claim, holder
 from ens10.loader.batches import Batches
+from ens10.partial import write_folder
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World
-from ens10.synthetic.world import WorldKind
+from ens10.synthetic.world import WORLD_FILES, WorldKind
 from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
@@ -353,8 +353,6 @@ def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
     _check_size(folder, size)
     if (folder / "world").exists():
         return
-    partial = folder / "world.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
     names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
     if size.world == "displaced" and "sfc" in size.kinds:
         names.append(catalog.WIND_SPEED.name)
@@ -362,5 +360,4 @@ def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
         size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
         kind=size.world,
     )  # fmt: skip
-    world.write(partial)
-    partial.rename(folder / "world")
+    write_folder(folder / "world", world.write, *WORLD_FILES)
