@@ -10,12 +10,14 @@ Only what ens10 made is removed or replaced, recognised by its content; anything
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from crc32c import crc32c
 
 from ens10.durable import clear_leftovers, remove, replace_folder, write_whole
@@ -25,7 +27,7 @@ from ens10.untrusted import parse_json
 
 PLAN, INPUTS, RESULT = "plan.json", "inputs", "result"
 _LOCK = "write.lock"
-_OWN_NAMES = (PLAN, _LOCK, ".*.tmp")
+_OWN_NAMES = (PLAN, f"{_LOCK}*", ".*.tmp")
 _COMPARED_BYTES = 1 << 30  # of all files of an input
 _COMPARED_FILES = 4096
 _BLOCK = 1 << 16
@@ -51,7 +53,13 @@ class Partial:
         self._names, self._is_older = (*_OWN_NAMES, *names), is_older
 
     @contextmanager
-    def lock(self, command: str, *, wait: bool = False) -> Iterator[None]:
+    def lock(
+        self,
+        command: str,
+        *,
+        wait: bool = False,
+        hold: Callable[..., AbstractContextManager[None]] = hold_file,
+    ) -> Iterator[None]:
         """Create and lock the folder, and remove temporary files of killed processes beside it.
 
         The folder is removed at the end of the block if nothing is left in it.
@@ -59,25 +67,21 @@ class Partial:
         Args:
             command: such as "ens10 apply", for messages.
             wait: whether to wait for another process instead of refusing.
+            hold: holds the lock file, such as `ens10.experiments.locks.hold_lock`.
 
         Raises:
             FileError: another process holds the lock, or the folder holds something else.
         """
         with ExitStack() as stack:
-            while not self._acquire(stack, command, wait):
-                pass  # another process has just removed the folder
+            stack.callback(self._remove_empty)
+            while True:
+                self.check()
+                self.path.mkdir(exist_ok=True)
+                with suppress(FileNotFoundError):  # another process has just removed the folder
+                    stack.enter_context(hold(self.path / _LOCK, command, wait=wait))
+                    break
             clear_leftovers(self.target.parent, self.target.name)
             yield
-
-    def _acquire(self, stack: ExitStack, command: str, wait: bool) -> bool:
-        self.check()
-        self.path.mkdir(parents=True, exist_ok=True)
-        stack.callback(self._remove_empty)
-        try:
-            stack.enter_context(hold_file(self.path / _LOCK, command, wait=wait))
-        except FileNotFoundError:
-            return False
-        return True
 
     def _remove_empty(self) -> None:
         with suppress(OSError):
@@ -86,11 +90,12 @@ class Partial:
     def entries(self) -> list[str]:
         """Return the names in the folder, except that of the lock; none if there is no folder."""
         try:
-            return sorted(path.name for path in self.path.iterdir() if path.name != _LOCK)
+            names = sorted(path.name for path in self.path.iterdir())
         except FileNotFoundError:
             return []
         except NotADirectoryError:
             return [self.path.name]
+        return [name for name in names if not name.startswith(_LOCK)]
 
     def check(self) -> None:
         """Refuse a folder that holds something that the command does not write.
@@ -153,6 +158,7 @@ def write_folder(target: Path, write: Callable[[Path], object], *older: str) -> 
     Raises:
         FileError: `TARGET.partial` holds something else.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     partial = Partial(target, f"{RESULT}*", *older)
     with partial.lock("ens10", wait=True):
         if not target.exists():
@@ -164,9 +170,7 @@ def write_folder(target: Path, write: Callable[[Path], object], *older: str) -> 
                 partial.discard()
 
 
-def check_target(
-    path: Path, force: bool, is_ours: Callable[[Path], bool], kind: str, other: str = "place"
-) -> None:
+def check_target(path: Path, force: bool, is_ours: Callable[[Path], bool], kind: str) -> None:
     """Refuse a target that exists, unless ens10 made it and it is to be replaced.
 
     Args:
@@ -174,7 +178,6 @@ def check_target(
         force: whether it is to be replaced.
         is_ours: recognises what the command makes, by its content.
         kind: of what it makes, in words.
-        other: what to choose instead.
 
     Raises:
         FileError: it exists.
@@ -182,11 +185,11 @@ def check_target(
     if not path.exists():
         return
     if not force:
-        raise FileError(path, "exists already", f"Choose another {other}, or give --force")
+        raise FileError(path, "exists already", "Choose another name, or give --force")
     is_empty = path.is_dir() and not any(path.iterdir())
     if not (is_empty or is_ours(path)):
         reason = f"exists and is not {kind} of ens10, so --force does not replace it"
-        raise FileError(path, reason, f"Choose another {other}")
+        raise FileError(path, reason, "Choose another name")
 
 
 def fingerprints(inputs: Inputs) -> dict[str, dict[str, Any]]:
@@ -233,14 +236,9 @@ def _content(files: Sequence[Path]) -> int:
     checksum = 0
     for file in compared:
         with file.open("rb") as stream:
-            last = file.stat().st_size - _BLOCK
-            whole = last < (blocks - 1) * _BLOCK
-            places = range(0, last + _BLOCK, _BLOCK) if whole else _spread(blocks, last)
-            for place in places:
+            size = os.fstat(stream.fileno()).st_size
+            count = min(blocks, -(-size // _BLOCK))  # all blocks, or some from first to last
+            for place in np.linspace(0, max(0, size - _BLOCK), count, dtype=np.int64).tolist():
                 stream.seek(place)
                 checksum = crc32c(stream.read(_BLOCK), checksum)
     return checksum
-
-
-def _spread(count: int, last: int) -> list[int]:
-    return [last * n // max(1, count - 1) for n in range(count)]

@@ -41,6 +41,7 @@ from ens10.experiments.load import (
     load_models,
     variable_name,
 )
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.experiments.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
@@ -184,7 +185,7 @@ def apply(
         "runs": [Path(run) / CONFIG for run in runs if (Path(run) / CONFIG).is_file()],
     }
     partial = Partial(out, _DATA, _DONE)
-    with partial.lock("ens10 apply"), stoppable():
+    with partial.lock("ens10 apply", hold=hold_lock), stoppable():
         _compute(combined, partial, plan, inputs, progress)
         _finish(partial, file_format, grib, progress)
         partial.discard()
@@ -201,7 +202,7 @@ def _check_place(out: Path, file_format: Format, source: Source, force: bool) ->
         is_of_format = is_predictions(path) if file_format == "zarr" else is_grib(path)
         return is_of_format and path.resolve() not in inputs
 
-    check_target(out, force, is_ours, "a corrected forecast", "file")
+    check_target(out, force, is_ours, "a corrected forecast")
     if not out.absolute().parent.is_dir():
         raise FileError(out.parent, "no such folder", "Make it first")
 

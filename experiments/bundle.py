@@ -46,14 +46,8 @@ _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
-_EARLIEST_TIME = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # the earliest time of ZIP; constant, so that equal runs give equal bytes
+# the earliest time of ZIP; constant, so that equal runs give equal bytes
+_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
         FileError: the file exists, or the run cannot be read.
     """
     run, out = Path(run), Path(out)
-    check_target(out, force, _is_bundle, "a bundle", "file")
+    check_target(out, force, _is_bundle, "a bundle")
     parts = read_parts(run)
     files = {
         MODEL: _json(_describe(parts, licence)),

@@ -15,6 +15,7 @@ import xarray as xr
 from ens10.channels import field_of
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.load import TrainedModel, load_models
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.experiments.provenance import part_name
 from ens10.experiments.reading import parts_of
@@ -95,7 +96,7 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
     )
     partial = Partial(path, RESULT, is_older=is_predictions)
     result = partial.path / RESULT
-    with partial.lock("ens10 couple"), stoppable():
+    with partial.lock("ens10 couple", hold=hold_lock), stoppable():
         partial.clear()
         with dask.config.set(scheduler="synchronous"):
             coupled.chunk(time=1).to_zarr(result, mode="w", consolidated=False)

@@ -167,6 +167,7 @@ def prepare(
         return store
     if scheduler is not None:
         cluster_library()  # refused before anything is written
+    store.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_store(store)
     with partial.lock("ens10 prepare"):
         if not force and _is_complete(store, plan, force):  # another run has just ended
@@ -188,7 +189,7 @@ def _is_complete(store: Path, plan: Plan, force: bool) -> bool:
     if not store.exists() or (store.is_dir() and not any(store.iterdir())):
         return False
     if force:
-        check_target(store, force, is_prepared_store, "a store", "folder")
+        check_target(store, force, is_prepared_store, "a store")
         return False
     remedy = "Choose another folder, or give --force"
     try:
@@ -269,14 +270,8 @@ class StoreBuilder:
             check_climate(forecasts.template, climate)
         self._create_structure(resume, forecasts.template, truth, ensembles, recorded)
         options = self.plan["options"]
-        form = form_of(
-            path,
-            forecasts.template,
-            ensembles,
-            options["any_values"],
-            options.get("places", False),
-            missing == "error",
-        )
+        flags = (options["any_values"], options.get("places", False), missing == "error")
+        form = form_of(path, forecasts.template, ensembles, *flags)
         with self._disk_full_error():
             try:
                 self._execute("prepare", planned_units(forecasts, form, truth, label))

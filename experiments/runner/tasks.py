@@ -1,6 +1,5 @@
 """Tasks, budgets and synthetic worlds: the data of a configuration, and how long it trains."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -11,7 +10,7 @@ from typing import Any
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.runner.claims import HEARTBEAT, claim, holder
+from ens10.experiments.runner.claims import make_once
 from ens10.loader.batches import Batches
 from ens10.partial import write_folder
 from ens10.protocol import Protocol, protocol_of
@@ -312,16 +311,13 @@ def store_of(
     Raises:
         FileError: another process is making it, and we do not wait; a world of another size.
     """
-    store, mark = folder / "store.zarr", folder / "store.claim"
-    while not store.exists():
-        with claim(mark) as has_claim:
-            if not (has_claim or wait):
-                raise FileError(store, f"is being made by {holder(mark)}", "Try again later")
-            if has_claim and not store.exists():
-                _write_world(folder, seed, size)
-                prepare(folder / "world", store, truth=folder / "world" / "truth", progress=False)
-        if not store.exists():
-            time.sleep(HEARTBEAT)
+    store, world = folder / "store.zarr", folder / "world"
+
+    def make() -> None:
+        _write_world(folder, seed, size)
+        prepare(world, store, truth=world / "truth", progress=False)
+
+    make_once(store, make, wait=wait)
     _check_size(folder, size)
     return store
 

@@ -113,7 +113,7 @@ def test_only_what_is_recognised_is_replaced(tmp_path):
     (tmp_path / "ours/ours").touch()
     (tmp_path / "theirs/thesis.txt").touch()
     for name in ("empty", "ours", "theirs"):
-        with pytest.raises(FileError, match="exists already.*--force"):
+        with pytest.raises(FileError, match=r"exists already.*--force"):
             check(tmp_path / name, force=False)
     check(tmp_path / "empty", force=True)
     check(tmp_path / "ours", force=True)

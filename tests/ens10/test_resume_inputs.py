@@ -41,7 +41,7 @@ def issue_again(source):
 
 def test_another_source_of_the_same_size_is_refused(interrupted, tmp_path):
     issue_again(interrupted)
-    with pytest.raises(FileError, match="source: its files have changed.*--force"):
+    with pytest.raises(FileError, match=r"source: its files have changed.*--force"):
         prepare(interrupted, tmp_path / "s")
     prepare(interrupted, tmp_path / "s", force=True)
     prepare(interrupted, tmp_path / "other")
