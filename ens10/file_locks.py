@@ -70,18 +70,20 @@ def hold_file(
         FileError: another process holds it.
     """
     file = _open_locked(path, wait)
-    if file is None:
-        with without_locks():
-            yield
-        return
     try:
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{purpose}, process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
+        if file is None:
+            with without_locks():
+                yield
+        else:
+            os.ftruncate(file, 0)
+            owner = f"{purpose}, process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(file, owner.encode(), 0)
+            yield
     finally:
         with suppress(OSError):
             path.unlink()
-        os.close(file)
+        if file is not None:
+            os.close(file)
 
 
 def _open_locked(path: Path, wait: bool) -> int | None:

@@ -23,7 +23,7 @@ from crc32c import crc32c
 from ens10.durable import clear_leftovers, remove, replace_folder, write_whole
 from ens10.errors import FileError, listing
 from ens10.file_locks import hold_file
-from ens10.untrusted import parse_json
+from ens10.untrusted import read_mapping
 
 PLAN, INPUTS, RESULT = "plan.json", "inputs", "result"
 _LOCK = "write.lock"
@@ -125,12 +125,13 @@ class Partial:
             remove(self.path / name)  # the plan first: without it nothing is resumed
 
     def read_plan(self) -> dict[str, Any] | None:
-        """Return the plan of an earlier call; None if there is none."""
-        try:
-            plan = parse_json((self.path / PLAN).read_bytes())
-        except (OSError, ValueError):
-            return None
-        return plan if isinstance(plan, dict) else None
+        """Return the plan of an earlier call; None if there is none.
+
+        Raises:
+            FileError: it cannot be read.
+        """
+        path = self.path / PLAN
+        return read_mapping(path, "Move the folder away") if path.exists() else None
 
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """Write the plan, after which the folder can be resumed."""

@@ -42,7 +42,7 @@ from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import leftovers, sync_files
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.extras import cluster_library
-from ens10.partial import INPUTS, Partial, changed_inputs, check_target, fingerprints
+from ens10.partial import INPUTS, PLAN, Partial, changed_inputs, check_target, fingerprints
 from ens10.progress import bar
 from ens10.selection import Selection
 from ens10.source.gribs import Missing
@@ -206,9 +206,10 @@ def _is_complete(store: Path, plan: Plan, force: bool) -> bool:
 def is_prepared_store(path: Path) -> bool:
     """Return True if `prepare` wrote a folder."""
     try:
-        return bool(store_kinds(path))
+        store_kinds(path)
     except FileError:
         return False
+    return True
 
 
 class StoreBuilder:
@@ -239,6 +240,7 @@ class StoreBuilder:
         token = hashlib.sha256(encode_json(plan)).hexdigest()[:16]
         self.folder = Folder(partial.path.absolute(), token)
         self._remaining_sizes: dict[str, int] = {}  # bytes of incomplete units
+        self._fingerprints: dict[str, Any] = {}  # of the inputs, before anything is read
 
     def run(
         self,
@@ -257,7 +259,6 @@ class StoreBuilder:
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
         missing = self.plan["options"]["missing"]
-        recorded = {} if resume else fingerprints(files)
         forecasts, truth = open_inputs(inputs, selection, missing, self.workers, self.progress)
         is_separate = not isinstance(inputs.truth, xr.Dataset | None)
         label = str(inputs.truth) if is_separate else "truth"
@@ -268,7 +269,7 @@ class StoreBuilder:
             from ens10.quantiles import check_climate
 
             check_climate(forecasts.template, climate)
-        self._create_structure(resume, forecasts.template, truth, ensembles, recorded)
+        self._create_structure(resume, forecasts.template, truth, ensembles)
         options = self.plan["options"]
         flags = (options["any_values"], options.get("places", False), missing == "error")
         form = form_of(path, forecasts.template, ensembles, *flags)
@@ -334,6 +335,7 @@ class StoreBuilder:
             if not changes:
                 self.plan["axes"] = stored_plan["axes"]
                 self.plan["options"]["places"] = stored_plan["options"].get("places", False)
+                self._fingerprints = stored_plan.get(INPUTS) or fingerprints(files)
                 return True
             if not self.force:
                 raise FileError(
@@ -342,6 +344,7 @@ class StoreBuilder:
                     "Use the options it was begun with, or start over with --force",
                 )
         self.partial.clear()
+        self._fingerprints = fingerprints(files)
         return False
 
     def _create_structure(
@@ -350,7 +353,6 @@ class StoreBuilder:
         forecasts: xr.Dataset,
         truth: xr.Dataset | None,
         ensembles: Sequence[int],
-        recorded: dict[str, Any],
     ) -> None:
         """Create the empty store and record its plan, or check the recorded plan."""
         folder, axes = self.folder, axes_of(forecasts, truth)
@@ -370,7 +372,7 @@ class StoreBuilder:
         create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
         (folder.path / "units").mkdir()
         sync_files(folder.store, files_of(folder.store))
-        self.partial.write_plan({**self.plan, INPUTS: recorded})
+        self.partial.write_plan({**self.plan, INPUTS: self._fingerprints})
 
     def _execute(self, label: str, units: Sequence[PlannedUnit]) -> None:
         """Execute the incomplete units.
@@ -437,7 +439,7 @@ class StoreBuilder:
     def tidy_up(self) -> None:
         """Remove all temporary files, and the partial store if it cannot be resumed."""
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
-        if self.partial.read_plan() is None:
+        if PLAN not in self.partial.entries():
             self.partial.discard()
 
     def _print(self, message: str) -> None:
@@ -483,7 +485,7 @@ def sweep(store: Path) -> None:
     partial = partial_store(store)
     if partial.path.is_dir() or leftovers(store.parent, store.name):
         # unless another process is at work there, or it is not a partial store
-        with suppress(FileError), partial.lock("ens10 prepare"):
+        with suppress(OSError), partial.lock("ens10 prepare"):
             if "store" not in partial.entries():
                 partial.discard()
 

@@ -62,6 +62,7 @@ def test_work_goes_on_without_locks(no_locks, tmp_path):
         pass
     with Partial(tmp_path / "store").lock("ens10 prepare"):
         assert (tmp_path / "store.partial").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_other_errors_are_not_taken_for_missing_locks(tmp_path, monkeypatch):

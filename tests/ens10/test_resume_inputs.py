@@ -58,7 +58,7 @@ def test_a_copy_of_the_source_is_resumed(interrupted, tmp_path, change, capsys):
         del content["inputs"]
         plan.write_text(json.dumps(content))
     prepare(interrupted, tmp_path / "s", progress=True)
-    assert "resuming: 2 of 6 units are there" in capsys.readouterr().err
+    assert "resuming: 3 of 6 units are there" in capsys.readouterr().err
     prepare(interrupted, tmp_path / "other")
     assert_same(tmp_path / "s", tmp_path / "other")
 
