@@ -13,7 +13,6 @@ from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
-from ens10.partial import Partial
 from ens10.places import for_xarray, for_zarr
 from ens10.selection import Selection
 from ens10.store import StoreKind, forecasts, open_store
@@ -79,12 +78,12 @@ def export(
     selection = Selection.of(variables, levels, steps, members, dates)
     dataset = _select(_open_kind(store, kind), selection)
     _check_space(to, dataset, grib)
-    with Partial(to).lock("ens10 export", wait=True), whole_path(to) as temporary:
+    with whole_path(to) as partial:
         if grib:
-            write_grib(temporary, store, dataset, kind or "sfc", progress)
+            write_grib(partial, store, dataset, kind or "sfc", progress)
         else:
             with writing_netcdf(to):
-                write_netcdf(temporary, dataset, compression, progress)
+                write_netcdf(partial, dataset, compression, progress)
     return to
 
 
