@@ -17,6 +17,7 @@ from ens10.experiments.apply import apply
 from ens10.experiments.bundle import bundle
 from ens10.experiments.couple import couple_run
 from ens10.experiments.products import Products
+from ens10.experiments.reading import open_predictions
 from ens10.source import open_source
 from ens10.source.names import Names
 
@@ -190,6 +191,14 @@ def test_force_replaces_only_what_the_command_made(
     realruns.command(*words)
     realruns.command(*words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", out.name]
+
+
+def test_damaged_predictions_are_replaced(runs, tmp_path):
+    run = shutil.copytree(runs[RUN], tmp_path / "run")
+    (run / "predictions.zarr/zarr.json").write_text("{")
+    realruns.command("predict", "--run", run, "--quiet")
+    again, expected = (open_predictions(one)[0] for one in (run, runs[RUN]))
+    assert again.identical(expected)
 
 
 def test_a_netcdf_file_of_others_is_not_replaced(runs, forecast, tmp_path):
