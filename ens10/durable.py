@@ -5,6 +5,7 @@ file systems would be a copy over the old file.
 """
 
 import contextlib
+import glob
 import os
 import secrets
 import shutil
@@ -114,7 +115,8 @@ def leftovers(folder: Path, *names: str) -> list[Path]:
         names: of the files that were written; all if none are given.
     """
     digits = "[0-9a-f]" * 2 * _BYTES
-    return [path for name in names or ("*",) for path in folder.glob(f".{name}.{digits}{_SUFFIX}")]
+    patterns = [glob.escape(name) for name in names] or ["*"]
+    return [path for name in patterns for path in folder.glob(f".{name}.{digits}{_SUFFIX}")]
 
 
 def clear_leftovers(folder: Path, *names: str) -> None:
@@ -125,10 +127,16 @@ def clear_leftovers(folder: Path, *names: str) -> None:
         names: of the files whose lock the caller holds; all if none are given.
     """
     for leftover in leftovers(folder, *names):
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            remove(leftover)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,13 +3,12 @@
 The dates are computed into a Zarr store in the folder `OUT.partial`, with a mark for each complete
 date. Rerun the same call to resume. The file gets its name when it is complete.
 
-OUT.partial/plan.json    models, forecast and options, by which a later call recognises it
+OUT.partial/plan.json    models, forecast, options and a fingerprint of the files that are read
 OUT.partial/data.zarr    the variables, a chunk a date
 OUT.partial/done/        an empty file for each date whose chunks are on the disk
 """
 
-import json
-import shutil
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -22,9 +21,15 @@ import zarr
 
 from ens10.catalog import VARIABLES
 from ens10.channels import channel_names, field_of, split, split_exactly, step_number
-from ens10.convert.plan import Source, source_identity, to_json_types
+from ens10.convert.plan import (
+    Source,
+    differences,
+    files_of_source,
+    source_identity,
+    to_json_types,
+)
 from ens10.convert.sources import grib_files
-from ens10.durable import replace_folder, sync_files, whole_path, write_whole
+from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.input_checks import Gaps, InputRules
 from ens10.experiments.load import (
@@ -38,10 +43,13 @@ from ens10.experiments.load import (
 )
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
+from ens10.experiments.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
+from ens10.grib import is_grib
 from ens10.machine_errors import writing_netcdf
+from ens10.partial import INPUTS, Partial, changed_inputs, check_target, fingerprints
 from ens10.places import is_url
 from ens10.progress import track
 from ens10.selection import Selection
@@ -57,6 +65,7 @@ from ens10.store.opening import (
     FORMAT_ATTRIBUTE,
     PREDICTIONS_FORMAT,
     PREDICTIONS_PLAN,
+    is_predictions,
     root_attributes,
 )
 
@@ -65,7 +74,7 @@ _SUFFIXES: dict[str, Format] = {
     ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
     ".grib": "grib", ".grb": "grib",
 }  # fmt: skip
-_PLAN, _DATA, _DONE = "plan.json", "data.zarr", "done"
+_DATA, _DONE = "data.zarr", "done"
 
 
 def apply(
@@ -116,7 +125,7 @@ def apply(
         history: store with the truth of past dates, for members by the Schaake shuffle.
         draws: number of members of a model that draws them; None for that of its configuration.
         encoding: edition and templates of a GRIB file; None for the edition of the forecast.
-        force: replace a file that exists.
+        force: replace a file that `ens10 apply` wrote.
         progress: show a progress bar.
 
     Returns:
@@ -137,7 +146,7 @@ def apply(
         names = replace(names or Names(), group=group)
     source: Source = dataset_of(forecast, names.group if names else "", "forecast")
     file_format = _format(out, format)
-    _check_place(out, force)
+    _check_place(out, file_format, source, force)
     if file_format == "grib":
         products = replace(products, moments=True)
     elif encoding is not None:
@@ -168,21 +177,43 @@ def apply(
     }
     if names is not None:
         plan["names"] = to_json_types(names.record())
-    partial = out.with_name(f"{out.name}.partial")
-    with hold_lock(out.with_name(f"{out.name}.lock"), "ens10 apply"), stoppable():
-        _compute(combined, partial, plan, progress)
-        _finish(partial, out, file_format, grib, progress)
-        shutil.rmtree(partial, ignore_errors=True)
+    plan["device"] = device
+    past = {Path(model.history) for model in models if products.members == "schaake"}
+    inputs = {
+        "forecast": files_of_source(source),
+        "history": [file for store in sorted(past) for file in files_of_source(store)],
+        "runs": [Path(run) / CONFIG for run in runs if (Path(run) / CONFIG).is_file()],
+    }
+    partial = Partial(out, _DATA, _DONE)
+    with partial.lock("ens10 apply", hold=hold_lock), stoppable():
+        _compute(combined, partial, plan, inputs, progress)
+        _finish(partial, file_format, grib, progress)
+        partial.discard()
     for note in combined.notes():
         warnings.warn(note, BeyondTrainingWarning, stacklevel=2)
     return out
 
 
-def _check_place(out: Path, force: bool) -> None:
-    if out.exists() and not force:
-        raise FileError(out, "exists already", "Choose another file, or give --force")
+def _check_place(out: Path, file_format: Format, source: Source, force: bool) -> None:
+    def is_ours(path: Path) -> bool:
+        if file_format == "netcdf":
+            return _is_corrected(path)
+        inputs = [file.resolve() for file in files_of_source(source)]
+        is_of_format = is_predictions(path) if file_format == "zarr" else is_grib(path)
+        return is_of_format and path.resolve() not in inputs
+
+    check_target(out, force, is_ours, "a corrected forecast")
     if not out.absolute().parent.is_dir():
         raise FileError(out.parent, "no such folder", "Make it first")
+
+
+def _is_corrected(path: Path) -> bool:
+    """Return True if `apply` wrote a netCDF file."""
+    try:
+        with xr.open_dataset(path, engine="netcdf4", decode_cf=False) as dataset:
+            return "corrected_by" in dataset.attrs
+    except (OSError, ValueError):
+        return False
 
 
 class CombinedCorrections:
@@ -438,16 +469,23 @@ def _with_memory(array: Any, axis: int) -> Any:
     )
 
 
+Plan = dict[str, Any]
+Inputs = Mapping[str, Sequence[Path]]
+
+
 def _compute(
-    combined: CombinedCorrections, partial: Path, plan: dict[str, Any], progress: bool
+    combined: CombinedCorrections, partial: Partial, plan: Plan, inputs: Inputs, progress: bool
 ) -> None:
     """Compute the dates that are not done yet."""
-    arrays = _resume_arrays(partial, plan, combined) or _create_arrays(partial, plan, combined)
-    todo = [i for i in range(len(combined)) if not (partial / _DONE / str(i)).exists()]
+    arrays = _resume_arrays(partial, plan, inputs, combined)
+    if arrays is None:
+        arrays = _create_arrays(partial, {**plan, INPUTS: fingerprints(inputs)}, combined)
+    path = partial.path
+    todo = [i for i in range(len(combined)) if not (path / _DONE / str(i)).exists()]
     for i in track(todo, "apply", len(todo), progress):
         combined.write(i, arrays)
-        sync_files(partial, [str(f.relative_to(partial)) for f in _chunks(partial, combined, i)])
-        (partial / _DONE / str(i)).touch()
+        sync_files(path, [str(f.relative_to(path)) for f in _chunks(path, combined, i)])
+        (path / _DONE / str(i)).touch()
 
 
 def _chunks(partial: Path, combined: CombinedCorrections, i: int) -> list[Path]:
@@ -457,27 +495,32 @@ def _chunks(partial: Path, combined: CombinedCorrections, i: int) -> list[Path]:
 
 
 def _resume_arrays(
-    partial: Path, plan: dict[str, Any], combined: CombinedCorrections
+    partial: Partial, plan: Plan, inputs: Inputs, combined: CombinedCorrections
 ) -> dict[str, Any] | None:
-    """Open the arrays of an interrupted call; None if there was none with this plan."""
-    try:
-        same = json.loads((partial / _PLAN).read_text(encoding="utf-8")) == plan
-    except (OSError, ValueError):
+    """Open the arrays of an interrupted call; None if there was none of this plan and inputs."""
+    stored = partial.read_plan()
+    if stored is None or _DATA not in partial.entries():
         return None
-    if not same:
+    recorded = stored.pop(INPUTS, None)
+    changes = [] if recorded is None else changed_inputs(recorded, inputs)
+    if recorded is None:
+        stored["device"] = plan["device"]  # which earlier versions did not record
+    if stored != plan:
+        changes += differences(stored, plan) or ["other options"]
+    if changes:
+        message = f"begun otherwise ({'; '.join(changes)}): all dates are computed again"
+        print(f"ens10: {partial.path}: {message}", file=sys.stderr)
         return None
-    root = zarr.open_group(partial / _DATA, mode="r+", use_consolidated=False)
+    root = zarr.open_group(partial.path / _DATA, mode="r+", use_consolidated=False)
     return {name: root[name] for name in combined.layouts}
 
 
-def _create_arrays(
-    partial: Path, plan: dict[str, Any], combined: CombinedCorrections
-) -> dict[str, Any]:
+def _create_arrays(partial: Partial, plan: Plan, combined: CombinedCorrections) -> dict[str, Any]:
     """Create the arrays of a new store, in the place of those that an earlier call left."""
     layouts, coords = combined.layouts, combined.coordinates
-    shutil.rmtree(partial, ignore_errors=True)
-    (partial / _DONE).mkdir(parents=True)
-    root = zarr.open_group(partial / _DATA, mode="w")
+    partial.clear()
+    (partial.path / _DONE).mkdir()
+    root = zarr.open_group(partial.path / _DATA, mode="w")
     root.attrs.update({**combined.attributes, FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT})
     arrays: dict[str, Any] = {}
     for name, (dims, shape, attributes) in layouts.items():
@@ -486,18 +529,16 @@ def _create_arrays(
             root, name, shape, dims, chunks=(*[1] * inner, *shape[inner:]), attributes=attributes
         )
     write_coordinates(root, coords, [str(name) for name in coords.coords])
-    write_whole(partial / _PLAN, json.dumps(plan, indent=1))
+    partial.write_plan(plan)
     return arrays
 
 
-def _finish(
-    partial: Path, out: Path, file_format: Format, grib: dict[str, Any], progress: bool
-) -> None:
+def _finish(partial: Partial, file_format: Format, grib: dict[str, Any], progress: bool) -> None:
     """Write the complete store as a file of the format, under its final name."""
-    store = partial / _DATA
+    store, out = partial.path / _DATA, partial.target
     if file_format == "zarr":
         record_files(store, PREDICTIONS_PLAN)
-        replace_folder(store, out)
+        partial.publish(_DATA)
         return
     dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
     with whole_path(out) as temporary:

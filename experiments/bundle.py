@@ -37,6 +37,7 @@ from ens10.experiments.run import CHECKPOINTS, CONFIG
 from ens10.experiments.score import in_words, read_states
 from ens10.experiments.trust import checked_config, checked_text, is_user_config, record_user_config
 from ens10.loader.datamodule import EnsembleDataModule, TrainingData
+from ens10.partial import Partial, check_target
 from ens10.untrusted import check_regular, parse_json, readable
 
 FORMAT = 1
@@ -45,14 +46,8 @@ _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
-_EARLIEST_TIME = (
-    1980,
-    1,
-    1,
-    0,
-    0,
-    0,
-)  # the earliest time of ZIP; constant, so that equal runs give equal bytes
+# the earliest time of ZIP; constant, so that equal runs give equal bytes
+_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
         run: folder of the run.
         out: the file, such as "unet.ens10".
         licence: under which others may use the model, such as "CC-BY-4.0".
-        force: replace a file that exists.
+        force: replace a bundle that exists.
 
     Returns:
         The file's path.
@@ -118,8 +113,7 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
         FileError: the file exists, or the run cannot be read.
     """
     run, out = Path(run), Path(out)
-    if out.exists() and not force:
-        raise FileError(out, "exists already", "Choose another file, or give --force")
+    check_target(out, force, _is_bundle, "a bundle")
     parts = read_parts(run)
     files = {
         MODEL: _json(_describe(parts, licence)),
@@ -128,10 +122,22 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
         CARD: _card(parts, licence).encode(),
     }
     files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
-    with whole_file(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with (
+        Partial(out).lock("ens10 bundle"),
+        whole_file(out) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
+    ):
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), data)
     return out
+
+
+def _is_bundle(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return sorted(archive.namelist()) == sorted(_FILES)
+    except (OSError, zipfile.BadZipFile):
+        return False
 
 
 def _read_run(run: Path, trust: Sequence[str]) -> Parts:

@@ -5,7 +5,6 @@ each point the quantiles of the run's distribution, in the order of the raw memb
 truth on dates of the past (the Schaake shuffle), and are scored as any ensemble is.
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,17 +13,22 @@ import dask
 import xarray as xr
 
 from ens10.channels import field_of
-from ens10.durable import replace_folder
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.load import TrainedModel, load_models
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.experiments.provenance import part_name
 from ens10.experiments.reading import parts_of
+from ens10.partial import RESULT, Partial, check_target
 from ens10.signals import stoppable
 from ens10.store import consolidate, open_store
 from ens10.store.manifest import record_files
-from ens10.store.opening import FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT, PREDICTIONS_PLAN
+from ens10.store.opening import (
+    FORMAT_ATTRIBUTE,
+    PREDICTIONS_FORMAT,
+    PREDICTIONS_PLAN,
+    is_predictions,
+)
 
 Method = Literal["ecc", "schaake"]
 
@@ -50,7 +54,7 @@ def couple_run(
             for each of several targets and lead times.
         seed: of the choice of past dates, and of the order of equal ranks.
         trust: modules besides this package whose classes runs of others may use.
-        force: replace a store that exists.
+        force: replace a store of predictions that exists.
 
     Returns:
         The path of the store, which `ens10 score` takes; of several, that of RUN/parts.
@@ -68,8 +72,7 @@ def couple_run(
         raise ArgumentError("out", reason, "Leave it out: each store gets a place in the run")
     paths = [f / f"coupled_{method}.zarr" for f in folders] if out is None else [Path(out)]
     for path in paths:
-        if path.exists() and not force:
-            raise FileError(path, "exists already", "Choose another place, or give --force")
+        check_target(path, force, is_predictions, "a store of predictions")
     models = load_models(run, trust=trust, history=store)
     by_name = {part_name(model.target, model.step, model.step_units): model for model in models}
     for folder, path in zip(folders, paths, strict=True):
@@ -91,11 +94,12 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
         {"members": members, "truth": (truth.dims, truth.data, {**truth.attrs})},
         attrs={"forecast_kind": "ensemble", FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT},
     )
-    partial = path.with_name(f"{path.name}.partial")
-    with hold_lock(path.with_name(f"{path.name}.lock"), "ens10 couple"), stoppable():
-        shutil.rmtree(partial, ignore_errors=True)
+    partial = Partial(path, RESULT, is_older=is_predictions)
+    result = partial.path / RESULT
+    with partial.lock("ens10 couple", hold=hold_lock), stoppable():
+        partial.clear()
         with dask.config.set(scheduler="synchronous"):
-            coupled.chunk(time=1).to_zarr(partial, mode="w", consolidated=False)
-        consolidate(partial)
-        record_files(partial, PREDICTIONS_PLAN)
-        replace_folder(partial, path)
+            coupled.chunk(time=1).to_zarr(result, mode="w", consolidated=False)
+        consolidate(result)
+        record_files(result, PREDICTIONS_PLAN)
+        partial.publish()

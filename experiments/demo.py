@@ -1,6 +1,5 @@
 """The demonstration on a synthetic world: GRIB files, store, five models, scores, one page."""
 
-import shutil
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,8 +13,9 @@ from ens10.experiments.optimum import score_optimum
 from ens10.experiments.report import write_report
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import STATES, score_run
+from ens10.partial import write_folder
 from ens10.synthetic import World
-from ens10.synthetic.world import WorldKind
+from ens10.synthetic.world import WORLD_FILES, WorldKind
 from ens10.untrusted import read_mapping
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
@@ -73,13 +73,9 @@ def config_path(name: str) -> Path:
 
 def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
     folder = out / "world"
-    partial = out / "world.partial"
-    if out.is_dir() and list(out.iterdir()) == [partial]:
-        shutil.rmtree(partial)  # of a call that was interrupted
-    if not out.exists() or not any(out.iterdir()):
+    if not out.exists() or {path.name for path in out.iterdir()} <= {"world.partial"}:
         world = World("46x96", YEARS, DATES, seed=seed, steps=(48,), kind=kind)
-        world.write(partial, progress=not quiet)
-        partial.rename(folder)
+        write_folder(folder, lambda path: world.write(path, progress=not quiet), *WORLD_FILES)
     elif not (folder / "world.json").exists():
         remedy = "Remove it, or choose another --out"
         raise FileError(out, "holds files, but no demonstration to resume", remedy)

@@ -6,7 +6,6 @@ that store instead of the synthetic one. torch is imported only when something i
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -16,6 +15,7 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
 from ens10.experiments import provenance
 from ens10.experiments.score import STATES
+from ens10.partial import write_folder
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World
 
@@ -58,10 +58,7 @@ def example_world(work: Path | str = WORK) -> World:
     """
     folder = _example_folder(work) / "world"
 
-    def make(partial: Path) -> None:
-        World(_GRID, _YEARS, _DATES, seed=0).write(partial)
-
-    _make_once(folder, make, "world")
+    _make_once(folder, lambda path: World(_GRID, _YEARS, _DATES, seed=0).write(path), "world")
     return World.load(folder)
 
 
@@ -90,8 +87,8 @@ def example_store(work: Path | str = WORK) -> Path:
         source = _example_folder(work) / "world"
         climate = parse_climate(["t2m@48"], window=_WINDOW)
 
-        def make(partial: Path) -> None:
-            prepare(source, partial, truth=source / "truth", climate=climate)
+        def make(path: Path) -> None:
+            prepare(source, path, truth=source / "truth", climate=climate)
 
         _make_once(store, make, "store")
     return store
@@ -178,19 +175,10 @@ def _complete_run(
         raise
 
 
-def _make_once(path: Path, make: Callable[[Path], None], label: str) -> None:
-    """Make a folder unless it exists; it gets its name when it is complete."""
+def _make_once(path: Path, make: Callable[[Path], object], label: str) -> None:
+    """Make a folder unless it exists; wait while another notebook makes it."""
     if path.exists():
         return
     start = time.perf_counter()
-    partial = path.with_name(f"{path.name}.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    make(partial)
-    try:
-        partial.rename(path)
-    except OSError:  # another notebook was faster
-        shutil.rmtree(partial)
-        if not path.exists():
-            raise
+    write_folder(path, make)
     print(f"{label} {path} in {time.perf_counter() - start:.0f} s")

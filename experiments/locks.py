@@ -5,22 +5,19 @@ between machines. The lock file names its owner and is removed when the lock is 
 a killed process left is taken over.
 """
 
-import os
-import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from ens10.errors import FileError
 from ens10.experiments.runner.claims import claim
-from ens10.file_locks import lock
+from ens10.file_locks import hold_file, in_use_error
 
 _RETRY_SECONDS = 0.2  # seconds between attempts, without locks
 
 
-@contextmanager
-def hold_lock(path: Path, purpose: str, *, wait: bool = False) -> Iterator[None]:
+def hold_lock(path: Path, purpose: str, *, wait: bool = False) -> AbstractContextManager[None]:
     """Hold a lock; its folder must exist.
 
     Where the file system has no locks, the file alone stands for one, with a sign of life every
@@ -34,41 +31,7 @@ def hold_lock(path: Path, purpose: str, *, wait: bool = False) -> Iterator[None]
     Raises:
         FileError: another process holds it.
     """
-    file = _open(path)
-    try:
-        has_lock = lock(file, wait=wait)
-    except BlockingIOError as error:
-        os.close(file)
-        raise _in_use_error(path) from error
-    except OSError:
-        os.close(file)
-        raise
-    if not has_lock:
-        os.close(file)
-        with _hold_claim(path, wait=wait):
-            yield
-        return
-    if not _is_at(file, path):  # its owner removed it between the opening and the lock
-        os.close(file)
-        with hold_lock(path, purpose, wait=wait):
-            yield
-        return
-    try:
-        os.ftruncate(file, 0)
-        owner = f"{purpose}, process {os.getpid()} on {socket.gethostname()}\n"
-        os.pwrite(file, owner.encode(), 0)
-        yield
-    finally:
-        with suppress(OSError):
-            path.unlink()
-        os.close(file)
-
-
-def owner(path: Path) -> str:
-    """Return a description of the process that holds a lock, for messages."""
-    with suppress(OSError):
-        return path.read_text(encoding="utf-8").strip() or "another process"
-    return "another process"
+    return hold_file(path, purpose, wait=wait, without_locks=partial(_hold_claim, path, wait=wait))
 
 
 @contextmanager
@@ -83,20 +46,5 @@ def _hold_claim(path: Path, *, wait: bool) -> Iterator[None]:
                 yield
                 return
         if not wait:
-            raise _in_use_error(mark)
+            raise in_use_error(mark)
         time.sleep(_RETRY_SECONDS)
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-
-
-def _is_at(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _in_use_error(path: Path) -> FileError:
-    return FileError(path.parent, f"in use by {owner(path)}", "Wait for it, or end it")

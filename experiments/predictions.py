@@ -1,6 +1,5 @@
 """Predictions as a Zarr store in CF form, written batch by batch, with the truth beside them."""
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import xarray as xr
 import zarr
 from pytorch_lightning.callbacks import BasePredictionWriter
 
-from ens10.durable import replace_folder
 from ens10.experiments.provenance import PARTS, part_name
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.order import Share
@@ -20,10 +18,16 @@ from ens10.loader.samples import Field, Samples
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.distributions.base import FIELD
 from ens10.models.postprocessor import Prediction
+from ens10.partial import RESULT, Partial, check_target
 from ens10.stations import STATION, station_dims
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import record_files
-from ens10.store.opening import FORMAT_ATTRIBUTE, PREDICTIONS_FORMAT, PREDICTIONS_PLAN
+from ens10.store.opening import (
+    FORMAT_ATTRIBUTE,
+    PREDICTIONS_FORMAT,
+    PREDICTIONS_PLAN,
+    is_predictions,
+)
 
 GRID = FIELD[1:]
 
@@ -35,8 +39,8 @@ class PredictionWriter(BasePredictionWriter):
     targets and lead times has a store of its own.
 
     Args:
-        path: the Zarr store to write; replaced if it exists. Several targets or lead times are
-            written to `parts/NAME/` in its folder, under its name; see `part_name`.
+        path: the Zarr store to write, in place of older predictions. Several targets or lead times
+            are written to `parts/NAME/` in its folder, under its name; see `part_name`.
         data: data module of the predictions, for coordinates, units and truth.
     """
 
@@ -104,8 +108,9 @@ class _Store:
     def __init__(
         self, path: Path, samples: Samples, index: npt.NDArray[np.int64], share: Share
     ) -> None:
-        self._path, self._samples, self._index, self._share = path, samples, index, share
-        self._partial = path.with_name(path.name + ".partial")
+        self._samples, self._index, self._share = samples, index, share
+        self._partial = Partial(path, RESULT, is_older=_is_predictions)
+        self._store = self._partial.path / RESULT
         self._arrays: dict[str, Any] = {}
         seconds = samples.valid_time[index].astype("datetime64[s]").astype(np.int64).tolist()
         self._positions = {second: n for n, second in enumerate(seconds)}
@@ -120,14 +125,19 @@ class _Store:
 
     def open(self) -> None:
         """Open the arrays that another process created."""
-        root = zarr.open_group(self._partial, mode="r+", use_consolidated=False)
+        root = zarr.open_group(self._store, mode="r+", use_consolidated=False)
         self._arrays = {str(name): array for name, array in root.arrays()}
 
     def create(self, forecast: Distribution) -> None:
-        """Create the arrays of forecasts such as this one."""
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.parent.mkdir(parents=True, exist_ok=True)
-        root = zarr.open_group(self._partial, mode="w")
+        """Create the arrays of forecasts such as this one.
+
+        Raises:
+            FileError: something else than predictions would be replaced or removed.
+        """
+        check_target(self._partial.target, True, _is_predictions, "a store of predictions")
+        self._partial.clear()
+        self._store.parent.mkdir(parents=True, exist_ok=True)
+        root = zarr.open_group(self._store, mode="w")
         samples = self._samples
         root.attrs.update({**forecast.attributes(), FORMAT_ATTRIBUTE: PREDICTIONS_FORMAT})
         coords = {name: np.asarray(values) for name, values in forecast.core_coordinates().items()}
@@ -157,8 +167,8 @@ class _Store:
 
     def finish(self) -> None:
         """Give the complete store its manifest and its name."""
-        record_files(self._partial, PREDICTIONS_PLAN)
-        replace_folder(self._partial, self._path)
+        record_files(self._store, PREDICTIONS_PLAN)
+        self._partial.publish()
 
     def _write(self, name: str, dims: Sequence[str], place: int, values: Field) -> None:
         """Write this process's rows and columns of one date."""
@@ -177,6 +187,10 @@ class _Store:
         buffer = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
         self._samples.read_truth(int(self._index[place]), buffer, share.rows)
         return buffer[:, share.columns]
+
+
+def _is_predictions(path: Path) -> bool:
+    return is_predictions(path, older=True)
 
 
 def _coordinates(samples: Samples, index: npt.NDArray[np.int64]) -> xr.Dataset:

@@ -24,6 +24,7 @@ from ens10.experiments.trust import write_config
 from ens10.experiments.writers import csv_of
 from ens10.loader.batch_layouts import uses_members
 from ens10.metrics import summarise
+from ens10.partial import Partial
 from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, reports_errors
 
@@ -52,8 +53,10 @@ def score_sizes(run: Path | str, sizes: Sequence[int] | None = None) -> Path:
         data = config["data"]
         member_count = members_of(Path(data["store"]), data["target"], data.get("step"))
         sizes = [size for size in SIZES if size <= member_count]
-    lines = [_score(run, config, size) for size in sizes]
-    write_whole(run / SIZES_FILE, csv_of(_COLUMNS, lines))
+    partial = Partial(run / SIZES_FILE, "[0-9]*")
+    with partial.lock("ens10 sizes"):
+        lines = [_score(run, config, size, partial) for size in sizes]
+        write_whole(run / SIZES_FILE, csv_of(_COLUMNS, lines))
     return run / SIZES_FILE
 
 
@@ -71,10 +74,10 @@ def _config(run: Path) -> dict[str, Any]:
     return config
 
 
-def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
+def _score(run: Path, config: dict[str, Any], size: int, partial: Partial) -> dict[str, Any]:
     """Predict and score with `size` members in a temporary folder."""
-    part = run / "sizes" / str(size)
-    shutil.rmtree(part, ignore_errors=True)
+    part = partial.path / str(size)
+    partial.clear()
     (part / "checkpoints").mkdir(parents=True)
     new_config = {**config, "data": {**config["data"], "ensemble": size}}
     write_config(part / CONFIG, new_config, derived_from=run / CONFIG)
@@ -84,9 +87,7 @@ def _score(run: Path, config: dict[str, Any], size: int) -> dict[str, Any]:
         run_stage("predict", ["--run", str(part), "--quiet"])
         scores = summarise(score_run(part), maps=False)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
-        if not any(part.parent.iterdir()):
-            part.parent.rmdir()
+        partial.discard()
     values = {name: f"{float(scores[name]):.9g}" for name in _COLUMNS[1:] if name in scores}
     return {"members": size, **values}
 

@@ -75,7 +75,7 @@ def _apply_options(parser: Parser) -> None:
         "--trust", action="append", default=[], metavar="MODULE",
         help="code that the configuration of a run of someone else may use; repeatable",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument("--force", action="store_true", help="replace an older result")
 
 
 def _bundle_options(parser: Parser) -> None:
@@ -85,7 +85,7 @@ def _bundle_options(parser: Parser) -> None:
         help="such as a.ens10; of several runs the folder of their bundles",
     )  # fmt: skip
     parser.add_argument("--licence", default="", metavar="NAME", help="such as CC-BY-4.0")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    parser.add_argument("--force", action="store_true", help="replace an older result")
 
 
 def _couple_options(parser: Parser) -> None:
@@ -98,7 +98,7 @@ def _couple_options(parser: Parser) -> None:
         "--trust", action="append", default=[], metavar="MODULE",
         help="code that the configuration of a run of someone else may use; repeatable",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace a store that exists")
+    parser.add_argument("--force", action="store_true", help="replace an older result")
 
 
 def _couple(**options: Any) -> None:

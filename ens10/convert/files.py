@@ -1,4 +1,4 @@
-"""Atomic writing of a store's files (write, sync, rename), and the lock of its only writer."""
+"""Atomic writing of a store's files: write, sync, rename."""
 
 import errno
 import os
@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import FileError
-from ens10.file_locks import lock
 from ens10.packed16.layout import crc32c
+from ens10.partial import Partial
 from ens10.store.manifest import Row, encode_json
 from ens10.untrusted import parse_json
 
-_SCRATCH = ".tmp"
-_UNITS = "units"
+_STORE, _SCRATCH, _UNITS = "store", ".tmp", "units"
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITER_THREADS = 4  # threads of a worker: a file's sync is a wait
 _SMALL_CHUNK = 1 << 20  # bytes; smaller files of a unit are written in one batch
@@ -32,6 +31,11 @@ Octets = npt.NDArray[np.uint8]
 
 class DiskFullError(FileError):
     """No space is left on the disk for a file."""
+
+
+def partial_store(store: Path) -> Partial:
+    """Return the partial folder of a store, whose parts `Folder` names."""
+    return Partial(store, _STORE, _UNITS, _SCRATCH)
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,7 @@ class Folder:
     @property
     def store(self) -> Path:
         """Path of the store while it is partial."""
-        return self.path / "store"
-
-    @property
-    def plan(self) -> Path:
-        """Path of the file with the plan; it exists once work may begin."""
-        return self.path / "plan.json"
+        return self.path / _STORE
 
     @property
     def scratch(self) -> Path:
@@ -229,30 +228,3 @@ def _rename(temporary: Path, root: Path, path: str) -> None:
             root = root / part
             root.mkdir(exist_ok=True)
         temporary.rename(target)
-
-
-@contextmanager
-def lock_store(partial: Path, store: Path) -> Iterator[None]:
-    """Lock a store that is being written against other processes; create it if needed.
-
-    Raises:
-        FileError: another process holds it.
-    """
-    partial.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        partial.mkdir(exist_ok=True)
-        file = os.open(partial, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            lock(file)
-        except BlockingIOError as error:
-            os.close(file)
-            reason = "another `ens10 prepare` is writing it"
-            raise FileError(store, reason, "Wait for it, or end it") from error
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file), partial.stat()):
-                break
-        os.close(file)  # it was renamed between opening and locking
-    try:
-        yield
-    finally:
-        os.close(file)

@@ -12,6 +12,7 @@ from dask.base import tokenize
 from ens10.errors import FileError, listing
 from ens10.places import is_url
 from ens10.source.opening import files_in, is_zarr
+from ens10.store.manifest import NAME
 from ens10.untrusted import files_below
 
 Source = Path | str | xr.Dataset
@@ -80,6 +81,19 @@ def source_identity(source: Source | None) -> Plan | None:
         return {"name": _target_name(path), "zarr": [len(files), size]}
     sizes = [[f.name, f.stat().st_size] for f in files_in(path)]
     return {"name": _target_name(path), "files": sizes}
+
+
+def files_of_source(source: Source | None) -> list[Path]:
+    """Return the local files of a source, whose changes matter to a call that is resumed.
+
+    The manifest of a store has the checksums of all its files, and stands for them.
+    """
+    if source is None or isinstance(source, xr.Dataset) or is_url(source):
+        return []
+    path = Path(source)
+    if (path / NAME).is_file():
+        return [path / NAME]
+    return files_below(path) if is_zarr(path) else files_in(path)
 
 
 def _target_name(path: Path) -> str:

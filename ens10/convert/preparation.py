@@ -16,12 +16,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import xarray as xr
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import DiskFullError, Folder, lock_store, write_files
-from ens10.convert.plan import Plan, Source, differences, size_of, source_identity, to_json_types
+from ens10.convert.files import DiskFullError, Folder, partial_store, write_files
+from ens10.convert.plan import (
+    Plan,
+    Source,
+    differences,
+    files_of_source,
+    size_of,
+    source_identity,
+    to_json_types,
+)
 from ens10.convert.sources import Forecasts, GribForecasts, Inputs, open_inputs
 from ens10.convert.work_units import (
     EmptyFieldError,
@@ -32,9 +39,10 @@ from ens10.convert.work_units import (
     planned_units,
 )
 from ens10.convert.workers import group_units, work_on, workers_for
-from ens10.durable import sync_files
+from ens10.durable import leftovers, sync_files
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.extras import cluster_library
+from ens10.partial import INPUTS, PLAN, Partial, changed_inputs, check_target, fingerprints
 from ens10.progress import bar
 from ens10.selection import Selection
 from ens10.source.gribs import Missing
@@ -44,7 +52,6 @@ from ens10.source.stores import dataset_of
 from ens10.stations import has_stations
 from ens10.store import Codec, store_kinds
 from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
-from ens10.untrusted import parse_json
 
 
 def prepare(
@@ -160,10 +167,10 @@ def prepare(
         return store
     if scheduler is not None:
         cluster_library()  # refused before anything is written
-    partial = store.with_name(store.name + ".partial")
-    with lock_store(partial, store):
+    store.parent.mkdir(parents=True, exist_ok=True)
+    partial = partial_store(store)
+    with partial.lock("ens10 prepare"):
         if not force and _is_complete(store, plan, force):  # another run has just ended
-            partial.rmdir()
             return store
         builder = StoreBuilder(store, partial, plan, force, count, scheduler, progress)
         try:
@@ -182,7 +189,7 @@ def _is_complete(store: Path, plan: Plan, force: bool) -> bool:
     if not store.exists() or (store.is_dir() and not any(store.iterdir())):
         return False
     if force:
-        _check_store(store)
+        check_target(store, force, is_prepared_store, "a store")
         return False
     remedy = "Choose another folder, or give --force"
     try:
@@ -196,15 +203,13 @@ def _is_complete(store: Path, plan: Plan, force: bool) -> bool:
     return True
 
 
-def _check_store(store: Path) -> None:
+def is_prepared_store(path: Path) -> bool:
+    """Return True if `prepare` wrote a folder."""
     try:
-        store_kinds(store)
-    except FileError as error:
-        raise FileError(
-            store,
-            "exists and is not a store of ens10, so --force does not replace it",
-            "Choose another folder",
-        ) from error
+        store_kinds(path)
+    except FileError:
+        return False
+    return True
 
 
 class StoreBuilder:
@@ -212,7 +217,7 @@ class StoreBuilder:
 
     Args:
         store: path of the complete store.
-        partial: folder of the partial store; locked by the caller.
+        partial: the partial store; locked by the caller.
         plan: options and sources.
         force: start over if the existing partial store has another plan.
         workers: processes.
@@ -223,18 +228,19 @@ class StoreBuilder:
     def __init__(
         self,
         store: Path,
-        partial: Path,
+        partial: Partial,
         plan: Plan,
         force: bool,
         workers: int,
         scheduler: str | None,
         progress: bool,
     ) -> None:
-        self.store, self.plan, self.force = store, plan, force
+        self.store, self.partial, self.plan, self.force = store, partial, plan, force
         self.workers, self.scheduler, self.progress = workers, scheduler, progress
         token = hashlib.sha256(encode_json(plan)).hexdigest()[:16]
-        self.folder = Folder(partial.absolute(), token)
+        self.folder = Folder(partial.path.absolute(), token)
         self._remaining_sizes: dict[str, int] = {}  # bytes of incomplete units
+        self._fingerprints: dict[str, Any] = {}  # of the inputs, before anything is read
 
     def run(
         self,
@@ -245,9 +251,10 @@ class StoreBuilder:
     ) -> None:
         """Execute all remaining work, and give the store its final name."""
         path = self.folder.store
-        resume = self._has_partial_store()
+        files = {"source": files_of_source(inputs.src), "truth": files_of_source(inputs.truth)}
+        resume = self._has_partial_store(files)
         if resume and (path / NAME).exists():
-            publish(self.folder, self.store)
+            self.partial.publish(path.name)
             return
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
         self.folder.scratch.mkdir(parents=True)
@@ -264,14 +271,8 @@ class StoreBuilder:
             check_climate(forecasts.template, climate)
         self._create_structure(resume, forecasts.template, truth, ensembles)
         options = self.plan["options"]
-        form = form_of(
-            path,
-            forecasts.template,
-            ensembles,
-            options["any_values"],
-            options.get("places", False),
-            missing == "error",
-        )
+        flags = (options["any_values"], options.get("places", False), missing == "error")
+        form = form_of(path, forecasts.template, ensembles, *flags)
         with self._disk_full_error():
             try:
                 self._execute("prepare", planned_units(forecasts, form, truth, label))
@@ -281,7 +282,7 @@ class StoreBuilder:
             if climate is not None:
                 self._write_climate(climate)
             complete(self.folder, self.plan)
-            publish(self.folder, self.store)
+            self.partial.publish(path.name)
 
     def _without_empty_fields(
         self, forecasts: Forecasts, truth: xr.Dataset | None, label: str
@@ -317,31 +318,33 @@ class StoreBuilder:
         remedy = "Fetch them again, or accept the gaps with --missing nan or --missing skip"
         return MissingDataError(self.store, lines, remedy)
 
-    def _has_partial_store(self) -> bool:
+    def _has_partial_store(self, files: dict[str, list[Path]]) -> bool:
         """Return True if a partial store of this plan exists; --force clears one of another plan.
 
+        Args:
+            files: of the inputs.
+
         Raises:
-            FileError: a partial store with other options, or something else, exists there.
+            FileError: a partial store with other options or of other files exists.
         """
-        path = self.folder.path
-        if not any(path.iterdir()):
-            return False
-        stored_plan = _plan_of(self.folder)
+        stored_plan = self.partial.read_plan()
         if stored_plan is not None:
             changes = differences({key: stored_plan.get(key) for key in self.plan}, self.plan)
+            if INPUTS in stored_plan:  # earlier versions recorded none
+                changes += changed_inputs(stored_plan[INPUTS], files)
             if not changes:
                 self.plan["axes"] = stored_plan["axes"]
                 self.plan["options"]["places"] = stored_plan["options"].get("places", False)
+                self._fingerprints = stored_plan.get(INPUTS) or fingerprints(files)
                 return True
             if not self.force:
                 raise FileError(
-                    path,
+                    self.partial.path,
                     f"a partial store with different options exists ({'; '.join(changes)})",
                     "Use the options it was begun with, or start over with --force",
                 )
-        elif not self._holds_only_prepare_files():
-            raise FileError(path, "exists, and is not a partial store", "Move it away")
-        clear(path)
+        self.partial.clear()
+        self._fingerprints = fingerprints(files)
         return False
 
     def _create_structure(
@@ -363,14 +366,13 @@ class StoreBuilder:
                     f"the source has changed since the store was begun ({'; '.join(changes)})",
                     "Start over with --force",
                 )
-            clear(folder.path)
+            self.partial.clear()
             folder.scratch.mkdir(parents=True)
         self.plan["axes"] = axes
         create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
         (folder.path / "units").mkdir()
         sync_files(folder.store, files_of(folder.store))
-        content = np.frombuffer(encode_json(self.plan), np.uint8)
-        write_files(folder.scratch, folder.path, [(folder.plan.name, content)])
+        self.partial.write_plan({**self.plan, INPUTS: self._fingerprints})
 
     def _execute(self, label: str, units: Sequence[PlannedUnit]) -> None:
         """Execute the incomplete units.
@@ -436,16 +438,9 @@ class StoreBuilder:
 
     def tidy_up(self) -> None:
         """Remove all temporary files, and the partial store if it cannot be resumed."""
-        path = self.folder.path
         shutil.rmtree(self.folder.scratch.parent, ignore_errors=True)
-        if path.exists() and not self.folder.plan.exists() and self._holds_only_prepare_files():
-            clear(path)
-            path.rmdir()
-
-    def _holds_only_prepare_files(self) -> bool:
-        """Return True if the folder holds nothing but files of `prepare`."""
-        expected_names = {".tmp", "units", "store", self.folder.plan.name}
-        return {entry.name for entry in self.folder.path.iterdir()} <= expected_names
+        if PLAN not in self.partial.entries():
+            self.partial.discard()
 
     def _print(self, message: str) -> None:
         if self.progress:
@@ -473,15 +468,6 @@ def _check_ensembles(ensembles: Sequence[int], members: int) -> None:
         raise ArgumentError("ensembles", reason, "Choose fewer")
 
 
-def _plan_of(folder: Folder) -> Plan | None:
-    """Return the plan of a partial store, None if it was not recorded yet."""
-    try:
-        plan: Plan = parse_json(folder.plan.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return plan
-
-
 def _gigabytes(size: int) -> str:
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"
 
@@ -494,36 +480,14 @@ def complete(folder: Folder, plan: Plan) -> None:
     write_manifest(folder, plan)
 
 
-def publish(folder: Folder, store: Path) -> None:
-    """Rename a complete store to its final name, in place of an existing store."""
-    old_store = store.with_name(store.name + ".replaced")
-    if store.exists() and any(store.iterdir()):
-        store.rename(old_store)
-    folder.store.rename(store)
-    shutil.rmtree(old_store, ignore_errors=True)
-    shutil.rmtree(folder.path, ignore_errors=True)
-
-
 def sweep(store: Path) -> None:
     """Remove the files that a run left if it was killed after the store got its final name."""
-    shutil.rmtree(store.with_name(store.name + ".replaced"), ignore_errors=True)
-    partial = store.with_name(store.name + ".partial")
-    if not partial.is_dir():
-        return
-    with suppress(FileError), lock_store(partial, store):  # unless another process is at work there
-        # `store` has its final name; a kill during removal leaves any of the remaining files
-        if {path.name for path in partial.iterdir()} <= {"plan.json", "units", ".tmp"}:
-            clear(partial)
-            partial.rmdir()
-
-
-def clear(path: Path) -> None:
-    """Remove the contents of a folder, but not the folder, whose lock is thereby kept."""
-    for entry in path.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+    partial = partial_store(store)
+    if partial.path.is_dir() or leftovers(store.parent, store.name):
+        # unless another process is at work there, or it is not a partial store
+        with suppress(OSError), partial.lock("ens10 prepare"):
+            if "store" not in partial.entries():
+                partial.discard()
 
 
 def write_manifest(folder: Folder, plan: dict[str, Any]) -> None:

@@ -18,36 +18,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from crc32c import crc32c
 
 from ens10.convert.empty_store import create, form_of
-from ens10.convert.files import Folder, lock_store, write_files
+from ens10.convert.files import Folder, partial_store, write_files
 from ens10.convert.plan import find_source
-from ens10.convert.preparation import clear
 from ens10.convert.sources import Forecasts, Inputs, open_inputs
 from ens10.convert.work_units import PlannedUnit, planned_sums, planned_units
 from ens10.convert.workers import group_units, work_on
 from ens10.errors import ArgumentError, DamagedFileError, FileError, MissingDataError, listing
 from ens10.grib import Message, decode, scan
+from ens10.packed16.layout import DamagedChunkError
 from ens10.progress import bar, track
 from ens10.selection import Selection
 from ens10.source.names import Names
 from ens10.store import consolidate, store_kinds
 from ens10.store.chunks import open_reader
+from ens10.store.file_bytes import Buffer, FileBytes, MemoryBytes
 from ens10.store.manifest import (
+    CHECKSUM_DIFFERS,
     NAME,
+    FileSums,
     Manifest,
-    Row,
+    compare,
     create_manifest_arrays,
     damaged_records,
-    files_of,
     mend_records,
     read_manifest,
 )
 from ens10.untrusted import check_regular, inside
 
 _THREADS = 4
-_READ_SIZE = 1 << 22  # bytes read at a time
 _FILES_PER_TASK = 64  # that one thread checks in a row
 
 
@@ -149,24 +149,23 @@ def _faulty_paths(result: Verification) -> set[str]:
 
 def _check_files(store: Path, manifest: Manifest, threads: int, progress: bool) -> Verification:
     """Check every file of the manifest against size and checksum, and list extra files."""
-    rows = [row for _, row in manifest.rows()]
-    paths = {row[0] for row in rows}
-    result = Verification(chunks=len(rows), extra=[p for p in files_of(store) if p not in paths])
-    parts = [rows[n : n + _FILES_PER_TASK] for n in range(0, len(rows), _FILES_PER_TASK)]
-    total = sum(row[1] for row in rows)
+    files = list(manifest.sums().items())
+    result = Verification(chunks=len(files), extra=manifest.differing_names(store)[1])
+    parts = [files[n : n + _FILES_PER_TASK] for n in range(0, len(files), _FILES_PER_TASK)]
+    total = sum(sums.size for _, sums in files)
     with (
         ThreadPoolExecutor(threads) as pool,
         bar("verify", total, progress, in_bytes=True) as advance,
     ):
         for future in as_completed([pool.submit(_check, store, part) for part in parts]):
-            for path, size, reason in future.result():
-                result.bytes += size
+            for path, size, fault in future.result():
+                result.bytes += 0 if fault else size
                 advance(size)
-                if reason == _MISSING:
+                if fault == _MISSING:
                     result.missing.append(path)
-                elif reason:
-                    result.damaged.append((path, reason))
-    result.damaged += [(name, "it does not match its checksum") for name in damaged_records(store)]
+                elif fault:
+                    result.damaged.append((path, fault))
+    result.damaged += [(name, CHECKSUM_DIFFERS) for name in damaged_records(store)]
     result.damaged.sort()
     result.missing.sort()
     return result
@@ -176,31 +175,33 @@ _MISSING = "missing"
 _thread_memory = threading.local()
 
 
-def _check(store: Path, rows: Iterable[Row]) -> list[tuple[str, int, str]]:
-    """Return the path, bytes read and fault ("" for none) of each file."""
-    return [(row[0], *_check_file(store / row[0], row[1], row[2])) for row in rows]
+def _check(store: Path, files: Iterable[tuple[str, FileSums]]) -> list[tuple[str, int, str]]:
+    """Return the path, size and fault ("" for none) of each file."""
+    return [(path, sums.size, _fault_of(store / path, sums)) for path, sums in files]
 
 
-def _check_file(path: Path, size: int, crc: int) -> tuple[int, str]:
-    buffer: npt.NDArray[np.uint8] | None = getattr(_thread_memory, "buffer", None)
-    if buffer is None:
-        buffer = _thread_memory.buffer = np.empty(_READ_SIZE, np.uint8)
-    checksum, bytes_read = 0, 0
+def _fault_of(path: Path, sums: FileSums) -> str:
     try:
         check_regular(path)
         with path.open("rb", buffering=0) as file:
-            while bytes_read <= size and (count := file.readinto(buffer.data)):
-                checksum = crc32c(buffer[:count].data, checksum)
-                bytes_read += count
+            compare(sums, FileBytes(file.fileno()), into=_memory)
     except FileNotFoundError:
-        return 0, _MISSING
+        return _MISSING
     except FileError:
-        return 0, "it is not a regular file"
+        return "it is not a regular file"
     except OSError as error:
-        return bytes_read, f"it cannot be read ({error.strerror})"
-    if bytes_read != size:
-        return bytes_read, f"{path.stat().st_size} bytes instead of {size}"
-    return bytes_read, "" if checksum == crc else "it does not match its checksum"
+        return f"it cannot be read ({error.strerror})"
+    except DamagedChunkError as error:
+        return error.reason
+    return ""
+
+
+def _memory(size: int) -> Buffer:
+    """Return memory of this thread, which is used for all its files."""
+    buffer: Buffer | None = getattr(_thread_memory, "buffer", None)
+    if buffer is None or buffer.size < size:
+        buffer = _thread_memory.buffer = np.empty(size, np.uint8)
+    return buffer[:size]
 
 
 @dataclass(frozen=True)
@@ -396,17 +397,18 @@ def _copy_climate(store: Path, folder: Folder, manifest: Manifest, faulty_paths:
 @contextmanager
 def _repair_folder(store: Path) -> Iterator[Folder]:
     """Create a folder beside the store for the new files, locked against `prepare`."""
-    path = store.with_name(store.name + ".partial")
-    if path.exists() and any(path.iterdir()):
-        raise FileError(path, "a store that was begun is in the way", "Finish or remove it first")
-    with lock_store(path, store):
-        folder = Folder(path.absolute(), "repair")
+    partial = partial_store(store)
+    with partial.lock("ens10 verify"):
+        if partial.read_plan() is not None:
+            reason = "a store that was begun is in the way"
+            raise FileError(partial.path, reason, "Finish or remove it first")
+        partial.clear()  # of a repair that was killed
+        folder = Folder(partial.path.absolute(), "repair")
         folder.scratch.mkdir(parents=True)
         try:
             yield folder
         finally:
-            clear(path)
-            path.rmdir()
+            partial.discard()
 
 
 def _open_sources(
@@ -445,15 +447,17 @@ def _replace_files(
     store: Path, folder: Folder, manifest: Manifest, faulty_paths: set[str]
 ) -> list[str]:
     """Replace damaged files by new ones whose checksums equal the recorded ones."""
-    rows = {row[0]: row for _, row in manifest.rows()}
-    replaced_paths = []
+    recorded, replaced_paths = manifest.sums(), []
     for path in sorted(faulty_paths):
         if path.startswith(_CLIMATE) or not (folder.store / path).exists():
             continue
         content = np.fromfile(folder.store / path, np.uint8)
-        if [content.size, crc32c(content.data)] != rows[path][1:3]:
+        try:
+            compare(recorded[path], MemoryBytes(content))
+        except DamagedChunkError as error:
+            reason = f"the source no longer gives what {path} held"
             remedy = "Pass the files that the store was made from, or prepare it anew with --force"
-            raise FileError(store, f"the source no longer gives what {path} held", remedy)
+            raise FileError(store, reason, remedy) from error
         inside(store, path, store / NAME)
         write_files(folder.scratch, store, [(path, content)])
         replaced_paths.append(path)

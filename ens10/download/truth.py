@@ -44,6 +44,7 @@ from ens10.download.remote import RetryPolicy, TransientError, check_scheme, red
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.machine_errors import writing_netcdf
+from ens10.partial import Partial
 from ens10.places import for_xarray, for_zarr, is_url
 from ens10.progress import track
 from ens10.source.units import check_range
@@ -270,7 +271,11 @@ def write(dataset: xr.Dataset, path: Path, source: str) -> None:
             "zlib": True, "complevel": 1, "shuffle": True, "chunksizes": sizes, "dtype": "float32",
         }  # fmt: skip
     output["time"].encoding = {"units": "hours since 1900-01-01", "dtype": "int32"}
-    with whole_path(path) as scratch_path, writing_netcdf(path):
+    with (
+        Partial(path).lock("ens10 download", wait=True),
+        whole_path(path) as scratch_path,
+        writing_netcdf(path),
+    ):
         output.to_netcdf(scratch_path, engine="netcdf4", encoding=encoding, unlimited_dims=["time"])
 
 

@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
-from crc32c import crc32c as append_crc32c
 
 from ens10.errors import FileError
 from ens10.inspection.netcdf import variable_row
@@ -22,19 +20,27 @@ from ens10.inspection.rows import (
     format_places,
     format_status,
 )
-from ens10.packed16.layout import DamagedChunkError, crc32c, length_of, parse
+from ens10.packed16.layout import DamagedChunkError, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
 from ens10.store.chunks import MEND, Form, check
-from ens10.store.manifest import END, NAME
-from ens10.untrusted import is_inner, parse_json
+from ens10.store.file_bytes import MemoryBytes
+from ens10.store.manifest import (
+    CHECKSUM_DIFFERS,
+    NAME,
+    FileSums,
+    compare,
+    compare_size,
+    damaged_records,
+    read_manifest,
+)
+from ens10.untrusted import parse_json
 
 _KINDS: tuple[StoreKind, ...] = ("sfc", "pl", "truth")  # whose values are shown
 _PROGRESS_MINIMUM = 500  # files from which a progress bar is worth it
 _PLAN = "plan.json"
 _CHUNK = re.compile(r"(.*)/c((?:/\d+)*)")
-_PREPARE_AGAIN = "Prepare the store anew with --force"
 
 
 def is_store(path: Path) -> bool:
@@ -55,14 +61,15 @@ def store_rows(path: Path, values: bool, progress: bool) -> list[Row]:
     """
     kinds, strict = _readable_kinds(path)
     scan = _Scan(path, values, strict)
-    files = _StoreFiles(path)
-    for file in track(files, "inspect", files.total, progress and files.total > _PROGRESS_MINIMUM):
+    files, problems = _expected_files(path)
+    count = len(files)
+    for file in track(files, "inspect", count, progress and count > _PROGRESS_MINIMUM):
         scan.add(file)
     rows = []
     for kind in _KINDS:
         if kind in kinds:
             rows += _kind_rows(path, kind, scan)
-    others = [*files.problems, *scan.other_problems()]
+    others = [*problems, *scan.other_problems()]
     if others:
         rows.append(Row(path.name, status=format_status(others)))
     return rows
@@ -88,13 +95,11 @@ class _StoreFile:
 
     Attributes:
         path: relative to the store.
-        size: expected number of bytes; None if unknown.
-        crc: expected crc32c of the bytes; None if unknown.
+        sums: size and checksum in the manifest; None if there is none.
     """
 
     path: str
-    size: int | None = None
-    crc: int | None = None
+    sums: FileSums | None = None
 
     @property
     def array(self) -> str:
@@ -109,74 +114,26 @@ class _StoreFile:
         return tuple(map(int, match[2].split("/")[1:])) if match else None
 
 
-class _StoreFiles:
-    """The files that a complete store contains: from its manifest, else from its arrays' shapes.
+def _expected_files(store: Path) -> tuple[list[_StoreFile], list[str]]:
+    """Return the files that a complete store contains, and the faults of its manifest.
 
-    Attributes:
-        total: number of files, for the progress bar.
-        problems: faults of the manifest; complete at the end of the iteration.
+    They are those in the manifest, or without one the chunks that its arrays' shapes require.
     """
-
-    def __init__(self, store: Path) -> None:
-        self._store = store
-        self._forms = dict(_forms(store))
-        self.total = sum(prod(map(_chunk_count, f.shape, f.chunk)) for f in self._forms.values())
-        if (store / NAME).exists():
-            groups = {name.split("/")[0] for name in self._forms}
-            self.total += len(self._forms) + len(groups) + 3  # the top, and the manifest's own
-        self.problems: list[str] = []
-
-    def __iter__(self) -> Iterator[_StoreFile]:
-        if (self._store / NAME).exists():
-            return self._read_manifest()
-        return self._list_chunks()
-
-    def _list_chunks(self) -> Iterator[_StoreFile]:
-        for name, form in self._forms.items():
-            for place in form.places():
-                yield _StoreFile("/".join([name, "c", *map(str, place)]))
-
-    def _read_manifest(self) -> Iterator[_StoreFile]:
-        """Yield files from the manifest line by line, since it may list half a million chunks."""
-        offset, checksum = 0, 0
-        with (self._store / NAME).open("rb") as lines:
-            for n, line in enumerate(lines):
-                if line.startswith(END):
-                    self._check_end(line, offset, checksum)
-                    return
-                checksum = append_crc32c(line, checksum)
-                try:
-                    files = _files_in(line) if n else []  # line 0 is the plan
-                except (ValueError, LookupError, TypeError) as error:
-                    self._add_problem(offset, str(error))
-                    files = []
-                yield from files
-                offset += len(line)
-        self._add_problem(offset, "its end is missing")
-
-    def _check_end(self, line: bytes, offset: int, checksum: int) -> None:
-        """Compare the checksum in the last line with that of the lines before it."""
-        expected = line.removeprefix(END).rstrip(b" \n").removesuffix(b"}")
-        if expected != str(checksum).encode() or not line.endswith(b"\n"):
-            self._add_problem(offset, "it does not match its checksum")
-
-    def _add_problem(self, offset: int, reason: str) -> None:
-        path = self._store / NAME
-        self.problems.append(f"{path}: damaged at byte {offset}: {reason}. {_PREPARE_AGAIN}")
-
-
-def _files_in(line: bytes) -> list[_StoreFile]:
-    """Return the files of one line of the manifest, which are those of one unit of work."""
-    (rows,) = parse_json(b"{" + line.rstrip(b"\n,") + b"}").values()
-    files = [_StoreFile(path, size, crc) for path, size, crc, *_ in rows]
-    outside = [file.path for file in files if not is_inner(file.path)]
-    if outside:
-        raise ValueError(f"{outside[0]!r} is not a path inside the store")
-    return files
-
-
-def _chunk_count(size: int, chunk: int) -> int:
-    return -(-size // chunk)
+    problems = []
+    if (store / NAME).exists():
+        try:
+            sums = read_manifest(store).sums()
+            damaged = [f"{store / name}: damaged at byte 0" for name in damaged_records(store)]
+            faults = [f"{place}: {CHECKSUM_DIFFERS}. {MEND}." for place in damaged]
+            return [_StoreFile(path, one) for path, one in sums.items()], faults
+        except FileError as error:
+            problems = [str(error)]
+    files = [
+        _StoreFile("/".join([name, "c", *map(str, place)]))
+        for name, form in _forms(store)
+        for place in form.places()
+    ]
+    return files, problems
 
 
 def _forms(store: Path) -> Iterator[tuple[str, Form]]:
@@ -261,16 +218,16 @@ class _Scan:
             DamagedChunkError: the file differs from what was written.
         """
         chunk_form = form if file.place is not None else None
-        is_plain = chunk_form and chunk_form.codec == "bytes" and not chunk_form.compressed
-        expected = chunk_form.plain_size if chunk_form and is_plain else file.size
-        if expected is not None and size != expected:
-            raise DamagedChunkError(min(size, expected), f"{size} bytes instead of {expected}")
+        if chunk_form and chunk_form.codec == "bytes" and not chunk_form.compressed:
+            compare_size(chunk_form.plain_size, size)
+        elif file.sums is not None:
+            compare_size(file.sums.size, size)
         if not self._values:
             return
         raw = np.fromfile(path, np.uint8)
         chunk = check(raw, chunk_form, file.path) if chunk_form else raw
-        if file.crc is not None and crc32c(raw) != file.crc:
-            raise DamagedChunkError(0, "it does not match its checksum in the manifest")
+        if file.sums is not None:
+            compare(file.sums, MemoryBytes(raw))
         if chunk_form and _is_shown(file.array, chunk_form):
             self._add_values(chunk, chunk_form, path, statistics)
 

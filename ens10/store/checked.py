@@ -11,9 +11,10 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,14 +24,15 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import LocalStore, WrapperStore
 
 from ens10.errors import DamagedFileError, FileError, listing
-from ens10.packed16.layout import DamagedChunkError, crc32c
+from ens10.packed16.layout import DamagedChunkError
 from ens10.places import for_zarr
 from ens10.store.chunks import MEND, Form, check, plain_frame
 from ens10.store.file_bytes import MemoryBytes
-from ens10.store.manifest import Record, Row, compare, files_of, read_manifest
+from ens10.store.manifest import FileSums, Record, compare, compare_size, read_manifest
 
 _CHUNK_KEY = re.compile(r"(.*)/c(?:/\d+)*")
 STRICT_SINCE = 2  # before this format, chunks without any value were left out
+_T = TypeVar("_T")
 _MIN_THREAD_BYTES = 1 << 16  # bytes from which a chunk is checked in a thread of its own
 
 
@@ -91,9 +93,7 @@ class StrictStore(WrapperStore[Store]):
         form = await self._read_form(array, prototype)
         if byte_range is not None:
             return value
-        if len(value) < _MIN_THREAD_BYTES:
-            return self._check_chunk(key, value, form, prototype)
-        return await asyncio.to_thread(self._check_chunk, key, value, form, prototype)
+        return await _in_thread(value, self._check_chunk, key, value, form, prototype)
 
     async def _check_absent(self, key: str) -> None:
         """Raise an error if a folder exists without its `zarr.json`, which Zarr would skip."""
@@ -147,6 +147,13 @@ def _bytes_of(value: Buffer) -> npt.NDArray[np.uint8]:
     return np.asarray(value.as_numpy_array()).view(np.uint8)
 
 
+async def _in_thread(value: Buffer, check: Callable[..., _T], *arguments: Any) -> _T:
+    """Return the result of a check, which runs in a thread of its own if the value is large."""
+    if len(value) < _MIN_THREAD_BYTES:
+        return check(*arguments)
+    return await asyncio.to_thread(check, *arguments)
+
+
 def _array_of(key: str) -> str | None:
     """Return the array of a chunk's key, None for other keys."""
     match = _CHUNK_KEY.fullmatch(key)
@@ -159,13 +166,15 @@ class CheckedStore(WrapperStore[Store]):
     Args:
         store: the store.
         root: its folder.
-        rows: of its manifest, by path.
+        files: sizes and checksums in its manifest, by path.
         remedy: what to do about damage, for errors.
     """
 
-    def __init__(self, store: Store, root: Path, rows: Mapping[str, Row], remedy: str) -> None:
+    def __init__(
+        self, store: Store, root: Path, files: Mapping[str, FileSums], remedy: str
+    ) -> None:
         super().__init__(store)
-        self.root, self._rows, self._remedy = root, rows, remedy
+        self.root, self._files, self._remedy = root, files, remedy
         self._folder_status = root.stat()
 
     async def get(
@@ -181,35 +190,28 @@ class CheckedStore(WrapperStore[Store]):
             DamagedFileError: it does not match its checksum.
         """
         prototype = prototype or default_buffer_prototype()
-        row = self._rows.get(key)
-        if row is None:
+        sums = self._files.get(key)
+        if sums is None:
             return None
         value = await self._store.get(key, prototype)
         if value is None:
-            raise self._error(key, None)
-        if len(value) < _MIN_THREAD_BYTES:
-            is_intact = _matches(value, row)
-        else:
-            is_intact = await asyncio.to_thread(_matches, value, row)
-        if not is_intact:
-            raise self._error(key, value)
+            raise self._error(FileError(self.root / key, "the file is missing", self._remedy))
+        try:
+            await _in_thread(value, compare, sums, MemoryBytes(_bytes_of(value)))
+        except DamagedChunkError as error:
+            damage = DamagedFileError(self.root / key, error.offset, error.reason, self._remedy)
+            raise self._error(damage) from error
         return value if byte_range is None else await self._store.get(key, prototype, byte_range)
 
-    def _error(self, key: str, value: Buffer | None) -> FileError:
-        try:
-            is_same_folder = os.path.samestat(self._folder_status, self.root.stat())
-        except FileNotFoundError:
-            is_same_folder = False
-        if not is_same_folder:
-            reason = "was replaced while it was read"
-            return FileError(self.root, reason, "Run the same command again")
-        if value is None:
-            return FileError(self.root / key, "the file is missing", self._remedy)
-        reason = "it does not match its checksum"
-        return DamagedFileError(self.root / key, 0, reason, self._remedy)
+    def _error(self, damage: FileError) -> FileError:
+        """Return the error of a damaged file; another one if the store was replaced meanwhile."""
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self._folder_status, self.root.stat()):
+                return damage
+        return FileError(self.root, "was replaced while it was read", "Run the same command again")
 
     def _with_store(self, store: Store) -> Self:
-        return type(self)(store, self.root, self._rows, self._remedy)
+        return type(self)(store, self.root, self._files, self._remedy)
 
     def __dask_tokenize__(self) -> Any:
         """Return a token for dask: a replaced store has another one."""
@@ -229,33 +231,21 @@ def open_checked(root: Path, remedy: str) -> CheckedStore:
             no manifest.
         DamagedFileError: the manifest is damaged, and so is its copy.
     """
-    rows = {row[0]: row for _, row in read_manifest(root, remedy).rows()}
-    _check_names(root, rows, remedy)
-    _check_sizes(root, rows, remedy)
-    return CheckedStore(LocalStore(root, read_only=True), root, rows, remedy)
-
-
-def _check_names(root: Path, rows: Mapping[str, Row], remedy: str) -> None:
-    files = set(files_of(root))
-    missing, extra = sorted(rows.keys() - files), sorted(files - rows.keys())
+    manifest = read_manifest(root, remedy)
+    files = manifest.sums()
+    missing, extra = manifest.differing_names(root)
     if missing:
-        reason = f"{len(missing)} of its {len(rows)} files are missing: {listing(missing)}"
+        reason = f"{len(missing)} of its {len(files)} files are missing: {listing(missing)}"
         raise FileError(root, reason, remedy)
     if extra:
         reason = f"holds files that its manifest does not name: {listing(extra)}"
         raise FileError(root, reason, "Remove them")
-
-
-def _check_sizes(root: Path, rows: Mapping[str, Row], remedy: str) -> None:
-    for path, row in rows.items():
+    for path, sums in files.items():
         status = (root / path).stat()  # a pipe would block, if it were opened
         if not stat.S_ISREG(status.st_mode):
             raise FileError(root / path, "not a regular file", remedy)
-        if status.st_size != row[1]:
-            reason = f"{status.st_size} bytes instead of {row[1]}"
-            raise DamagedFileError(root / path, min(status.st_size, row[1]), reason, remedy)
-
-
-def _matches(value: Buffer, row: Row) -> bool:
-    content = _bytes_of(value)
-    return bool(content.size == row[1] and crc32c(content) == row[2])
+        try:
+            compare_size(sums.size, status.st_size)
+        except DamagedChunkError as error:
+            raise DamagedFileError(root / path, error.offset, error.reason, remedy) from error
+    return CheckedStore(LocalStore(root, read_only=True), root, files, remedy)

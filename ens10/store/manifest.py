@@ -107,9 +107,7 @@ def compare(
     """
     if sums is None:
         raise DamagedChunkError(0, "the manifest does not list it")
-    if source.size != sums.size:
-        offset = min(source.size, sums.size)
-        raise DamagedChunkError(offset, f"{source.size} bytes instead of {sums.size}")
+    compare_size(sums.size, source.size)
     if not fields or sums.fields.size != fields:
         if crc32c(source.read(0, sums.size, into)) != sums.crc:
             raise DamagedChunkError(0, CHECKSUM_DIFFERS)
@@ -119,6 +117,16 @@ def compare(
         if crc32c(source.read(n * length, length, into)) != sums.fields[n]:
             raise DamagedChunkError(n * length, f"field {n}: {CHECKSUM_DIFFERS}")
     return field_numbers
+
+
+def compare_size(expected: int, size: int) -> None:
+    """Compare the size of a file with the manifest.
+
+    Raises:
+        DamagedChunkError: they differ.
+    """
+    if size != expected:
+        raise DamagedChunkError(min(size, expected), f"{size} bytes instead of {expected}")
 
 
 @dataclass(frozen=True)
@@ -306,6 +314,15 @@ class Manifest:
     def paths(self) -> set[str]:
         """Return paths of all files, relative to the store."""
         return {row[0] for _, row in self.rows()}
+
+    def sums(self) -> dict[str, FileSums]:
+        """Return size and checksum of each file, by its path."""
+        return {row[0]: FileSums(row[1], row[2], _NONE) for _, row in self.rows()}
+
+    def differing_names(self, store: Path) -> tuple[list[str], list[str]]:
+        """Return the files that a store lacks, and those that the manifest does not name."""
+        files, paths = set(files_of(store)), self.paths()
+        return sorted(paths - files), sorted(files - paths)
 
 
 def record_files(root: Path, plan: dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Open the parts of a store, or predictions, as lazy xarray datasets."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ from ens10.places import for_xarray, for_zarr, is_url
 from ens10.stations import as_stations
 from ens10.store.checked import STRICT_SINCE, StrictStore, open_checked
 from ens10.store.chunks import MEND
-from ens10.store.manifest import NAME
+from ens10.store.manifest import NAME, read_plan
 from ens10.untrusted import check_regular, parse_json, readable
 
 FORMAT_VERSION = 2
@@ -144,6 +145,22 @@ def root_attributes(root: Path) -> dict[str, Any]:
         if not isinstance(attributes, dict):
             raise ValueError("its attributes are no object of names and values")
         return attributes
+
+
+def is_predictions(path: Path, *, older: bool = False) -> bool:
+    """Return True if ens10 wrote the predictions in a folder, by their metadata or manifest.
+
+    Args:
+        path: of the folder.
+        older: accept predictions of earlier versions, too, which a user can have written.
+    """
+    with suppress(FileError):
+        attributes = root_attributes(path)
+        if FORMAT_ATTRIBUTE in attributes or (older and "forecast_kind" in attributes):
+            return True
+    with suppress(FileError):
+        return bool(read_plan(path).get("kind") == PREDICTIONS_PLAN["kind"])
+    return False
 
 
 def has_manifest(root: Path) -> bool:

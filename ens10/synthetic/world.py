@@ -352,6 +352,10 @@ class ForecastFiles:
         return self._datasets[kind]
 
 
+# what a world consists of, as earlier versions left it where a world is written
+WORLD_FILES = ("output.*", "truth", _PARAMETERS, UNFINISHED)
+
+
 def _clear(folder: Path) -> None:
     """Remove the files of an incomplete world, and no other files."""
     shutil.rmtree(folder / "truth", ignore_errors=True)

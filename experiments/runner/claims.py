@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ens10.errors import FileError
+
 HEARTBEAT = 20.0  # seconds between signs of life
 TIMEOUT = 300.0  # without a sign of life, after which a claim is taken over
 _PROCESS = "process"
@@ -43,15 +45,22 @@ def claim(path: Path, heartbeat: float = HEARTBEAT, timeout: float = TIMEOUT) ->
                 path.unlink()
 
 
-def make_once(path: Path, make: Callable[[], object]) -> None:
-    """Make a file or folder unless it exists; wait while another process makes it.
+def make_once(path: Path, make: Callable[[], object], *, wait: bool = True) -> None:
+    """Make a file or folder unless it exists.
 
     Args:
         path: of the file or folder, which appears only when it is complete.
         make: function that makes it.
+        wait: whether to wait where another process is making it.
+
+    Raises:
+        FileError: another process is making it, and we do not wait.
     """
+    mark = path.with_suffix(".claim")
     while not path.exists():
-        with claim(path.with_suffix(".claim")) as has_claim:
+        with claim(mark) as has_claim:
+            if not (has_claim or wait):
+                raise FileError(path, f"is being made by {holder(mark)}", "Try again later")
             if has_claim and not path.exists():
                 make()
         if not path.exists():

@@ -1,7 +1,5 @@
 """Tasks, budgets and synthetic worlds: the data of a configuration, and how long it trains."""
 
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -12,11 +10,12 @@ from typing import Any
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.runner.claims import HEARTBEAT, claim, holder
+from ens10.experiments.runner.claims import make_once
 from ens10.loader.batches import Batches
+from ens10.partial import write_folder
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World
-from ens10.synthetic.world import WorldKind
+from ens10.synthetic.world import WORLD_FILES, WorldKind
 from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
@@ -312,16 +311,13 @@ def store_of(
     Raises:
         FileError: another process is making it, and we do not wait; a world of another size.
     """
-    store, mark = folder / "store.zarr", folder / "store.claim"
-    while not store.exists():
-        with claim(mark) as has_claim:
-            if not (has_claim or wait):
-                raise FileError(store, f"is being made by {holder(mark)}", "Try again later")
-            if has_claim and not store.exists():
-                _write_world(folder, seed, size)
-                prepare(folder / "world", store, truth=folder / "world" / "truth", progress=False)
-        if not store.exists():
-            time.sleep(HEARTBEAT)
+    store, world = folder / "store.zarr", folder / "world"
+
+    def make() -> None:
+        _write_world(folder, seed, size)
+        prepare(world, store, truth=world / "truth", progress=False)
+
+    make_once(store, make, wait=wait)
     _check_size(folder, size)
     return store
 
@@ -353,8 +349,6 @@ def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
     _check_size(folder, size)
     if (folder / "world").exists():
         return
-    partial = folder / "world.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # of a call that was interrupted
     names = [name for kind in size.kinds for name in catalog.names_of_kind(kind)]
     if size.world == "displaced" and "sfc" in size.kinds:
         names.append(catalog.WIND_SPEED.name)
@@ -362,5 +356,4 @@ def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
         size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
         kind=size.world,
     )  # fmt: skip
-    world.write(partial)
-    partial.rename(folder / "world")
+    write_folder(folder / "world", world.write, *WORLD_FILES)

@@ -8,11 +8,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ens10.durable import temporary_path
 from ens10.experiments.run_results import LOG, read_log
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.trainings import ModelCell
 from ens10.experiments.writers import columns_of, markdown_of
+from ens10.partial import write_folder
 from ens10.untrusted import parse_json, read_mapping
 
 FOLDER = "tries"
@@ -121,11 +121,8 @@ def reuse(best_try: Try, cell: ModelCell) -> None:
         if not has_claim or not best_try.run.exists() or cell.run.exists():
             return
         if cell.status() != "complete":
-            cell.run.parent.mkdir(parents=True, exist_ok=True)
-            partial = temporary_path(cell.run)
-            shutil.copytree(best_try.run, partial)
             cell.write_start_key()  # before the folder is there: without a key it would be resumed
-            partial.rename(cell.run)
+            write_folder(cell.run, lambda path: shutil.copytree(best_try.run, path))
 
 
 def as_markdown(rates: Rates, earlier: str = "", *, older: bool = False) -> str:

@@ -22,7 +22,6 @@ import torch
 import xarray as xr
 from jsonargparse import Namespace
 
-from ens10.durable import temporary_path
 from ens10.experiments.commands import (
     add_cell_options,
     add_world_options,
@@ -57,6 +56,7 @@ from ens10.metrics import (
 )
 from ens10.metrics.figures.style import INK, STYLE, line_style, new_figure
 from ens10.models.losses import Patches
+from ens10.partial import write_folder
 from ens10.synthetic import World
 from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, count, reports_errors
@@ -197,10 +197,8 @@ def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
     """
     name = f"{cell.run.name}-{number}-{variant}-{digest_of(cell.key)[:8]}"
     copy = cell.run.with_name(name)
-    if not copy.exists():
-        partial = temporary_path(copy)
-        shutil.copytree(cell.run, partial, ignore=shutil.ignore_patterns(PREDICTIONS, "*.lock"))
-        partial.rename(copy)
+    unneeded = shutil.ignore_patterns(PREDICTIONS, "*.lock")
+    write_folder(copy, lambda path: shutil.copytree(cell.run, path, ignore=unneeded))
     head = "--model.init_args.head.init_args."
     options = [f"{head}members={number}", f"{head}variant={variant}", "--quiet"]
     if not (copy / PREDICTIONS).exists():

@@ -42,6 +42,8 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
     Returns:
         The scored folder of each training at each lead time.
     """
+    if (epochs, seed) != (EPOCHS, 0):
+        folder = folder / f"seed{seed}-epochs{epochs}"  # nothing of another study is taken for it
     store, world = folder / "store.zarr", folder / "world"
     if not store.exists():
         if not (world / "world.json").exists():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ens10 import file_locks
-from ens10.convert.files import lock_store
 from ens10.errors import FileError
 from ens10.file_locks import folder_lock, lock
+from ens10.partial import Partial
 
 
 @pytest.fixture(params=[errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, None])
@@ -60,8 +60,9 @@ def test_work_goes_on_without_locks(no_locks, tmp_path):
         assert not lock(file)
     with folder_lock(tmp_path), folder_lock(tmp_path, FileError(tmp_path, "in use", "Wait")):
         pass
-    with lock_store(tmp_path / "store.partial", tmp_path / "store"):
+    with Partial(tmp_path / "store").lock("ens10 prepare"):
         assert (tmp_path / "store.partial").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_other_errors_are_not_taken_for_missing_locks(tmp_path, monkeypatch):

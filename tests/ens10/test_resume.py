@@ -239,9 +239,10 @@ def test_two_runs_into_one_store(write, tmp_path):
     source, store = write(cube()), tmp_path / "s"
     process = start(source, store, pause=0.3)
     wait_for_units(store, 1, process)
-    with pytest.raises(FileError, match=f"{store}: another `ens10 prepare` is writing it"):
+    owner = f"{store}.partial: in use by ens10 prepare, process {process.pid} on"
+    with pytest.raises(FileError, match=owner):
         prepare(source, store)
-    with pytest.raises(FileError, match="another"):
+    with pytest.raises(FileError, match=owner):
         prepare(source, store, force=True)
     process.send_signal(signal.SIGKILL)
     process.communicate()

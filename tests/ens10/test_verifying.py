@@ -48,7 +48,7 @@ def test_a_flipped_bit_anywhere_is_found_and_mended(copy, small, seed):
     path = random.Random(seed).choice(sorted(set(contents(copy)) - set(RECORDS)))
     flip(copy / path)
     found = verify(copy, sample=0)
-    assert found.damaged == [(path, "it does not match its checksum")]
+    assert found.damaged == [(path, "it does not match its checksum in the manifest")]
     assert not found.ok
     after = verify(copy, repair=True, sample=5)
     assert after.ok

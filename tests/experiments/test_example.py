@@ -1,5 +1,9 @@
 """The example of the notebooks is made once, and gives way to a store of one's own."""
 
+import threading
+import time
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import pytest
 
@@ -79,14 +83,19 @@ def test_what_was_interrupted_leaves_nothing_that_looks_whole(work, tmp_path, mo
 
 
 def test_another_that_was_faster_is_taken(tmp_path):
-    path = tmp_path / "made"
+    path, begun = tmp_path / "made", threading.Event()
 
-    def slow(partial):
+    def theirs(partial):
+        begun.set()
+        time.sleep(1)
         partial.mkdir()
-        path.mkdir()
-        (path / "theirs").touch()
+        (partial / "theirs").touch()
 
-    example._make_once(path, slow, "thing")
+    other = threading.Thread(target=example._make_once, args=(path, theirs, "thing"))
+    other.start()
+    begun.wait(60)
+    example._make_once(path, Path.mkdir, "thing")
+    other.join(60)
     assert [part.name for part in tmp_path.iterdir()] == ["made"]
     assert (path / "theirs").exists()
 

@@ -7,8 +7,7 @@ from realruns import compute_here
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.runner import running
-from ens10.experiments.runner import tasks as worlds
+from ens10.experiments.runner import claims, running
 from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.tasks import Task, WorldSize
@@ -119,11 +118,11 @@ def test_a_world_that_somebody_is_making_is_waited_for(tmp_path, monkeypatch):
         waits.append(seconds)
         (tmp_path / "seed0" / "store.zarr").mkdir()
 
-    monkeypatch.setattr(worlds.time, "sleep", somebody_ends)
+    monkeypatch.setattr(claims.time, "sleep", somebody_ends)
     request = Request(tmp_path, tmp_path, models=("raw",), seeds=1)
     with claim(tmp_path / "seed0" / "store.claim"):
         cells, refused = find_all(request)  # the store holds nothing, which is told
-    assert waits == [worlds.HEARTBEAT]
+    assert waits == [claims.HEARTBEAT]
     assert not cells
     assert list(refused) == ["raw (clean, t2m, 10 members)"]
 

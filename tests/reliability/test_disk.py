@@ -8,8 +8,9 @@ import pytest
 from realruns import command
 from stops import fit, no_file_above, resume
 
+from ens10 import file_locks
 from ens10.durable import replace_folder
-from ens10.experiments import locks, score
+from ens10.experiments import score
 
 
 @pytest.fixture
@@ -57,10 +58,10 @@ def test_a_read_only_folder_is_one_line(run, capsys, monkeypatch):
     command("predict", "--run", run, "--quiet")
     before = content(run)
 
-    def refuse(path):
+    def refuse(path, wait):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(locks, "_open", refuse)
+    monkeypatch.setattr(file_locks, "_open_locked", refuse)
     for call in (("predict", "--run", run, "--quiet"), ("score", run)):
         command(*call, status=1)
         one_line(capsys, "cannot be written (read-only file system)")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ens10.catalog import MODEL_YEAR, variable
-from ens10.durable import replace_folder, temporary_path, whole_path
+from ens10.durable import whole_path
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array
 from ens10.experiments.studies.physical_world.production import (
@@ -21,6 +21,7 @@ from ens10.experiments.studies.physical_world.production import (
     unit_path,
 )
 from ens10.grib import Encoder
+from ens10.partial import write_folder
 
 TRUTH = (("t2m", 0), ("z", 500), ("t", 850), ("tp", 0), ("si10", 0))
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a file in a zip archive: the same store, the same bytes
@@ -52,16 +53,15 @@ def write_world(work: Path, folder: Path, available: bool = False) -> int:
         raise MissingDataError(work, names, "Run `simulate` again, or pass --available")
     if folder.exists():
         raise FileError(folder, "is there already", "Choose another folder")
-    partial = temporary_path(folder)
-    (partial / "truth").mkdir(parents=True)
     units = [unit for unit in world.units if unit not in missing]
-    try:
+
+    def write(path: Path) -> None:
+        (path / "truth").mkdir(parents=True)
         for date in world.dates:
             years = [year for year, other in units if other == date]
-            _write_date(work, partial, world, date, years)
-        replace_folder(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+            _write_date(work, path, world, date, years)
+
+    write_folder(folder, write)
     return len(units)
 
 
