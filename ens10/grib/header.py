@@ -48,6 +48,14 @@ def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
         EccodesError: ecCodes cannot read the header.
     """
     keys = keys_of(path, raw)
+    for key in ("paramId", "shortName", "edition", "typeOfLevel"):
+        if keys.get(key) is None:
+            reason = f"the message at byte {offset} has no {key}, which says what it holds"
+            raise FileError(path, reason, "Remove it, or update ecCodes")
+    significance = _get(keys, "significanceOfReferenceTime")
+    if significance in _NO_STARTS:
+        reason = f"the time of the message at byte {offset} is {_NO_STARTS[significance]}, no start"
+        raise FileError(path, reason, "Write the start and the lead time")
     if keys.get("startStep") is None:
         template = keys.get("productDefinitionTemplateNumber")
         reason = f"the message at byte {offset} (product template 4.{template}) has no lead time"
@@ -95,16 +103,23 @@ PRODUCT_TYPES = {
     **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), Kind.SPREAD),
     **dict.fromkeys(("pb", "pd", "cd"), Kind.QUANTILE),
     **dict.fromkeys(("ep", "fp"), Kind.PROBABILITY),
-    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.INDEX),
+    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.OTHER),
 }
 # Edition 2, code table 4.7: means, and measures of spread, of all members or of a cluster
 _DERIVED = {
     **dict.fromkeys((0, 1, 6), Kind.MEAN), **dict.fromkeys((2, 3, 4, 7), Kind.SPREAD),
 }  # fmt: skip
-_ERROR_TEMPLATE = 7  # edition 2: error of an analysis or forecast
+# Edition 2, code table 4.3: fields of a template of members or forecasts that are neither
+_PROCESSES = {
+    **dict.fromkeys((6, 7), Kind.SPREAD), 5: Kind.PROBABILITY, 8: Kind.OBSERVATION, 9: Kind.OTHER,
+    10: Kind.MEAN, **dict.fromkeys((18, 20, 21), Kind.DIFFERENCE),
+}  # fmt: skip
+# Edition 2, code table 4.0: errors, statistics over an area, categories, parts and tiles of cells
+_TEMPLATES = {7: Kind.SPREAD, **dict.fromkeys((15, 51, 53, 54, 55, 56, 59, 62, 63, 91), Kind.OTHER)}
+_NO_STARTS = {2: "the verifying time of the forecast", 4: "a local time"}  # code table 1.2
 _PERTURBED = ("pf", "cf")
 # Types of step of ecCodes; those that it lacks here are "other"
-_METHODS = {
+METHODS = {
     "instant": Method.POINT, "accum": Method.SUM, "sum": Method.SUM, "avg": Method.MEAN,
     "max": Method.MAXIMUM, "min": Method.MINIMUM, "range": Method.RANGE,
     "sd": Method.STANDARD_DEVIATION,
@@ -123,13 +138,16 @@ def _kind(keys: Keys) -> Kind:
     if str(_get(keys, "stepType")).startswith("diff"):
         return Kind.DIFFERENCE
     if is_second and derived is not None:
-        return _DERIVED.get(derived, Kind.INDEX)
+        return _DERIVED.get(derived, Kind.OTHER)
     if is_second and {"percentileValue", "quantileValue"} & keys.keys():
         return Kind.QUANTILE
     if is_second and "probabilityType" in keys:
         return Kind.PROBABILITY
-    if is_second and template == _ERROR_TEMPLATE:
-        return Kind.SPREAD
+    if is_second and template in _TEMPLATES:
+        return _TEMPLATES[template]
+    process = _get(keys, "typeOfGeneratingProcess")
+    if is_second and process in _PROCESSES:
+        return _PROCESSES[process]
     # Edition 1 has a member number in deterministic forecasts, too.
     total = _get(keys, "numberOfForecastsInEnsemble")
     if "perturbationNumber" in keys and (is_second or data_type in _PERTURBED or total != 0):
@@ -166,7 +184,7 @@ def _window(keys: Keys, path: Path, offset: int) -> Window:
     if max(abs(begin), abs(end)) > _LONGEST:
         reason = f"its time range from {begin} to {end} s after the start is impossible"
         raise DamagedFileError(path, offset, reason)
-    method = _METHODS.get(step_type, Method.OTHER)
+    method = METHODS.get(step_type, Method.OTHER)
     return Window.at(end) if method == Method.POINT else Window(method, begin, end)
 
 

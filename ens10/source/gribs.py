@@ -102,6 +102,7 @@ class Cube:
         recipes: how the field of each step is computed from those of the windows, None for a step
             that the variable does not have.
         conversions: factor and offset to the catalogue's units, by meaning of the messages.
+        unused: messages of the variable whose windows no recipe needs.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Cube:
     table: npt.NDArray[np.int32]
     recipes: list[Recipe | None]
     conversions: list[tuple[float, float]]
+    unused: MessageList
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -213,7 +215,8 @@ def _cube(name: str, messages: MessageList, axes: Axes, join: bool) -> Cube:
     windows, plan = _used_windows(windows, plan)
     place_of = {window: n for n, window in enumerate(windows)}
     is_used = np.array([window_of(meaning) in place_of for meaning in messages.meanings])
-    messages = messages.take(is_used[messages.records["meaning"]])
+    is_used = is_used[messages.records["meaning"]]
+    unused, messages = messages.take(~is_used), messages.take(is_used)
     pressures = [meaning.pressure for meaning in messages.meanings]
     levels = sorted({pressure for pressure in pressures if pressure is not None})
     records, ids = messages.records, messages.records["meaning"]
@@ -235,7 +238,7 @@ def _cube(name: str, messages: MessageList, axes: Axes, join: bool) -> Cube:
     if np.count_nonzero(table >= 0) < len(messages):
         raise _duplicate_error(messages, positions)
     conversions = [conversion_of(name, meaning) or _UNCHANGED for meaning in messages.meanings]
-    return Cube(name, messages, levels, table, plan, conversions)
+    return Cube(name, messages, levels, table, plan, conversions, unused)
 
 
 def _used_windows(
@@ -305,6 +308,7 @@ def without_gaps(
 
     Raises:
         MissingDataError: fields are missing, or all dates would be skipped; all gaps are listed.
+        FileError: in place of a missing field there is one of another window.
     """
     complete = np.ones(len(axes.times), dtype=bool)
     for cube in cubes.values():
@@ -312,6 +316,8 @@ def without_gaps(
     if complete.all():
         return cubes, axes
     if missing == "error" or not complete.any():
+        for name, cube in cubes.items():
+            _refuse_other_windows(name, cube, axes)
         fields = sum(cube.present.shape[2] for cube in cubes.values())
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
@@ -322,6 +328,26 @@ def without_gaps(
         name: replace(cube, table=cube.table[complete]) for name, cube in cubes.items()
     }
     return complete_cubes, replace(axes, times=axes.times[complete])
+
+
+def _refuse_other_windows(name: str, cube: Cube, axes: Axes) -> None:
+    """Refuse a message in place of a missing field whose window is not that of the others."""
+    for message in cube.unused:
+        step, number = message.meaning.step, message.number or 0
+        recipe = cube.recipes[axes.steps.index(step)] if step in axes.steps else None
+        time = int(np.searchsorted(axes.times, message.time))
+        if recipe is None or step == 0:
+            continue
+        present = cube.present[time, axes.steps.index(step), :, axes.numbers.index(number)]
+        if not present.all():
+            cell = Cell(message.time, step, message.meaning.pressure, number)
+            reason = f"gives {name} of {cell} as {window_of(message.meaning)}, and at other dates"
+            raise FileError(
+                message.path,
+                f"the message at byte {message.offset} {reason} or of other members it is "
+                f"{recipe.window}",
+                "Prepare fields of different windows into different stores",
+            )
 
 
 def _remedy(cubes: dict[str, Cube], axes: Axes, any_complete: bool) -> str:
@@ -335,6 +361,11 @@ def _remedy(cubes: dict[str, Cube], axes: Axes, any_complete: bool) -> str:
             f"All variables have --steps {' '.join(steps)} alone; select these, or fewer variables "
             "with --variables, or accept the gaps with --missing nan"
         )
+    members = {name: set(np.nonzero(cube.present)[3].tolist()) for name, cube in cubes.items()}
+    alone = [n for n in members if all(n == m or not members[n] & members[m] for m in members)]
+    if alone and len(members) > 1:
+        name = min(alone, key=lambda name: len(members[name]))
+        return f"{name} has no member that other variables have: leave it out with --variables"
     share = float(np.mean([np.mean(cube.present) for cube in cubes.values()]))
     if share < _SPARSE:
         return f"The fields fill {share:.0%} of their cube. {_LAGGED_REMEDY}"
@@ -464,9 +495,11 @@ class GribFields:
         known = variable_of_param(meaning.param_id)
         same_units = known and unit_of(known.units) == unit_of(meaning.units)
         units = known.units if known and same_units else meaning.units
-        attributes: dict[str, Any] = {"units": units, "paramId": meaning.param_id}
+        attributes: dict[str, Any] = {"units": units}
         if variable in VARIABLES:
             attributes = dict(VARIABLES[variable].attributes)
+        elif known is None or known.kind == "sfc":  # the number alone does not tell a height
+            attributes["paramId"] = meaning.param_id
         if set(cube.conversions) != {_UNCHANGED}:
             attributes["converted_from"] = meaning.units
         if any(m.window.method != Method.POINT for m in cube.messages.meanings):

@@ -14,7 +14,7 @@ _PRODUCT_DIMS = {
     **dict.fromkeys(("quantile", "quantile_level", "percentile"), Kind.QUANTILE),
     **dict.fromkeys(("threshold", "threshold_above", "threshold_below"), Kind.PROBABILITY),
 }
-_MEMBER_DIMS = ("number", "realization", "member", "ensemble", "sample", "ensemble_member")
+MEMBER_DIMS = ("number", "realization", "member", "ensemble", "sample", "ensemble_member")
 _FORECAST_KIND = "forecast_kind"  # attribute of the distributions that ens10 writes
 
 
@@ -68,7 +68,7 @@ def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
         return Kind.PROBABILITY
     if name.endswith(" standard_error"):
         return Kind.SPREAD
-    is_member = any(dim in _MEMBER_DIMS for dim in field.dims)
+    is_member = any(dim in MEMBER_DIMS for dim in field.dims)
     methods = str(field.attrs.get("cell_methods", ""))
     for axis in ("realization:", "number:"):
         method = methods.partition(axis)[2].split()

@@ -64,7 +64,6 @@ def _truth_names(
             raise MissingDataError(source, missing_names, f"The truth holds {fields}")
         return list(variables)
     names = [name for name in truth.data_vars if name in forecasts.data_vars]
-    names = [name for name in names if not _is_surface_geopotential(truth[name], forecasts[name])]
     if not names:
         raise MissingDataError(
             source,
@@ -72,15 +71,6 @@ def _truth_names(
             f"It holds {fields}; map their names with {TRUTH_OPTION} FILE",
         )
     return names
-
-
-def _is_surface_geopotential(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
-    """Return True for GRIB truth at the surface whose forecast lies on pressure levels.
-
-    It is geopotential of the ground, not truth of geopotential on a level.
-    """
-    upper = "level" in forecast.dims and "level" not in truth.dims
-    return upper and truth.attrs.get("GRIB_typeOfLevel") == "surface"
 
 
 def _select_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:

@@ -21,6 +21,7 @@ from ens10.errors import ArgumentError, DataNote
 from ens10.identity import (
     HOUR,
     OF_FORECAST,
+    SINCE_MIDNIGHT,
     SINCE_PREVIOUS_STEP,
     SINCE_START,
     Method,
@@ -33,6 +34,7 @@ from ens10.source.windows import as_amount, in_seconds, method_of, stated_window
 
 Seconds = npt.NDArray[np.int64]
 _GRID = ("latitude", "longitude")
+_DAY = 24 * HOUR
 _LATE = 10**9  # seconds; later than any window is long
 
 
@@ -223,6 +225,8 @@ def _windows_of(truth: xr.Dataset, text: str) -> tuple[Seconds, Seconds]:
             for side in ("begin", "end")
         )
         return begins, ends
+    if text == SINCE_MIDNIGHT:
+        return (ends - 1) // _DAY * _DAY, ends
     if text == SINCE_PREVIOUS_STEP:
         return np.concatenate([ends[:1], ends[:-1]]), ends
     (one,) = parse_windows(text, [_LATE], Method.SUM)
