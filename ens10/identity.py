@@ -76,7 +76,11 @@ def level_in_name(name: str, level_type: str, level: float) -> str:
     )
     if level_type in PRESSURE_LEVELS or not is_upper:
         return ""
-    return f"_{level:g}m" if level_type in _HEIGHTS else f"_{level_type}{f'{level:g}' if level else ''}"
+    return (
+        f"_{level:g}m"
+        if level_type in _HEIGHTS
+        else f"_{level_type}{f'{level:g}' if level else ''}"
+    )
 
 
 class Method(StrEnum):

@@ -67,16 +67,6 @@ def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
     return Header(meaning, time, -1 if number is None else int(number))
 
 
-def seconds(year: int, month: int, day: int, hour: int, minute: int, second: int = 0) -> int:
-    """Return seconds since 1970.
-
-    Raises:
-        ValueError: no such date.
-    """
-    since = datetime(year, month, day, hour, minute, second) - _EPOCH
-    return since.days * 86400 + since.seconds
-
-
 def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
     grid, scan = _grid(keys, path, offset)
     param_id = int(_get(keys, "paramId"))
@@ -197,13 +187,9 @@ def _get(keys: Keys, key: str) -> Any:
 
 
 def _time(keys: Keys, path: Path, offset: int) -> int:
-    day, hour_minute = int(_get(keys, "dataDate")), int(_get(keys, "dataTime"))
-    year, month_day = divmod(day, 10000)
-    try:
-        return seconds(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
-    except ValueError as error:
-        reason = f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
-        raise DamagedFileError(path, offset, reason) from error
+    year, month_day = divmod(int(_get(keys, "dataDate")), 10000)
+    hour_minute = divmod(int(_get(keys, "dataTime")), 100)
+    return _date(path, offset, (year, *divmod(month_day, 100), *hour_minute))
 
 
 def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
@@ -342,9 +328,9 @@ def _date1(message: RawMessage, product: bytes) -> int:
     octets = product[12:17] + product[24:25]
     time = _dates.get(octets)
     if time is None:
-        year, month, day, hour, minute, century = octets
+        year, *parts, century = octets
         year += 100 * (century - 1)
-        time = _dates[octets] = _date(message, (year, month, day, hour, minute, 0))
+        time = _dates[octets] = _date(message.path, message.offset, (year, *parts))
     return time
 
 
@@ -366,18 +352,20 @@ def _split_header2(message: RawMessage, spans: Spans) -> _Head:
 def _date2(message: RawMessage, octets: bytes) -> int:
     time = _dates.get(octets)
     if time is None:
-        year = int.from_bytes(octets[:2], "big")
-        time = _dates[octets] = _date(message, (year, *octets[2:6], 0))
+        parts = (int.from_bytes(octets[:2], "big"), *octets[2:6])
+        time = _dates[octets] = _date(message.path, message.offset, parts)
     return time
 
 
-def _date(message: RawMessage, parts: tuple[int, ...]) -> int:
+def _date(path: Path, offset: int, parts: tuple[int, ...]) -> int:
+    """Return a date of year, month, day, hour and minute in seconds since 1970."""
+    year, month, day, hour, minute = parts
     try:
-        return seconds(*parts)
+        since = datetime(year, month, day, hour, minute) - _EPOCH
     except ValueError as error:
-        year, month, day, hour, minute, _ = parts
         reason = (
             f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is not a "
             f"date ({error})"
         )
-        raise DamagedFileError(message.path, message.offset, reason) from error
+        raise DamagedFileError(path, offset, reason) from error
+    return since.days * 86400 + since.seconds

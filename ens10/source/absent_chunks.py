@@ -5,10 +5,10 @@ With another fill value it is ambiguous, because zarr-python does not write chun
 it, such as a dry field of precipitation: reading such a chunk is an error under `missing="error"`,
 and its values are NaN otherwise, unless the mapping states `absent_chunks: fill`.
 
-A coordinate cannot be NaN, so that its absent chunks are an error. Three are taken as they are, with
-a note, because xarray leaves out zeros of these often: a date after 2000 (xarray counts from the
-first date of an axis, other origins are older), member 0, and lead time 0 beside valid times, which
-are compared with it later.
+A coordinate cannot be NaN, so that its absent chunks are an error. Three are taken as they are,
+with a note, because xarray leaves out zeros of these often: a date after 2000 (xarray counts from
+the first date of an axis, other origins are older), member 0, and lead time 0 beside valid times,
+which are compared with it later.
 """
 
 import warnings
@@ -46,10 +46,11 @@ def without_absent_chunks(
     Raises:
         MissingDataError: a chunk of a coordinate is absent.
     """
-    fields, zeros = {}, []
-    for name, field in dataset.variables.items():
+    fields: dict[Any, xr.DataArray] = {}
+    zeros: list[str] = []
+    for name, variable in dataset.variables.items():
         array = group[name]
-        if _is_missing(array.fill_value, field):
+        if _is_missing(array.fill_value, variable):
             continue
         present = _present_chunks(path / array.path, array)
         if present.all():
@@ -101,9 +102,9 @@ def _zero_of_coordinate(
     return []
 
 
-def _is_missing(fill: Any, field: xr.Variable) -> bool:
+def _is_missing(fill: Any, variable: xr.Variable) -> bool:
     """Return True if xarray reads the fill value of an array as NaN; zarr reads None as 0."""
-    declared = [field.encoding.get(key) for key in ("_FillValue", "missing_value")]
+    declared = [variable.encoding.get(key) for key in ("_FillValue", "missing_value")]
     return fill is not None and (fill != fill or any(fill == value for value in declared))
 
 

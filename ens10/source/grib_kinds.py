@@ -1,6 +1,5 @@
 """Which GRIB messages are fields of a forecast, under which names; and whether they agree."""
 
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
-from ens10.errors import DataNote, FileError, listing
+from ens10.errors import FileError
 from ens10.grib import LatLonGrid, Meaning, Message, MessageList
 from ens10.identity import KINDS_READ, Kind, Method, Window, level_in_name
+from ens10.source.kinds import tell_products
 from ens10.source.units import unit_of
 
 _NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
@@ -65,13 +65,9 @@ def forecast_messages(messages: MessageList) -> MessageList:
     for meaning, count, kept in zip(messages.meanings, counts.tolist(), is_kept, strict=True):
         if not kept:
             fields[f"{meaning.kind} of {meaning.name}"] += count
-    texts = listing([f"{count} x {name}" for name, count in fields.items()])
+    texts = [f"{count} x {name}" for name, count in fields.items()]
     place = messages.paths[0] if len(messages.paths) == 1 else messages.paths[0].parent
-    if not is_kept.any():
-        reason = f"it has no members and no deterministic fields, only {texts}"
-        raise FileError(place, reason, "Choose files of members or of one forecast")
-    note = f"{place}: fields that are no members are left out: {texts}"
-    warnings.warn(note, DataNote, stacklevel=2)
+    tell_products("fields", texts, place, is_all=not is_kept.any())
     return messages.take(is_kept[messages.records["meaning"]])
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -407,7 +407,7 @@ def _describe_gaps(gaps: dict[Cell, list[str]], fields: int, members: int) -> li
     return lines
 
 
-__all__ = ["GribFields", "Missing", "grib_dataset"]
+__all__ = ["GribFields", "Missing"]
 
 
 class GribFields:
@@ -530,48 +530,28 @@ class GribFields:
         return xr.Dataset(variables, coords=coordinates)
 
     def _variable(self, name: str, levels: Sequence[float]) -> xr.Variable:
-        cube = self._cubes[name]
-        outer = ["time", "step", "level", "number"]
-        places: list[int | None] = [None]
+        """Return a lazy array (time, step[, level], number, rows, columns)."""
+        cube, grid = self._cubes[name], self.grid
+        outer, places = {"time": len(self.times), "step": len(self.steps)}, [0]
         if cube.levels:
             place_of = {level: n for n, level in enumerate(cube.levels)}
-            places = [place_of.get(level) for level in levels]
-        else:
-            outer.remove("level")
-        data = _lazy_array(_Reader(cube, places, self.grid), (len(self.times), len(self.steps)))
-        return xr.Variable((*outer, "latitude", "longitude"), data, self.attributes(name))
+            outer["level"], places = len(levels), [place_of.get(level, -1) for level in levels]
+        inner = {"number": cube.table.shape[3], "latitude": grid.rows, "longitude": grid.columns}
+        paths = [str(path) for path in cube.messages.paths]
+        token = tokenize(paths, cube.messages.records, cube.table, cube.recipes, places)
+        data = da.map_blocks(  # type: ignore[no-untyped-call]
+            partial(_read_block, cube, places, grid),
+            chunks=(*((1,) * size for size in outer.values()), *((n,) for n in inner.values())),
+            dtype=np.float32,
+            meta=np.empty((0,) * (len(outer) + len(inner)), dtype=np.float32),
+            name=f"grib-{name}-{token}",
+        )
+        return xr.Variable((*outer, *inner), data, self.attributes(name))
 
     def _cube(self, variable: str) -> Cube:
         if variable not in self._cubes:
             raise UnknownNameError("variable", variable, self.variables)
         return self._cubes[variable]
-
-
-def grib_dataset(
-    files: Sequence[Path | MessageList],
-    missing: Missing = "error",
-    selection: Selection | None = None,
-    *,
-    join: bool = True,
-) -> xr.Dataset:
-    """Open GRIB files lazily: a dask chunk for each date, step and level.
-
-    Args:
-        files: the files or their messages, in any order.
-        missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
-            "skip" to leave out the start dates concerned.
-        selection: the fields to keep; None for all.
-        join: False to leave sums of intervals as they are, see `GribFields`.
-
-    Returns:
-        Variables by cfgrib's name over (time, step[, level], number, latitude, longitude), float32.
-        The attribute `levels_hpa` of a variable lists the levels that it has.
-
-    Raises:
-        MissingDataError: fields are missing; all of them are listed.
-        FileError: two messages hold the same field, or do not agree in grid, units or levels.
-    """
-    return GribFields(files, missing, selection, join=join).dataset()
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
@@ -616,46 +596,22 @@ def is_copy(parts: Parts) -> bool:
     return parts is not None and len(parts) == 1 and parts[0][1:] == _UNCHANGED
 
 
-def _lazy_array(reader: "_Reader", outer: tuple[int, int]) -> da.Array:
-    """Build a lazy array (time, step[, level], number, rows, columns), a chunk a date and step."""
-    cube, grid = reader.cube, reader.grid
-    levels = ((1,) * len(reader.levels),) if cube.levels else ()
-    members = (cube.table.shape[3],)
-    dates = tuple((1,) * size for size in outer)
-    chunks = (*dates, *levels, members, (grid.rows,), (grid.columns,))
-    paths = [str(path) for path in cube.messages.paths]
-    token = tokenize(paths, cube.messages.records, cube.table, cube.recipes, reader.levels)
-    return da.map_blocks(  # type: ignore[no-any-return, no-untyped-call]
-        reader,
-        chunks=chunks,
-        dtype=np.float32,
-        meta=np.empty((0,) * len(chunks), dtype=np.float32),
-        name=f"grib-{cube.name}-{token}",
-    )
+def _read_block(
+    cube: Cube, levels: list[int], grid: LatLonGrid, block_id: tuple[int, ...] = (0,) * 6
+) -> npt.NDArray[np.float32]:
+    """Read the fields of one chunk of a lazy array.
 
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the fields of one chunk of a lazy array.
-
-    Attributes:
+    Args:
         cube: of the variable.
-        levels: for each level of the array, its position in the cube; None if the cube lacks it.
+        levels: for each level of the array, its position in the cube; -1 if the cube lacks it.
         grid: of the fields.
+        block_id: of the chunk.
     """
-
-    cube: Cube
-    levels: list[int | None]
-    grid: LatLonGrid
-
-    def __call__(self, block_id: tuple[int, ...] | None = None) -> npt.NDArray[np.float32]:
-        time, step, *inner = block_id or (0,) * 6
-        level: int | None = self.levels[inner[0]] if self.cube.levels else 0
-        count = self.cube.table.shape[3]
-        members: list[Parts] = [None] * count
-        if level is not None:
-            members = self.cube.members(time, step, level)
-        shape = (self.grid.rows, self.grid.columns)
-        with field_reader(self.grid, unpack) as read:
-            values = np.stack([to_float32(read(parts), shape) for parts in members])
-        return values[(None,) * (3 if self.cube.levels else 2)]
+    time, step, *inner = block_id
+    level = levels[inner[0] if cube.levels else 0]
+    members: list[Parts] = [None] * cube.table.shape[3]
+    if level >= 0:
+        members = cube.members(time, step, level)
+    with field_reader(grid, unpack) as read:
+        values = np.stack([to_float32(read(one), (grid.rows, grid.columns)) for one in members])
+    return values[(None,) * (3 if cube.levels else 2)]

@@ -38,16 +38,27 @@ def without_products(
     products = {n: k for n, k in kinds.items() if not k.is_forecast and n not in mapped}
     if not products:
         return dataset
-    text = listing([f"{name} ({kind})" for name, kind in products.items()])
-    if all(dataset[n].ndim < 2 for n in kinds if n not in products):
-        reason = f"it has no members and no deterministic fields, only {text}"
-        raise FileError(source, reason, "Choose the ensemble that they were computed from")
-    note = f"{source}: variables that are no members are left out: {text}"
-    warnings.warn(note, DataNote, stacklevel=4)
+    texts = [f"{name} ({kind})" for name, kind in products.items()]
+    is_all = all(dataset[n].ndim < 2 for n in kinds if n not in products)
+    tell_products("variables", texts, source, is_all=is_all)
     unused = {dim for name in products for dim in dataset[name].dims}
     reduced = dataset.drop_vars(products)
     used = {dim for field in reduced.data_vars.values() for dim in field.dims}
     return reduced.drop_dims((unused - used) & set(reduced.dims))
+
+
+def tell_products(what: str, texts: list[str], source: Path | str, *, is_all: bool) -> None:
+    """Warn of what is left out because it is a product of an ensemble.
+
+    Raises:
+        FileError: nothing else is left.
+    """
+    text = listing(texts)
+    if is_all:
+        reason = f"it has no members and no deterministic fields, only {text}"
+        raise FileError(source, reason, "Choose the ensemble that they were computed from")
+    note = f"{source}: {what} that are no members are left out: {text}"
+    warnings.warn(note, DataNote, stacklevel=5)
 
 
 def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:

@@ -155,15 +155,7 @@ def _rename(
     for dim in names.dimensions.values():
         if dim not in _COORDINATE_NAMES:
             raise UnknownNameError("names: dimension", dim, _COORDINATE_NAMES)
-    present = _all_names(dataset)
-    required_names = {
-        **names.variables,
-        **names.truth,
-        **({} if optional_dimensions else names.dimensions),
-    }
-    missing = [name for name in required_names if name not in present]
-    if missing:
-        raise MissingDataError(source, missing, f"The file holds {', '.join(sorted(present))}")
+    check_mapping(names, _all_names(dataset), source, optional_dimensions=optional_dimensions)
     if names.variables:
         dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
@@ -183,6 +175,20 @@ def _rename(
             "Map one of them alone",
         )
     return reduced.rename({old: new for old, new in table.items() if old != new})
+
+
+def check_mapping(
+    names: Names, present: Collection[str], source: Path | str, *, optional_dimensions: bool
+) -> None:
+    """Refuse a mapping of names that are not present.
+
+    Raises:
+        MissingDataError: the names are listed.
+    """
+    dimensions = {} if optional_dimensions else names.dimensions
+    missing = [n for n in {**names.variables, **names.truth, **dimensions} if n not in present]
+    if missing:
+        raise MissingDataError(source, missing, f"It holds {', '.join(sorted(present))}")
 
 
 def _drop_variables(dataset: xr.Dataset, variables: Iterable[Hashable]) -> xr.Dataset:

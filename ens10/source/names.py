@@ -7,7 +7,7 @@ are recognised; for others a short YAML file gives the mapping:
     truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
     dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
     step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
-    accumulation: {rain: 6 h}        # of precipitation: since start, 6 h, previous step, since 00 UTC
+    accumulation: {rain: 6 h}        # or since start, since 00 UTC, previous step
     group: pressure_level            # of a Zarr store or netCDF file
 
 A variable of one pressure level is mapped to a channel: {geopotential_500hpa: z500}. One mapping
@@ -228,8 +228,9 @@ def recognise_variables(dataset: xr.Dataset) -> dict[str, str]:
     """Return catalogue variables under other names in the dataset, theirs to ours.
 
     They are recognised, in this order, by paramId, CF standard name (with level or height),
-    well-known name and, for precipitation that the file has in no other form, as its rate. Variables with our names are unchanged. If two variables fit equally well,
-    neither is recognised.
+    well-known name and, for precipitation that the file has in no other form, as its rate.
+    Variables with our names are unchanged. If two variables fit equally well, neither is
+    recognised.
 
     Args:
         dataset: with our names of dimensions.

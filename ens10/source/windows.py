@@ -152,8 +152,8 @@ def in_seconds(steps: Any) -> list[int]:
 def with_windows_of_bounds(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Set the attribute `window` of sums, means and extremes whose times have CF bounds.
 
-    Without `cell_methods`, CF takes amounts such as precipitation for sums over the bounds, and other
-    values for those of the time itself.
+    Without `cell_methods`, CF takes amounts such as precipitation for sums over the bounds, and
+    other values for those of the time itself.
 
     Args:
         dataset: with the names of its file.

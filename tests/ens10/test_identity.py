@@ -338,11 +338,11 @@ def test_methods_of_one_parameter_are_variables_of_their_own(write):
     assert other.attrs["window"] == "since start"
 
 
-def at_level(level_type, value, number=1, **keys):
+def at_level(level_type, place, number=1, **keys):
     """Temperature on a level of code table 4.5: 100 is in Pa, 103 in m above ground."""
     level = {"discipline": 0, "parameterCategory": 0, "parameterNumber": 0}
     at = {"typeOfFirstFixedSurface": level_type, "scaleFactorOfFirstFixedSurface": 0}
-    return member(number, **level, **at, scaledValueOfFirstFixedSurface=value, **keys)
+    return member(number, **level, **at, scaledValueOfFirstFixedSurface=place, **keys)
 
 
 def test_the_air_off_pressure_levels_has_its_level_in_the_name(write):

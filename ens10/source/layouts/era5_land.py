@@ -1,4 +1,4 @@
-"""ERA5-Land, whose hourly precipitation is the sum since 00 UTC of the day; that of 00 UTC is of 24 h.
+"""ERA5-Land, whose hourly precipitation is the sum since 00 UTC of the day.
 
 Source: https://confluence.ecmwf.int/display/CKB/ERA5-Land%3A+data+documentation, "Accumulations".
 Files that do not name ERA5-Land in an attribute cannot be told from ERA5, with sums of one hour.
