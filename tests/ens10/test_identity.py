@@ -375,7 +375,7 @@ def test_a_window_of_one_date_alone(write):
         *(rain(1, r, 0.006, **later) for r in ("0-6", "0-12")),
     )
     words = (
-        r"gives tp of 2017-01-01T00, step 12 h, number 1 as sum of 6-12 h, and at other dates or "
+        r"gives tp of 2017-01-01T12, step 12 h, number 1 as sum of 6-12 h, and at other dates or "
         r"of other members it is sum of 0-12 h\. Prepare fields of different windows"
     )
     with pytest.raises(FileError, match=words):
