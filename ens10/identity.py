@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ens10.catalog import VARIABLES, names_of_kind
 from ens10.channels import step_number
 from ens10.errors import ArgumentError
 
@@ -20,6 +21,7 @@ HOUR = 3600  # seconds
 Label = int | str  # of a member
 # Texts of a window: the last is that of observations in tables, which cannot state it
 SINCE_START, SINCE_PREVIOUS_STEP, OF_FORECAST = "since start", "previous step", "of the forecast"
+SINCE_MIDNIGHT = "since 00 UTC"  # of truth alone: sums of a day so far, as in ERA5-Land
 
 
 class Kind(StrEnum):
@@ -36,12 +38,52 @@ class Kind(StrEnum):
     PROBABILITY = "probability"
     DIFFERENCE = "difference"
     PARAMETER = "parameter of a distribution"
-    INDEX = "index or cluster product"
+    OBSERVATION = "observation"
+    OTHER = "other product"
 
     @property
     def is_forecast(self) -> bool:
         """True for members and deterministic fields, False for products of an ensemble."""
         return self in (Kind.MEMBER, Kind.DETERMINISTIC)
+
+
+# Of a variable with fields of several of these kinds, only those of the first are read
+KINDS_READ = (Kind.MEMBER, Kind.DETERMINISTIC, Kind.OBSERVATION)
+
+
+PRESSURE_LEVELS = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level type in one hPa
+_HEIGHTS = ("heightAboveGround", "height", "height_above_ground")
+# Types of levels of the air, off pressure levels; the names of other fields tell their place
+LEVELS_OF_AIR = (*_HEIGHTS, "heightAboveSea", "hybrid", "sigma", "theta", "potentialVorticity")
+
+
+def level_in_name(name: str, level_type: str, level: float) -> str:
+    """Return what a field's name needs to tell its level; "" on pressure levels.
+
+    Variables on pressure levels are others at a height or at the ground: `u` at 80 m is `u_80m`.
+
+    Args:
+        name: of the variable.
+        level_type: GRIB's, such as `hybrid`, or the name of a coordinate.
+        level: in its units.
+
+    Examples:
+        >>> from ens10.identity import level_in_name
+        >>> level_in_name("u", "heightAboveGround", 80), level_in_name("z", "surface", 0)
+        ('_80m', '_surface')
+        >>> level_in_name("u", "isobaricInhPa", 500), level_in_name("t2m", "surface", 0)
+        ('', '')
+    """
+    is_upper = name in names_of_kind("pl") or (
+        name not in VARIABLES and level_type in LEVELS_OF_AIR and f"{level:g}" not in name
+    )
+    if level_type in PRESSURE_LEVELS or not is_upper:
+        return ""
+    return (
+        f"_{level:g}m"
+        if level_type in _HEIGHTS
+        else f"_{level_type}{f'{level:g}' if level else ''}"
+    )
 
 
 class Method(StrEnum):

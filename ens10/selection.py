@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.catalog import VARIABLES
+from ens10.catalog import VARIABLES, variable_of_param
 from ens10.channels import step_number
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grib.message import MessageList
@@ -104,7 +104,10 @@ class Selection:
         if self.variables is None:
             return messages
         names = {meaning.name: meaning.name for meaning in messages.meanings}
-        aliases = {meaning.short_name: meaning.name for meaning in messages.meanings} | names
+        known = [(meaning, variable_of_param(meaning.param_id)) for meaning in messages.meanings]
+        # 2t is t2m alone, not t2m_maximum
+        aliases = {m.short_name: m.name for m, of in known if of is None or of.name == m.name}
+        aliases |= names
         for name in self.variables:
             if name not in aliases:
                 raise UnknownNameError("variables", name, sorted(names))

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
-from ens10.grib.header import _DERIVED, _METHODS, PRODUCT_TYPES
+from ens10.grib.header import _DERIVED, _PROCESSES, _TEMPLATES, METHODS, PRODUCT_TYPES
 from ens10.identity import Kind, Method
 from ens10.source.layouts import registered_layouts
 from ens10.source.units import _CONVERSIONS
@@ -32,6 +32,11 @@ _ARRAYS = {
     Kind.PROBABILITY: "a dimension of thresholds, or a standard name `probability_of_...`",
     Kind.PARAMETER: "written by ens10, without members",
 }
+_READ = {
+    Kind.MEMBER: "yes",
+    Kind.DETERMINISTIC: "of variables without members",
+    Kind.OBSERVATION: "of variables without either",
+}
 
 
 def _table(head, rows):
@@ -47,9 +52,11 @@ def kinds():
         derived = [str(code) for code, of in _DERIVED.items() if of == kind]
         keys = [_KEYS[kind]] if kind in _KEYS else []
         keys += [f"`derivedForecast` {', '.join(derived)}"] if derived else []
-        read = {True: "yes", False: "left out"}[kind.is_forecast]
-        if kind == Kind.DETERMINISTIC:
-            read = "of variables without members"
+        for label, table in (("template", _TEMPLATES), ("`typeOfGeneratingProcess`", _PROCESSES)):
+            codes = [str(code) for code, of in table.items() if of == kind]
+            prefix = " 4." if label == "template" else " "
+            keys += [label + ",".join(prefix + code for code in codes)] if codes else []
+        read = _READ.get(kind, "left out")
         types_text = ", ".join(f"`{name}`" for name in types)
         rows.append([str(kind), read, types_text, "; ".join(keys), _ARRAYS.get(kind, "")])
     return _table(["kind", "read", "GRIB type", "GRIB 2 key", "netCDF, Zarr"], rows)
@@ -64,7 +71,7 @@ def windows():
     }
     rows = []
     for method in Method:
-        types = ", ".join(f"`{name}`" for name, of in _METHODS.items() if of == method)
+        types = ", ".join(f"`{name}`" for name, of in METHODS.items() if of == method)
         rows.append([str(method), types, meanings.get(method, "a variable of its own, as it is")])
     return _table(["method", "GRIB `stepType`", "read as"], rows)
 

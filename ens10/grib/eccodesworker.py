@@ -19,7 +19,8 @@ _KEYS = """
     edition dataDate dataTime hdate mars.date perturbationNumber paramId shortName cfVarName
     units typeOfLevel level dataType numberOfForecastsInEnsemble derivedForecast
     percentileValue quantileValue totalNumberOfQuantiles probabilityType
-    productDefinitionTemplateNumber forecastProbabilityNumber expver centre packingType
+    productDefinitionTemplateNumber typeOfGeneratingProcess significanceOfReferenceTime
+    forecastProbabilityNumber expver centre packingType
     bitsPerValue gridType Nj Ni numberOfDataPoints latitudeOfFirstGridPointInDegrees
     latitudeOfLastGridPointInDegrees longitudeOfFirstGridPointInDegrees
     longitudeOfLastGridPointInDegrees alternativeRowScanning iScansNegatively jScansPositively

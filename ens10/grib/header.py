@@ -48,6 +48,14 @@ def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
         EccodesError: ecCodes cannot read the header.
     """
     keys = keys_of(path, raw)
+    for key in ("paramId", "shortName", "edition", "typeOfLevel"):
+        if keys.get(key) is None:
+            reason = f"the message at byte {offset} has no {key}, which says what it holds"
+            raise FileError(path, reason, "Remove it, or update ecCodes")
+    significance = _get(keys, "significanceOfReferenceTime")
+    if significance in _NO_STARTS:
+        reason = f"the time of the message at byte {offset} is {_NO_STARTS[significance]}, no start"
+        raise FileError(path, reason, "Write the start and the lead time")
     if keys.get("startStep") is None:
         template = keys.get("productDefinitionTemplateNumber")
         reason = f"the message at byte {offset} (product template 4.{template}) has no lead time"
@@ -57,16 +65,6 @@ def read_by_eccodes(path: Path, offset: int, raw: bytes) -> Header:
     time = _time(keys, path, offset)
     meaning = _meaning(keys, path, offset)
     return Header(meaning, time, -1 if number is None else int(number))
-
-
-def seconds(year: int, month: int, day: int, hour: int, minute: int, second: int = 0) -> int:
-    """Return seconds since 1970.
-
-    Raises:
-        ValueError: no such date.
-    """
-    since = datetime(year, month, day, hour, minute, second) - _EPOCH
-    return since.days * 86400 + since.seconds
 
 
 def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
@@ -95,16 +93,23 @@ PRODUCT_TYPES = {
     **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), Kind.SPREAD),
     **dict.fromkeys(("pb", "pd", "cd"), Kind.QUANTILE),
     **dict.fromkeys(("ep", "fp"), Kind.PROBABILITY),
-    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.INDEX),
+    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.OTHER),
 }
 # Edition 2, code table 4.7: means, and measures of spread, of all members or of a cluster
 _DERIVED = {
     **dict.fromkeys((0, 1, 6), Kind.MEAN), **dict.fromkeys((2, 3, 4, 7), Kind.SPREAD),
 }  # fmt: skip
-_ERROR_TEMPLATE = 7  # edition 2: error of an analysis or forecast
+# Edition 2, code table 4.3: fields of a template of members or forecasts that are neither
+_PROCESSES = {
+    **dict.fromkeys((6, 7), Kind.SPREAD), 5: Kind.PROBABILITY, 8: Kind.OBSERVATION, 9: Kind.OTHER,
+    10: Kind.MEAN, **dict.fromkeys((18, 20, 21), Kind.DIFFERENCE),
+}  # fmt: skip
+# Edition 2, code table 4.0: errors, statistics over an area, categories, parts and tiles of cells
+_TEMPLATES = {7: Kind.SPREAD, **dict.fromkeys((15, 51, 53, 54, 55, 56, 59, 62, 63, 91), Kind.OTHER)}
+_NO_STARTS = {2: "the verifying time of the forecast", 4: "a local time"}  # code table 1.2
 _PERTURBED = ("pf", "cf")
 # Types of step of ecCodes; those that it lacks here are "other"
-_METHODS = {
+METHODS = {
     "instant": Method.POINT, "accum": Method.SUM, "sum": Method.SUM, "avg": Method.MEAN,
     "max": Method.MAXIMUM, "min": Method.MINIMUM, "range": Method.RANGE,
     "sd": Method.STANDARD_DEVIATION,
@@ -123,13 +128,16 @@ def _kind(keys: Keys) -> Kind:
     if str(_get(keys, "stepType")).startswith("diff"):
         return Kind.DIFFERENCE
     if is_second and derived is not None:
-        return _DERIVED.get(derived, Kind.INDEX)
+        return _DERIVED.get(derived, Kind.OTHER)
     if is_second and {"percentileValue", "quantileValue"} & keys.keys():
         return Kind.QUANTILE
     if is_second and "probabilityType" in keys:
         return Kind.PROBABILITY
-    if is_second and template == _ERROR_TEMPLATE:
-        return Kind.SPREAD
+    if is_second and template in _TEMPLATES:
+        return _TEMPLATES[template]
+    process = _get(keys, "typeOfGeneratingProcess")
+    if is_second and process in _PROCESSES:
+        return _PROCESSES[process]
     # Edition 1 has a member number in deterministic forecasts, too.
     total = _get(keys, "numberOfForecastsInEnsemble")
     if "perturbationNumber" in keys and (is_second or data_type in _PERTURBED or total != 0):
@@ -166,7 +174,7 @@ def _window(keys: Keys, path: Path, offset: int) -> Window:
     if max(abs(begin), abs(end)) > _LONGEST:
         reason = f"its time range from {begin} to {end} s after the start is impossible"
         raise DamagedFileError(path, offset, reason)
-    method = _METHODS.get(step_type, Method.OTHER)
+    method = METHODS.get(step_type, Method.OTHER)
     return Window.at(end) if method == Method.POINT else Window(method, begin, end)
 
 
@@ -179,13 +187,9 @@ def _get(keys: Keys, key: str) -> Any:
 
 
 def _time(keys: Keys, path: Path, offset: int) -> int:
-    day, hour_minute = int(_get(keys, "dataDate")), int(_get(keys, "dataTime"))
-    year, month_day = divmod(day, 10000)
-    try:
-        return seconds(year, *divmod(month_day, 100), *divmod(hour_minute, 100))
-    except ValueError as error:
-        reason = f"dataDate {day}, dataTime {hour_minute:04d} is not a date ({error})"
-        raise DamagedFileError(path, offset, reason) from error
+    year, month_day = divmod(int(_get(keys, "dataDate")), 10000)
+    hour_minute = divmod(int(_get(keys, "dataTime")), 100)
+    return _date(path, offset, (year, *divmod(month_day, 100), *hour_minute))
 
 
 def _grid(keys: Keys, path: Path, offset: int) -> tuple[LatLonGrid, Scan]:
@@ -324,9 +328,9 @@ def _date1(message: RawMessage, product: bytes) -> int:
     octets = product[12:17] + product[24:25]
     time = _dates.get(octets)
     if time is None:
-        year, month, day, hour, minute, century = octets
+        year, *parts, century = octets
         year += 100 * (century - 1)
-        time = _dates[octets] = _date(message, (year, month, day, hour, minute, 0))
+        time = _dates[octets] = _date(message.path, message.offset, (year, *parts))
     return time
 
 
@@ -348,18 +352,20 @@ def _split_header2(message: RawMessage, spans: Spans) -> _Head:
 def _date2(message: RawMessage, octets: bytes) -> int:
     time = _dates.get(octets)
     if time is None:
-        year = int.from_bytes(octets[:2], "big")
-        time = _dates[octets] = _date(message, (year, *octets[2:6], 0))
+        parts = (int.from_bytes(octets[:2], "big"), *octets[2:6])
+        time = _dates[octets] = _date(message.path, message.offset, parts)
     return time
 
 
-def _date(message: RawMessage, parts: tuple[int, ...]) -> int:
+def _date(path: Path, offset: int, parts: tuple[int, ...]) -> int:
+    """Return a date of year, month, day, hour and minute in seconds since 1970."""
+    year, month, day, hour, minute = parts
     try:
-        return seconds(*parts)
+        since = datetime(year, month, day, hour, minute) - _EPOCH
     except ValueError as error:
-        year, month, day, hour, minute, _ = parts
         reason = (
             f"dataDate {year:04d}{month:02d}{day:02d}, dataTime {hour:02d}{minute:02d} is not a "
             f"date ({error})"
         )
-        raise DamagedFileError(message.path, message.offset, reason) from error
+        raise DamagedFileError(path, offset, reason) from error
+    return since.days * 86400 + since.seconds

@@ -9,9 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.grib.grid import LatLonGrid, Scan
-from ens10.identity import Kind, Window
-
-_HECTOPASCAL = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level type in one hPa
+from ens10.identity import PRESSURE_LEVELS, Kind, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class Meaning:
     @property
     def pressure(self) -> float | None:
         """The level in hPa, None for fields that lie on no pressure level."""
-        units = _HECTOPASCAL.get(self.level_type)
+        units = PRESSURE_LEVELS.get(self.level_type)
         return None if units is None else self.level / units
 
 

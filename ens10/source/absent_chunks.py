@@ -4,8 +4,14 @@ An absent chunk is missing. If the fill value is NaN or declared as missing, xar
 With another fill value it is ambiguous, because zarr-python does not write chunks that are equal to
 it, such as a dry field of precipitation: reading such a chunk is an error under `missing="error"`,
 and its values are NaN otherwise, unless the mapping states `absent_chunks: fill`.
+
+A coordinate cannot be NaN, so that its absent chunks are an error. Three are taken as they are,
+with a note, because xarray leaves out zeros of these often: a date after 2000 (xarray counts from
+the first date of an axis, other origins are older), member 0, and lead time 0 beside valid times,
+which are compared with it later.
 """
 
+import warnings
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -15,9 +21,12 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import MissingDataError
+from ens10.errors import DataNote, MissingDataError
 from ens10.source.gribs import Missing
+from ens10.source.kinds import MEMBER_DIMS
+from ens10.source.names import recognise_dimensions
 
+_LATEST_ORIGIN = np.datetime64("2000-01-01")  # of times that do not count from their first date
 _ABSENT = 2**64 - 1  # offset of an absent inner chunk in the index of a shard
 _CRC_BYTES = 4
 Present = npt.NDArray[np.bool_]
@@ -33,14 +42,25 @@ def without_absent_chunks(
         path: of the store, a local folder.
         group: the same store opened by zarr.
         missing: "error" to raise an error where an absent chunk is read, otherwise NaN.
+
+    Raises:
+        MissingDataError: a chunk of a coordinate is absent.
     """
-    fields = {}
-    for name, field in dataset.data_vars.items():
+    fields: dict[Any, xr.DataArray] = {}
+    zeros: list[str] = []
+    for name, variable in dataset.variables.items():
         array = group[name]
-        if field.ndim < 2 or _is_missing(array.fill_value, field):
+        if _is_missing(array.fill_value, variable):
             continue
         present = _present_chunks(path / array.path, array)
         if present.all():
+            continue
+        field = dataset[name]
+        if name in dataset.coords or field.dtype.kind in "mM":
+            error = _error(array, field, present, path, is_coordinate=True)
+            zeros += _zero_of_coordinate(field, dataset, error)
+            continue
+        if field.ndim == 0:  # such as the attributes of a projection
             continue
         chunked = field if field.chunks is not None else field.chunk()
         mask = _mask(present, array.chunks, chunked)
@@ -53,13 +73,39 @@ def without_absent_chunks(
             fields[name] = checked.transpose(*field.dims)
         else:
             fields[name] = chunked.where(mask)
+    if zeros:
+        note = f"{path}: absent chunks of coordinates are taken as zeros: {', '.join(zeros)}"
+        warnings.warn(note, DataNote, stacklevel=5)
     return dataset.assign(fields)
 
 
-def _is_missing(fill: Any, field: xr.DataArray) -> bool:
-    """Return True if xarray reads the fill value of an array as NaN."""
-    declared = [field.encoding.get(key) for key in ("_FillValue", "missing_value")]
-    return fill is None or fill != fill or any(fill == value for value in declared)
+def _zero_of_coordinate(
+    field: xr.DataArray, dataset: xr.Dataset, error: MissingDataError
+) -> list[str]:
+    """Return a coordinate without its chunk in words; an empty list if no field depends on it.
+
+    Raises:
+        MissingDataError: it may have had another value than the fill value.
+    """
+    name, is_date = str(field.name), field.dtype.kind == "M"
+    is_lead = name == "step" or field.dtype.kind == "m"
+    is_axis = name in {*dataset.dims, "level", *recognise_dimensions(dataset)}
+    if field.size > 1:
+        raise error
+    value = field.to_numpy().ravel()[0]
+    if is_date and value > _LATEST_ORIGIN:
+        return [f"{name} {str(value)[:13]}"]
+    if name in MEMBER_DIMS or (is_lead and "valid_time" in dataset.variables):
+        return [f"{name} 0"]
+    if is_date or is_lead or is_axis:
+        raise error
+    return []
+
+
+def _is_missing(fill: Any, variable: xr.Variable) -> bool:
+    """Return True if xarray reads the fill value of an array as NaN; zarr reads None as 0."""
+    declared = [variable.encoding.get(key) for key in ("_FillValue", "missing_value")]
+    return fill is not None and (fill != fill or any(fill == value for value in declared))
 
 
 def _present_chunks(folder: Path, array: Any) -> Present:
@@ -74,7 +120,7 @@ def _present_chunks(folder: Path, array: Any) -> Present:
         if file.is_file():
             inner: Any = True if array.shards is None else _inner_chunks(file, array, per_shard)
             spans = [slice(n * k, (n + 1) * k) for n, k in zip(place, per_shard, strict=True)]
-            part = present[tuple(spans)]
+            part = present[(*spans, ...)]
             part[...] = inner if inner is True else inner[tuple(map(slice, part.shape))]
     return present
 
@@ -113,21 +159,27 @@ def _mask(present: Present, chunks: tuple[int, ...], field: xr.DataArray) -> xr.
     return xr.DataArray(mask, dims=dims).chunk({dim: field.chunksizes[dim] for dim in dims})
 
 
-def _error(array: Any, field: xr.DataArray, present: Present, path: Path) -> MissingDataError:
+def _error(
+    array: Any, field: xr.DataArray, present: Present, path: Path, *, is_coordinate: bool = False
+) -> MissingDataError:
     absent, fill, chunks = np.argwhere(~present), array.fill_value, array.chunks
-    axes = [(axis, dim) for axis, dim in enumerate(field.dims) if field[dim].dtype.kind == "M"]
+    axes = [
+        (axis, dim)
+        for axis, dim in enumerate(field.dims)
+        if field[dim].dtype.kind == "M" and not is_coordinate
+    ]
     lines = [f"{len(absent)} of {present.size} chunks of {field.name}"]
     for axis, dim in axes:
         dates = field[dim].to_numpy()
         lines += [
             f"{dim} {str(dates[place * chunks[axis]])[:13]}" for place in np.unique(absent[:, axis])
         ]
+    gaps = "" if is_coordinate else "or accept the gaps with --missing nan or skip; "
     return MissingDataError(
         path,
         lines,
-        "Copy the store again; or accept the gaps with --missing nan or skip; or, if its writer "
-        f"leaves out chunks that equal the fill value ({fill}), state `absent_chunks: fill` in "
-        "--names FILE",
+        f"Copy the store again; {gaps}or, if its writer leaves out chunks that equal the fill "
+        f"value ({0 if fill is None else fill}), state `absent_chunks: fill` in --names FILE",
     )
 
 

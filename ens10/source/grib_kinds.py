@@ -1,6 +1,5 @@
 """Which GRIB messages are fields of a forecast, under which names; and whether they agree."""
 
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -10,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
-from ens10.errors import DataNote, FileError, listing
+from ens10.errors import FileError
 from ens10.grib import LatLonGrid, Meaning, Message, MessageList
-from ens10.identity import Kind, Method, Window
+from ens10.identity import KINDS_READ, Kind, Method, Window, level_in_name
+from ens10.source.kinds import tell_products
 from ens10.source.units import unit_of
 
 _NEAR = 6e-4  # degrees; edition 1 keeps corners to a thousandth
@@ -24,7 +24,8 @@ def with_own_names(messages: MessageList) -> MessageList:
     """Return messages under names that tell the fields of one parameter apart.
 
     A mean rate of precipitation is named after its amount, unless the files have that amount, too.
-    A field of another window than its variable's has the method in its name: `t2m_maximum`.
+    A field of another window than its variable's has the method in its name (`t2m_maximum`), one of
+    the air off pressure levels has the level (`u_80m`).
     """
     amounts = {m.name for m in messages.meanings if m.name in ACCUMULATED}
     methods: dict[str, set[Method]] = defaultdict(set)
@@ -44,7 +45,8 @@ def _own_name(meaning: Meaning, amounts: set[str], methods: set[Method]) -> str:
         return amount
     is_sum = name in ACCUMULATED and method == Method.SUM
     is_usual = method == Method.POINT or is_sum or (name not in VARIABLES and len(methods) == 1)
-    return name if is_usual else f"{name}_{method}"
+    level = level_in_name(name, meaning.level_type, meaning.level)
+    return f"{name}{'' if is_usual else f'_{method}'}{level}"
 
 
 def forecast_messages(messages: MessageList) -> MessageList:
@@ -63,24 +65,22 @@ def forecast_messages(messages: MessageList) -> MessageList:
     for meaning, count, kept in zip(messages.meanings, counts.tolist(), is_kept, strict=True):
         if not kept:
             fields[f"{meaning.kind} of {meaning.name}"] += count
-    texts = listing([f"{count} x {name}" for name, count in fields.items()])
+    texts = [f"{count} x {name}" for name, count in fields.items()]
     place = messages.paths[0] if len(messages.paths) == 1 else messages.paths[0].parent
-    if not is_kept.any():
-        reason = f"it has no members and no deterministic fields, only {texts}"
-        raise FileError(place, reason, "Choose files of members or of one forecast")
-    note = f"{place}: fields that are no members are left out: {texts}"
-    warnings.warn(note, DataNote, stacklevel=2)
+    tell_products("fields", texts, place, is_all=not is_kept.any())
     return messages.take(is_kept[messages.records["meaning"]])
 
 
 def are_forecasts(meanings: Sequence[Meaning]) -> npt.NDArray[np.bool_]:
-    """Return which meanings are members, or deterministic fields of a variable without members."""
-    with_members = {m.name for m in meanings if m.kind == Kind.MEMBER}
-    kinds = [
-        Kind.DETERMINISTIC if meaning.name not in with_members else Kind.MEMBER
-        for meaning in meanings
-    ]
-    return np.array([m.kind == kind for m, kind in zip(meanings, kinds, strict=True)], dtype=bool)
+    """Return which meanings are members; of variables without any, deterministic fields.
+
+    Observations are read where there are neither, as truth.
+    """
+    kinds: dict[str, set[Kind]] = defaultdict(set)
+    for meaning in meanings:
+        kinds[meaning.name].add(meaning.kind)
+    first = {n: next((k for k in KINDS_READ if k in of), None) for n, of in kinds.items()}
+    return np.array([m.kind == first[m.name] for m in meanings], dtype=bool)
 
 
 def window_of(meaning: Meaning) -> Window:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -102,6 +102,7 @@ class Cube:
         recipes: how the field of each step is computed from those of the windows, None for a step
             that the variable does not have.
         conversions: factor and offset to the catalogue's units, by meaning of the messages.
+        unused: messages of the variable whose windows no recipe needs.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Cube:
     table: npt.NDArray[np.int32]
     recipes: list[Recipe | None]
     conversions: list[tuple[float, float]]
+    unused: MessageList
 
     @cached_property
     def present(self) -> npt.NDArray[np.bool_]:
@@ -213,7 +215,8 @@ def _cube(name: str, messages: MessageList, axes: Axes, join: bool) -> Cube:
     windows, plan = _used_windows(windows, plan)
     place_of = {window: n for n, window in enumerate(windows)}
     is_used = np.array([window_of(meaning) in place_of for meaning in messages.meanings])
-    messages = messages.take(is_used[messages.records["meaning"]])
+    is_used = is_used[messages.records["meaning"]]
+    unused, messages = messages.take(~is_used), messages.take(is_used)
     pressures = [meaning.pressure for meaning in messages.meanings]
     levels = sorted({pressure for pressure in pressures if pressure is not None})
     records, ids = messages.records, messages.records["meaning"]
@@ -235,7 +238,7 @@ def _cube(name: str, messages: MessageList, axes: Axes, join: bool) -> Cube:
     if np.count_nonzero(table >= 0) < len(messages):
         raise _duplicate_error(messages, positions)
     conversions = [conversion_of(name, meaning) or _UNCHANGED for meaning in messages.meanings]
-    return Cube(name, messages, levels, table, plan, conversions)
+    return Cube(name, messages, levels, table, plan, conversions, unused)
 
 
 def _used_windows(
@@ -305,6 +308,7 @@ def without_gaps(
 
     Raises:
         MissingDataError: fields are missing, or all dates would be skipped; all gaps are listed.
+        FileError: in place of a missing field there is one of another window.
     """
     complete = np.ones(len(axes.times), dtype=bool)
     for cube in cubes.values():
@@ -312,6 +316,8 @@ def without_gaps(
     if complete.all():
         return cubes, axes
     if missing == "error" or not complete.any():
+        for name, cube in cubes.items():
+            _refuse_other_windows(name, cube, axes)
         fields = sum(cube.present.shape[2] for cube in cubes.values())
         raise MissingDataError(
             paths[0] if len(paths) == 1 else paths[0].parent,
@@ -322,6 +328,26 @@ def without_gaps(
         name: replace(cube, table=cube.table[complete]) for name, cube in cubes.items()
     }
     return complete_cubes, replace(axes, times=axes.times[complete])
+
+
+def _refuse_other_windows(name: str, cube: Cube, axes: Axes) -> None:
+    """Refuse a message in place of a missing field whose window is not that of the others."""
+    for message in cube.unused:
+        step, number = message.meaning.step, message.number or 0
+        recipe = cube.recipes[axes.steps.index(step)] if step in axes.steps else None
+        time = int(np.searchsorted(axes.times, message.time))
+        if recipe is None or step == 0:
+            continue
+        present = cube.present[time, axes.steps.index(step), :, axes.numbers.index(number)]
+        if not present.all():
+            cell = Cell(message.time, step, message.meaning.pressure, number)
+            reason = f"gives {name} of {cell} as {window_of(message.meaning)}, and at other dates"
+            raise FileError(
+                message.path,
+                f"the message at byte {message.offset} {reason} or of other members it is "
+                f"{recipe.window}",
+                "Prepare fields of different windows into different stores",
+            )
 
 
 def _remedy(cubes: dict[str, Cube], axes: Axes, any_complete: bool) -> str:
@@ -335,6 +361,11 @@ def _remedy(cubes: dict[str, Cube], axes: Axes, any_complete: bool) -> str:
             f"All variables have --steps {' '.join(steps)} alone; select these, or fewer variables "
             "with --variables, or accept the gaps with --missing nan"
         )
+    members = {name: set(np.nonzero(cube.present)[3].tolist()) for name, cube in cubes.items()}
+    alone = [n for n in members if all(n == m or not members[n] & members[m] for m in members)]
+    if alone and len(members) > 1:
+        name = min(alone, key=lambda name: len(members[name]))
+        return f"{name} has no member that other variables have: leave it out with --variables"
     share = float(np.mean([np.mean(cube.present) for cube in cubes.values()]))
     if share < _SPARSE:
         return f"The fields fill {share:.0%} of their cube. {_LAGGED_REMEDY}"
@@ -376,7 +407,7 @@ def _describe_gaps(gaps: dict[Cell, list[str]], fields: int, members: int) -> li
     return lines
 
 
-__all__ = ["GribFields", "Missing", "grib_dataset"]
+__all__ = ["GribFields", "Missing"]
 
 
 class GribFields:
@@ -464,9 +495,11 @@ class GribFields:
         known = variable_of_param(meaning.param_id)
         same_units = known and unit_of(known.units) == unit_of(meaning.units)
         units = known.units if known and same_units else meaning.units
-        attributes: dict[str, Any] = {"units": units, "paramId": meaning.param_id}
+        attributes: dict[str, Any] = {"units": units}
         if variable in VARIABLES:
             attributes = dict(VARIABLES[variable].attributes)
+        elif known is None or known.kind == "sfc":  # the number alone does not tell a height
+            attributes["paramId"] = meaning.param_id
         if set(cube.conversions) != {_UNCHANGED}:
             attributes["converted_from"] = meaning.units
         if any(m.window.method != Method.POINT for m in cube.messages.meanings):
@@ -497,48 +530,28 @@ class GribFields:
         return xr.Dataset(variables, coords=coordinates)
 
     def _variable(self, name: str, levels: Sequence[float]) -> xr.Variable:
-        cube = self._cubes[name]
-        outer = ["time", "step", "level", "number"]
-        places: list[int | None] = [None]
+        """Return a lazy array (time, step[, level], number, rows, columns)."""
+        cube, grid = self._cubes[name], self.grid
+        outer, places = {"time": len(self.times), "step": len(self.steps)}, [0]
         if cube.levels:
             place_of = {level: n for n, level in enumerate(cube.levels)}
-            places = [place_of.get(level) for level in levels]
-        else:
-            outer.remove("level")
-        data = _lazy_array(_Reader(cube, places, self.grid), (len(self.times), len(self.steps)))
-        return xr.Variable((*outer, "latitude", "longitude"), data, self.attributes(name))
+            outer["level"], places = len(levels), [place_of.get(level, -1) for level in levels]
+        inner = {"number": cube.table.shape[3], "latitude": grid.rows, "longitude": grid.columns}
+        paths = [str(path) for path in cube.messages.paths]
+        token = tokenize(paths, cube.messages.records, cube.table, cube.recipes, places)
+        data = da.map_blocks(  # type: ignore[no-untyped-call]
+            partial(_read_block, cube, places, grid),
+            chunks=(*((1,) * size for size in outer.values()), *((n,) for n in inner.values())),
+            dtype=np.float32,
+            meta=np.empty((0,) * (len(outer) + len(inner)), dtype=np.float32),
+            name=f"grib-{name}-{token}",
+        )
+        return xr.Variable((*outer, *inner), data, self.attributes(name))
 
     def _cube(self, variable: str) -> Cube:
         if variable not in self._cubes:
             raise UnknownNameError("variable", variable, self.variables)
         return self._cubes[variable]
-
-
-def grib_dataset(
-    files: Sequence[Path | MessageList],
-    missing: Missing = "error",
-    selection: Selection | None = None,
-    *,
-    join: bool = True,
-) -> xr.Dataset:
-    """Open GRIB files lazily: a dask chunk for each date, step and level.
-
-    Args:
-        files: the files or their messages, in any order.
-        missing: what to do about missing fields: "error" to raise an error, "nan" to fill with NaN,
-            "skip" to leave out the start dates concerned.
-        selection: the fields to keep; None for all.
-        join: False to leave sums of intervals as they are, see `GribFields`.
-
-    Returns:
-        Variables by cfgrib's name over (time, step[, level], number, latitude, longitude), float32.
-        The attribute `levels_hpa` of a variable lists the levels that it has.
-
-    Raises:
-        MissingDataError: fields are missing; all of them are listed.
-        FileError: two messages hold the same field, or do not agree in grid, units or levels.
-    """
-    return GribFields(files, missing, selection, join=join).dataset()
 
 
 def tidy_levels(levels: Sequence[float]) -> npt.NDArray[Any]:
@@ -583,46 +596,22 @@ def is_copy(parts: Parts) -> bool:
     return parts is not None and len(parts) == 1 and parts[0][1:] == _UNCHANGED
 
 
-def _lazy_array(reader: "_Reader", outer: tuple[int, int]) -> da.Array:
-    """Build a lazy array (time, step[, level], number, rows, columns), a chunk a date and step."""
-    cube, grid = reader.cube, reader.grid
-    levels = ((1,) * len(reader.levels),) if cube.levels else ()
-    members = (cube.table.shape[3],)
-    dates = tuple((1,) * size for size in outer)
-    chunks = (*dates, *levels, members, (grid.rows,), (grid.columns,))
-    paths = [str(path) for path in cube.messages.paths]
-    token = tokenize(paths, cube.messages.records, cube.table, cube.recipes, reader.levels)
-    return da.map_blocks(  # type: ignore[no-any-return, no-untyped-call]
-        reader,
-        chunks=chunks,
-        dtype=np.float32,
-        meta=np.empty((0,) * len(chunks), dtype=np.float32),
-        name=f"grib-{cube.name}-{token}",
-    )
+def _read_block(
+    cube: Cube, levels: list[int], grid: LatLonGrid, block_id: tuple[int, ...] = (0,) * 6
+) -> npt.NDArray[np.float32]:
+    """Read the fields of one chunk of a lazy array.
 
-
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the fields of one chunk of a lazy array.
-
-    Attributes:
+    Args:
         cube: of the variable.
-        levels: for each level of the array, its position in the cube; None if the cube lacks it.
+        levels: for each level of the array, its position in the cube; -1 if the cube lacks it.
         grid: of the fields.
+        block_id: of the chunk.
     """
-
-    cube: Cube
-    levels: list[int | None]
-    grid: LatLonGrid
-
-    def __call__(self, block_id: tuple[int, ...] | None = None) -> npt.NDArray[np.float32]:
-        time, step, *inner = block_id or (0,) * 6
-        level: int | None = self.levels[inner[0]] if self.cube.levels else 0
-        count = self.cube.table.shape[3]
-        members: list[Parts] = [None] * count
-        if level is not None:
-            members = self.cube.members(time, step, level)
-        shape = (self.grid.rows, self.grid.columns)
-        with field_reader(self.grid, unpack) as read:
-            values = np.stack([to_float32(read(parts), shape) for parts in members])
-        return values[(None,) * (3 if self.cube.levels else 2)]
+    time, step, *inner = block_id
+    level = levels[inner[0] if cube.levels else 0]
+    members: list[Parts] = [None] * cube.table.shape[3]
+    if level >= 0:
+        members = cube.members(time, step, level)
+    with field_reader(grid, unpack) as read:
+        values = np.stack([to_float32(read(one), (grid.rows, grid.columns)) for one in members])
+    return values[(None,) * (3 if cube.levels else 2)]

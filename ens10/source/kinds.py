@@ -14,7 +14,7 @@ _PRODUCT_DIMS = {
     **dict.fromkeys(("quantile", "quantile_level", "percentile"), Kind.QUANTILE),
     **dict.fromkeys(("threshold", "threshold_above", "threshold_below"), Kind.PROBABILITY),
 }
-_MEMBER_DIMS = ("number", "realization", "member", "ensemble", "sample", "ensemble_member")
+MEMBER_DIMS = ("number", "realization", "member", "ensemble", "sample", "ensemble_member")
 _FORECAST_KIND = "forecast_kind"  # attribute of the distributions that ens10 writes
 
 
@@ -38,16 +38,27 @@ def without_products(
     products = {n: k for n, k in kinds.items() if not k.is_forecast and n not in mapped}
     if not products:
         return dataset
-    text = listing([f"{name} ({kind})" for name, kind in products.items()])
-    if all(dataset[n].ndim < 2 for n in kinds if n not in products):
-        reason = f"it has no members and no deterministic fields, only {text}"
-        raise FileError(source, reason, "Choose the ensemble that they were computed from")
-    note = f"{source}: variables that are no members are left out: {text}"
-    warnings.warn(note, DataNote, stacklevel=4)
+    texts = [f"{name} ({kind})" for name, kind in products.items()]
+    is_all = all(dataset[n].ndim < 2 for n in kinds if n not in products)
+    tell_products("variables", texts, source, is_all=is_all)
     unused = {dim for name in products for dim in dataset[name].dims}
     reduced = dataset.drop_vars(products)
     used = {dim for field in reduced.data_vars.values() for dim in field.dims}
     return reduced.drop_dims((unused - used) & set(reduced.dims))
+
+
+def tell_products(what: str, texts: list[str], source: Path | str, *, is_all: bool) -> None:
+    """Warn of what is left out because it is a product of an ensemble.
+
+    Raises:
+        FileError: nothing else is left.
+    """
+    text = listing(texts)
+    if is_all:
+        reason = f"it has no members and no deterministic fields, only {text}"
+        raise FileError(source, reason, "Choose the ensemble that they were computed from")
+    note = f"{source}: {what} that are no members are left out: {text}"
+    warnings.warn(note, DataNote, stacklevel=5)
 
 
 def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
@@ -68,7 +79,7 @@ def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
         return Kind.PROBABILITY
     if name.endswith(" standard_error"):
         return Kind.SPREAD
-    is_member = any(dim in _MEMBER_DIMS for dim in field.dims)
+    is_member = any(dim in MEMBER_DIMS for dim in field.dims)
     methods = str(field.attrs.get("cell_methods", ""))
     for axis in ("realization:", "number:"):
         method = methods.partition(axis)[2].split()

@@ -1,6 +1,6 @@
 """One layout for all gridded data: names and order of dimensions, orientation, valid times."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.catalog import ACCUMULATED, VARIABLES
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.identity import LEVELS_OF_AIR, level_in_name
 from ens10.source.cf_times import with_cf_times
 from ens10.source.kinds import without_products
 from ens10.source.layouts import with_layout
@@ -31,7 +32,7 @@ from ens10.source.times import (
     with_valid_time,
 )
 from ens10.source.units import in_catalogue_units, note_assumed_units
-from ens10.source.windows import with_sums, with_windows_of_bounds
+from ens10.source.windows import with_methods_in_names, with_sums, with_windows_of_bounds
 from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
@@ -94,7 +95,10 @@ def tidy(
     renamed = _rename(dataset, names, source, optional_dimensions)
     renamed = with_cf_times(with_starts_of_hindcasts(renamed, source), names, source)
     renamed = recognise_stations(renamed, source, require_location=not optional_dimensions)
-    renamed = _select_variables(_rename_recognised(renamed, names), variables)
+    renamed = _rename_recognised(renamed, names)
+    mapped = set(names.variables.values())
+    renamed = with_methods_in_names(_with_levels_in_names(renamed, mapped), mapped)
+    renamed = _select_variables(renamed, variables)
     gridded = _with_all_dims(_fields(renamed, names, source, option), names, source, option)
     _check_axes(gridded, source)
     result = with_valid_time(_orient(gridded, source), names)
@@ -151,21 +155,31 @@ def _rename_recognised(dataset: xr.Dataset, names: Names) -> xr.Dataset:
     return dataset.rename(recognise_variables(dataset))
 
 
+def _with_levels_in_names(dataset: xr.Dataset, mapped: Collection[str]) -> xr.Dataset:
+    """Return a dataset whose upper-air fields off pressure levels have the level in their names.
+
+    The level is that of cfgrib's attribute `GRIB_typeOfLevel`, or of a coordinate of one height.
+    """
+    table = {}
+    for name, field in dataset.data_vars.items():
+        if name in mapped or "level" in field.coords or "latitude" not in field.dims:
+            continue
+        stated = field.attrs.get("GRIB_typeOfLevel")
+        levels = [stated] if stated else [c for c in LEVELS_OF_AIR if c in field.coords]
+        if levels and (stated or name in VARIABLES):
+            value = field.coords.get(levels[0], xr.DataArray(0.0))
+            text = level_in_name(str(name), levels[0], float(value.max()))
+            table[name] = f"{name}{text}"
+    return dataset.rename({old: new for old, new in table.items() if new != old})
+
+
 def _rename(
     dataset: xr.Dataset, names: Names, source: Path | str, optional_dimensions: bool
 ) -> xr.Dataset:
     for dim in names.dimensions.values():
         if dim not in _COORDINATE_NAMES:
             raise UnknownNameError("names: dimension", dim, _COORDINATE_NAMES)
-    present = _all_names(dataset)
-    required_names = {
-        **names.variables,
-        **names.truth,
-        **({} if optional_dimensions else names.dimensions),
-    }
-    missing = [name for name in required_names if name not in present]
-    if missing:
-        raise MissingDataError(source, missing, f"The file holds {', '.join(sorted(present))}")
+    check_mapping(names, _all_names(dataset), source, optional_dimensions=optional_dimensions)
     if names.variables:
         dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
@@ -185,6 +199,20 @@ def _rename(
             "Map one of them alone",
         )
     return reduced.rename({old: new for old, new in table.items() if old != new})
+
+
+def check_mapping(
+    names: Names, present: Collection[str], source: Path | str, *, optional_dimensions: bool
+) -> None:
+    """Refuse a mapping of names that are not present.
+
+    Raises:
+        MissingDataError: the names are listed.
+    """
+    dimensions = {} if optional_dimensions else names.dimensions
+    missing = [n for n in {**names.variables, **names.truth, **dimensions} if n not in present]
+    if missing:
+        raise MissingDataError(source, missing, f"It holds {', '.join(sorted(present))}")
 
 
 def _drop_variables(dataset: xr.Dataset, variables: Iterable[Hashable]) -> xr.Dataset:

@@ -7,7 +7,7 @@ are recognised; for others a short YAML file gives the mapping:
     truth: {t2m_era5: t2m}           # truth variables in the same file, if there are any
     dimensions: {member: number, init: time, lead: step, lat: latitude, lon: longitude}
     step: {units: months, first: 1}  # `first`: the step that is the start's own month (or hour 0)
-    accumulation: {rain: 6 h}        # window of precipitation: since start, 6 h or previous step
+    accumulation: {rain: 6 h}        # or since start, since 00 UTC, previous step
     group: pressure_level            # of a Zarr store or netCDF file
 
 A variable of one pressure level is mapped to a channel: {geopotential_500hpa: z500}. One mapping
@@ -25,16 +25,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.catalog import VARIABLES, Variable, variable_of_param
+from ens10.catalog import RATES, VARIABLES, Variable, variable_of_param
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.source.units import unit_of
+from ens10.source.units import amount_of_rate, unit_of
 from ens10.untrusted import parse_yaml
 
 _TEXT_KEYS = ("group", "absent_chunks")
 _KEYS = ("variables", "truth", "dimensions", "step", "accumulation", *_TEXT_KEYS)
 _STEP_KEYS = ("units", "first")
 STEP_UNITS = ("h", "months")
-_WINDOW = re.compile(r"since start|previous step|\d+(\.\d+)? h")
+_WINDOW = re.compile(r"since start|since 00 UTC|previous step|\d+(\.\d+)? h")
 NAMES_OPTION, TRUTH_OPTION = "--names", "--truth-names"  # which errors name as the remedy
 
 
@@ -227,16 +227,17 @@ def with_levels_in_hpa(dataset: xr.Dataset, level_name: str) -> xr.Dataset:
 def recognise_variables(dataset: xr.Dataset) -> dict[str, str]:
     """Return catalogue variables under other names in the dataset, theirs to ours.
 
-    They are recognised, in this order, by paramId, CF standard name (with level or height) and
-    well-known name. Variables with our names are unchanged. If two variables fit equally well,
-    neither is recognised.
+    They are recognised, in this order, by paramId, CF standard name (with level or height),
+    well-known name and, for precipitation that the file has in no other form, as its rate.
+    Variables with our names are unchanged. If two variables fit equally well, neither is
+    recognised.
 
     Args:
         dataset: with our names of dimensions.
     """
     table: dict[str, str] = {}
     rules: tuple[Callable[[xr.DataArray], str | None], ...]
-    rules = (_by_param, _by_standard_name, _by_well_known_name)
+    rules = (_by_param, _by_standard_name, _by_well_known_name, _by_rate)
     used_names = {str(name) for name in dataset.data_vars if name in VARIABLES}
     for rule in rules:
         candidates: dict[str, list[str]] = defaultdict(list)
@@ -295,6 +296,13 @@ def _is_scalar(field: xr.DataArray, coordinate: str) -> bool:
 def _by_well_known_name(field: xr.DataArray) -> str | None:
     """Return the variable by its name; `long_name` is ignored, since it may be inherited."""
     return name_in_words(str(field.name))
+
+
+def _by_rate(field: xr.DataArray) -> str | None:
+    """Return the variable whose mean rate a field is, by its name or cfgrib's attribute."""
+    names = (str(field.name), str(field.attrs.get("GRIB_shortName")))
+    amount = next((RATES[name] for name in names if name in RATES), None)
+    return amount if amount_of_rate(str(field.attrs.get("units", ""))) else None
 
 
 def name_in_words(name: str) -> str | None:

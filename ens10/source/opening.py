@@ -12,7 +12,8 @@ HDF5 File Format Specification, superblock).
 import io
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,15 +21,15 @@ from typing import Any, BinaryIO
 import xarray as xr
 import zarr
 
-from ens10.errors import DamagedFileError, FileError, MissingDataError
+from ens10.errors import DamagedFileError, FileError
 from ens10.grib import is_grib, scan
 from ens10.places import is_url
 from ens10.selection import Selection
 from ens10.source import times
 from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
-from ens10.source.gribs import Missing, grib_dataset
-from ens10.source.layout import FORECAST_DIMS, as_truth, finish, tidy
+from ens10.source.gribs import GribFields, Missing
+from ens10.source.layout import FORECAST_DIMS, as_truth, check_mapping, finish, tidy
 from ens10.source.names import Names, recognise_dimensions
 from ens10.source.stores import (
     check_group,
@@ -87,13 +88,6 @@ def _end_of_hdf5(file: BinaryIO) -> int | None:
     return int.from_bytes(_read_exactly(file, width), "little")
 
 
-@dataclass(frozen=True)
-class _Variable:
-    begin: int
-    size: int
-    by_record: bool
-
-
 class _Header:
     """Reader of the header of a classic netCDF file.
 
@@ -105,15 +99,11 @@ class _Header:
     def __init__(self, file: BinaryIO, version: int) -> None:
         self._file = file
         self._count_width = 8 if version == 5 else 4
-        self._address_width = 4 if version == 1 else 8
+        self.address_width = 4 if version == 1 else 8
 
     def read_number(self, width: int = 0) -> int:
         """Read a big-endian number, by default as wide as counts."""
         return int.from_bytes(_read_exactly(self._file, width or self._count_width), "big")
-
-    def read_address(self) -> int:
-        """Read the offset of a variable."""
-        return self.read_number(self._address_width)
 
     def skip_padded(self, size: int) -> None:
         """Skip `size` bytes and their padding to a multiple of four."""
@@ -146,22 +136,26 @@ def _end_of_classic(header: _Header) -> int | None:
         dimensions.append(header.read_number())
     header.skip_attributes()
     variables = [_read_variable(header, dimensions) for _ in range(header.read_count())]
-    steps = [v.size for v in variables if v.by_record]
+    steps = [size for _, size, is_record in variables if is_record]
     record = steps[0] if len(steps) == 1 else sum(-(-size // 4) * 4 for size in steps)
-    ends = [v.begin + v.size for v in variables if not v.by_record]
-    if records:
-        ends += [v.begin + (records - 1) * record + v.size for v in variables if v.by_record]
+    later = (records - 1) * record  # bytes from the first to the last record
+    ends = [
+        begin + size + later * is_record
+        for begin, size, is_record in variables
+        if records or not is_record
+    ]
     return max(ends, default=0)
 
 
-def _read_variable(header: _Header, dimensions: list[int]) -> _Variable:
+def _read_variable(header: _Header, dimensions: list[int]) -> tuple[int, int, bool]:
+    """Return the first byte of a variable, its size (of one record), and if it has records."""
     header.skip_name()
     sizes = [dimensions[header.read_number()] for _ in range(header.read_number())]
     header.skip_attributes()
     item = _TYPE_SIZES[header.read_number(4)]
     header.read_number()  # its size, which large variables cannot tell
     by_record = bool(sizes) and sizes[0] == 0
-    return _Variable(header.read_address(), item * prod(sizes[by_record:]), by_record)
+    return header.read_number(header.address_width), item * prod(sizes[by_record:]), by_record
 
 
 def _read_exactly(file: BinaryIO, size: int) -> bytes:
@@ -210,116 +204,69 @@ def open_source(
         ArgumentError: the data have unknown dimensions.
     """
     names = names or Names()
+    to_layout = partial(tidy, optional_dimensions=optional_dimensions, variables=variables)
     if is_url(path) or is_zarr(Path(path)) or is_reference(Path(path)):
         dataset = _open_zarr(path, names, missing, by_chunk=not optional_dimensions)
-        return tidy(
-            dataset, names, path, optional_dimensions=optional_dimensions, variables=variables
-        )
+        return to_layout(dataset, names, path)
     path = Path(path)
     if not path.exists():
         raise FileError(path, "no such file or folder", "Check the path")
     needed = None if names.variables else variables
     parts = _open_parts(_data_files(path), names, missing, needed, truth=optional_dimensions)
     if len(parts) == 1:
-        return tidy(
-            parts[0][1], names, path, optional_dimensions=optional_dimensions, variables=variables
-        )
-    return _combine_parts(parts, names, missing, path, optional_dimensions, variables)
+        return to_layout(parts[0][1], names, path)
+    present = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
+    check_mapping(names, present, path, optional_dimensions=optional_dimensions)
+    tidied = [
+        (source, _without_implied_times(to_layout(part, own_names, source, is_part=True), names))
+        for source, part in parts
+        for own_names in [_names_of(part, names)]
+        if own_names.variables or not names.variables
+    ]
+    result = combine([part for _, part in tidied], [source for source, _ in tidied], missing, path)
+    result = with_valid_time(finish(result, path, is_truth=optional_dimensions), names)
+    result.encoding["source"] = str(path)
+    return result
 
 
-def _open_gribs(
-    files: list[Path], missing: Missing, variables: Sequence[str] | None, truth: bool
-) -> xr.Dataset:
-    """Open GRIB files; of the selected variables alone, if the messages have all these names."""
-    messages = [scan(file) for file in files]
-    names = {meaning.name for part in messages for meaning in part.meanings}
-    selection = Selection.of(variables if set(variables or ()) <= names else None)
-    # the valid dates of truth are checked when it is paired, whichever starts and steps have them
-    return grib_dataset(messages, "nan" if truth else missing, selection, join=not truth)
+def _without_implied_times(part: xr.Dataset, names: Names) -> xr.Dataset:
+    """Drop the valid times of a part if they follow from its starts and steps."""
+    bare = part.drop_vars("valid_time")
+    is_implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
+    return bare if is_implied else part
 
 
 def _open_parts(
-    files: list[Path],
-    names: Names,
-    missing: Missing,
-    variables: Sequence[str] | None,
-    *,
+    files: list[Path], names: Names, missing: Missing, variables: Sequence[str] | None, *,
     truth: bool,
-) -> list[tuple[Path, xr.Dataset]]:
+) -> list[tuple[Path, xr.Dataset]]:  # fmt: skip
     """Open all GRIB files as one dataset, and each netCDF file or table as one."""
     gribs = [file for file in files if is_grib(file)]
     parts = [
-        (
-            file,
-            table_dataset(file, names, missing, truth=truth)
-            if is_table(file)
-            else _open_netcdf(file, names),
-        )
+        (file, table_dataset(file, names, missing, truth=truth))
+        if is_table(file)
+        else (file, _open_netcdf(file, names))
         for file in files
         if file not in set(gribs)
     ]
     if gribs:
-        place = gribs[0] if len(gribs) == 1 else gribs[0].parent
-        dataset = _open_gribs(gribs, missing, variables, truth)
-        parts.insert(0, (place, dataset))
+        messages = [scan(file) for file in gribs]
+        known = {meaning.name for part in messages for meaning in part.meanings}
+        selection = Selection.of(variables if set(variables or ()) <= known else None)
+        # valid dates of truth are checked when it is paired, whichever starts and steps have them
+        fields = GribFields(messages, "nan" if truth else missing, selection, join=not truth)
+        parts.insert(0, (gribs[0] if len(gribs) == 1 else gribs[0].parent, fields.dataset()))
     return parts
-
-
-def _combine_parts(
-    parts: list[tuple[Path, xr.Dataset]],
-    names: Names,
-    missing: Missing,
-    path: Path,
-    optional_dimensions: bool,
-    variables: Sequence[str] | None,
-) -> xr.Dataset:
-    """Convert the parts to this package's layout and combine them.
-
-    Raises:
-        MissingDataError: a mapped name is in none of the parts.
-        FileError: the parts do not make one dataset, see `combine`.
-    """
-    present = {str(name) for _, part in parts for name in (*part.variables, *part.dims)}
-    required_names = {
-        **names.variables,
-        **names.truth,
-        **({} if optional_dimensions else names.dimensions),
-    }
-    missing_names = [name for name in required_names if name not in present]
-    if missing_names:
-        raise MissingDataError(path, missing_names, f"The files hold {', '.join(sorted(present))}")
-    datasets, sources = [], []
-    for source, part in parts:
-        part_names = _names_of(part, names)
-        if names.variables and not part_names.variables:
-            continue
-        part = tidy(
-            part,
-            part_names,
-            source,
-            optional_dimensions=optional_dimensions,
-            variables=variables,
-            is_part=True,
-        )
-        bare = part.drop_vars("valid_time")
-        is_implied = with_valid_time(bare, names)["valid_time"].equals(part["valid_time"])
-        datasets.append(bare if is_implied else part)
-        sources.append(source)
-    result = finish(combine(datasets, sources, missing, path), path, is_truth=optional_dimensions)
-    result = with_valid_time(result, names)
-    result.encoding["source"] = str(path)
-    return result
 
 
 def _names_of(part: xr.Dataset, names: Names) -> Names:
     """Return the mapping, reduced to the names in one part."""
     present = {str(name) for name in (*part.variables, *part.dims)}
-    return replace(
-        names,
-        variables={old: new for old, new in names.variables.items() if old in present},
-        truth={old: new for old, new in names.truth.items() if old in present},
-        dimensions={old: new for old, new in names.dimensions.items() if old in present},
-    )
+    tables: dict[str, Any] = {
+        key: {old: new for old, new in getattr(names, key).items() if old in present}
+        for key in ("variables", "truth", "dimensions")
+    }
+    return replace(names, **tables)
 
 
 def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bool) -> xr.Dataset:

@@ -11,7 +11,13 @@ from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
 from ens10.source.regridding import Regrid, regrid_truth
-from ens10.source.truth_windows import chunk_by_date, seconds_of, sums_of_truth, times_of_truth
+from ens10.source.truth_windows import (
+    at_positions,
+    chunk_by_date,
+    seconds_of,
+    sums_of_truth,
+    times_of_truth,
+)
 from ens10.source.units import in_catalogue_units
 from ens10.stations import coordinates, has_stations, station_columns
 
@@ -64,7 +70,6 @@ def _truth_names(
             raise MissingDataError(source, missing_names, f"The truth holds {fields}")
         return list(variables)
     names = [name for name in truth.data_vars if name in forecasts.data_vars]
-    names = [name for name in names if not _is_surface_geopotential(truth[name], forecasts[name])]
     if not names:
         raise MissingDataError(
             source,
@@ -74,15 +79,6 @@ def _truth_names(
     return names
 
 
-def _is_surface_geopotential(truth: xr.DataArray, forecast: xr.DataArray) -> bool:
-    """Return True for GRIB truth at the surface whose forecast lies on pressure levels.
-
-    It is geopotential of the ground, not truth of geopotential on a level.
-    """
-    upper = "level" in forecast.dims and "level" not in truth.dims
-    return upper and truth.attrs.get("GRIB_typeOfLevel") == "surface"
-
-
 def _select_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str) -> xr.Dataset:
     if "level" not in truth.dims or "level" not in forecasts.dims:
         return truth
@@ -90,22 +86,14 @@ def _select_common_levels(forecasts: xr.Dataset, truth: xr.Dataset, source: str)
     distance = np.abs(forecast_levels[:, None].astype(np.float64) - truth_levels[None, :])
     is_common = distance.min(axis=1) <= _TOLERANCE_HPA
     if not is_common.any():
-        raise ArgumentError(
-            "truth",
-            f"its levels ({_format_levels(truth_levels)} hPa, {source}) are none of the forecasts' "
-            f"({_format_levels(forecast_levels)} hPa)",
-            f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
-        )
+        raise _levels_error("levels", truth_levels, forecast_levels, source)
     places = distance.argmin(axis=1)[is_common]
     aligned = truth
     if not np.array_equal(places, np.arange(truth_levels.size)):
         aligned = truth.isel(level=places).assign_coords(level=forecasts["level"][is_common])
     levels_of = {name: _shared_levels(truth, forecasts, name, source) for name in aligned.data_vars}
     return aligned.assign(
-        {
-            name: aligned[name].assign_attrs(levels_hpa=levels) if levels else aligned[name]
-            for name, levels in levels_of.items()
-        }
+        {name: aligned[name].assign_attrs(levels_hpa=own) for name, own in levels_of.items() if own}
     )
 
 
@@ -127,17 +115,19 @@ def _shared_levels(
     ]
     common = [level for level in levels_of[0].tolist() if level in levels_of[-1].tolist()]
     if not common:
-        raise ArgumentError(
-            "truth",
-            f"its levels of {name} ({_format_levels(levels_of[0])} hPa, {source}) are none of the "
-            f"forecasts' ({_format_levels(levels_of[-1])} hPa)",
-            f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
-        )
+        raise _levels_error(f"levels of {name}", levels_of[0], levels_of[-1], source)
     return common
 
 
-def _format_levels(levels: npt.NDArray[Any]) -> str:
-    return ", ".join(f"{level:g}" for level in levels)
+def _levels_error(
+    what: str, levels: npt.NDArray[Any], others: npt.NDArray[Any], source: str
+) -> ArgumentError:
+    own, of_forecasts = (", ".join(f"{level:g}" for level in side) for side in (levels, others))
+    return ArgumentError(
+        "truth",
+        f"its {what} ({own} hPa, {source}) are none of the forecasts' ({of_forecasts} hPa)",
+        f"Pass truth on these levels, or name what to take with {TRUTH_OPTION} FILE",
+    )
 
 
 _GRID = ("latitude", "longitude")
@@ -350,14 +340,7 @@ def _select_positions(truth: xr.Dataset, position: npt.NDArray[np.int64]) -> xr.
     bare = truth.drop_vars([c for c in truth.coords if c not in (*_GRID, "level")])
     parts = []
     for column in position.T:
-        place = column.clip(0)
-        if "step" in bare.dims:
-            rows, columns = np.divmod(place, bare.sizes["step"])
-            index = {"time": xr.DataArray(rows, dims="time")}
-            part = bare.isel(index | {"step": xr.DataArray(columns, dims="time")})
-        else:
-            part = bare.isel(time=place)
-        part = part.map(chunk_by_date)
+        part = at_positions(bare, xr.DataArray(column.clip(0), dims="time")).map(chunk_by_date)
         has_truth = xr.DataArray(column >= 0, dims="time")
         parts.append(part if has_truth.all() else part.where(has_truth))
     result: xr.Dataset = xr.concat(parts, "step", coords="minimal", compat="override")

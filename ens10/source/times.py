@@ -158,8 +158,19 @@ _MONTHS = ("month", "months")
 _NO_UNITS = ("", "1", "unitless", "unknown", "none")
 
 
+def contradiction(source: object, lead: object, valid: object, start: object) -> FileError:
+    """Return the error of a lead time that is not the valid time less the start."""
+    reason = f"the lead times ({lead}) are not the valid times ({valid}) less the starts ({start})"
+    return FileError(str(source), reason, "Correct one of them, or remove the wrong one")
+
+
 def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
-    """Add the coordinate `valid_time`, over (time, step) or (time,)."""
+    """Add the coordinate `valid_time`, over (time, step) or (time,).
+
+    Raises:
+        ArgumentError: the dataset's own `valid_time` is no date over time and step.
+        FileError: it is not the start and the step in hours.
+    """
     dims = [d for d in ("time", "step") if d in dataset.dims]
     if "valid_time" in dataset.coords:
         valid = dataset["valid_time"].to_numpy()
@@ -177,6 +188,11 @@ def with_valid_time(dataset: xr.Dataset, names: Names) -> xr.Dataset:
         valid = dataset["time"].to_numpy()
     shape = [dataset.sizes[d] for d in dims]
     valid = np.broadcast_to(in_nanoseconds(valid, "valid_time"), shape)
+    if "valid_time" in dataset.coords and dims == ["time", "step"] and _is_in_hours(dataset, names):
+        implied = _valid_times(dataset["time"].to_numpy(), dataset, names)
+        if (np.isfinite(valid) & (valid.astype("datetime64[s]") != implied)).any():
+            source = dataset.encoding.get("source", "the dataset")
+            raise contradiction(source, "step", "valid_time", "time")
     result = dataset.assign_coords(valid_time=(dims, valid))
     if "step" in dims:
         steps = dataset["step"].to_numpy()
@@ -198,6 +214,10 @@ def in_nanoseconds(dates: npt.NDArray[Any], argument: str) -> npt.NDArray[np.dat
         raise ArgumentError(argument, reason, "Select earlier dates or shorter lead times")
     result: npt.NDArray[np.datetime64] = converted
     return result
+
+
+def _is_in_hours(dataset: xr.Dataset, names: Names) -> bool:
+    return _step_units(dataset, names) == "h" and "step" in dataset.coords
 
 
 def _step_units(dataset: xr.Dataset, names: Names) -> str:

@@ -10,6 +10,7 @@ analyses at the valid dates, as synthetic worlds have them.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ens10.errors import ArgumentError, DataNote
 from ens10.identity import (
     HOUR,
     OF_FORECAST,
+    SINCE_MIDNIGHT,
     SINCE_PREVIOUS_STEP,
     SINCE_START,
     Method,
@@ -33,6 +35,7 @@ from ens10.source.windows import as_amount, in_seconds, method_of, stated_window
 
 Seconds = npt.NDArray[np.int64]
 _GRID = ("latitude", "longitude")
+_DAY = 24 * HOUR
 _LATE = 10**9  # seconds; later than any window is long
 
 
@@ -71,29 +74,18 @@ class TruthSum:
         self, bare: xr.DataArray, places: Sequence[list[tuple[int, float]] | None]
     ) -> xr.DataArray:
         """Return the sums of one step over the dates."""
-        count = max((len(one) for one in places if one), default=0)
-        if count == 0:
+        rows = [one or [] for one in places]
+        parts = np.array(list(zip_longest(*rows, fillvalue=(0, 0.0))))  # (part, date, 2)
+        if parts.size:
+            index, factors = (xr.DataArray(values, dims=("time", "part")) for values in parts.T)
+            selected = chunk_by_date(at_positions(bare, index.astype(np.int64)))
+            selected = selected.clip(min=0) if self.is_amount else selected
+            is_plain = bool((factors == 1.0).all())
+            products = selected if is_plain else (selected * factors).where(factors != 0.0, 0.0)
+            total = products.sum("part", skipna=False)
+        else:
             dry = bare.isel({d: 0 for d in ("time", "step") if d in bare.dims}) * 0.0
             total = dry.fillna(0.0).expand_dims(time=len(places))
-        else:
-            rows = [[*(one or []), *[(0, 0.0)] * (count - len(one or []))] for one in places]
-            index = np.array([[n for n, _ in row] for row in rows])
-            factors = xr.DataArray([[f for _, f in row] for row in rows], dims=("start", "part"))
-            positions = {"time": index}
-            if "step" in bare.dims:
-                positions = dict(
-                    zip(("time", "step"), np.divmod(index, bare.sizes["step"]), strict=True)
-                )
-            selected = bare.isel(
-                {d: xr.DataArray(i, dims=("start", "part")) for d, i in positions.items()}
-            )
-            selected = chunk_by_date(selected.rename(start="time"))
-            selected = selected.clip(min=0) if self.is_amount else selected
-            factors = factors.rename(start="time")
-            unused = factors == 0.0
-            plain = bool((factors == 1.0).all())
-            products = selected if plain else (selected * factors).where(~unused, 0.0)
-            total = products.sum("part", skipna=False)
         is_complete = xr.DataArray([one is not None for one in places], dims="time")
         return total.where(is_complete)
 
@@ -223,6 +215,8 @@ def _windows_of(truth: xr.Dataset, text: str) -> tuple[Seconds, Seconds]:
             for side in ("begin", "end")
         )
         return begins, ends
+    if text == SINCE_MIDNIGHT:
+        return (ends - 1) // _DAY * _DAY, ends
     if text == SINCE_PREVIOUS_STEP:
         return np.concatenate([ends[:1], ends[:-1]]), ends
     (one,) = parse_windows(text, [_LATE], Method.SUM)
@@ -276,6 +270,13 @@ def times_of_truth(truth: xr.Dataset) -> xr.DataArray:
 def seconds_of(times: xr.DataArray) -> npt.NDArray[np.int64]:
     """Return dates as seconds since 1970."""
     return times.to_numpy().astype("datetime64[s]").astype(np.int64)
+
+
+def at_positions(data: Any, index: xr.DataArray) -> Any:
+    """Return fields of truth at positions along time, or row by row over (time, step)."""
+    if "step" not in data.dims:
+        return data.isel(time=index)
+    return data.isel(time=index // data.sizes["step"], step=index % data.sizes["step"])
 
 
 def chunk_by_date(field: xr.DataArray) -> xr.DataArray:

@@ -6,15 +6,16 @@ the step before (kg m-2 s-1). The attribute `window` of a variable states which:
 Without it, precipitation is the sum since the start, and a rate the mean since the step before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from ens10.catalog import ACCUMULATED
+from ens10.catalog import ACCUMULATED, VARIABLES
 from ens10.errors import FileError
+from ens10.grib.header import METHODS
 from ens10.identity import (
     HOUR,
     SINCE_PREVIOUS_STEP,
@@ -25,6 +26,7 @@ from ens10.identity import (
     format_windows,
     parse_windows,
 )
+from ens10.source.names import recognise_dimensions, recognise_variables
 from ens10.source.units import amount_of_rate
 
 _ATTRIBUTES = ("window", "accumulation")
@@ -105,13 +107,36 @@ def window_text(recipes: Sequence[Recipe | None]) -> str:
 
 
 def method_of(field: xr.DataArray) -> Method | None:
-    """Return how values were computed over time, by CF `cell_methods`; None if it is not stated."""
+    """Return how values were computed over time; None if it is not stated.
+
+    CF `cell_methods` states it, or the attribute that cfgrib writes.
+    """
     text = str(field.attrs.get("cell_methods", ""))
     for part in text.split("time:")[1:]:
         word = part.split()[0] if part.split() else ""
         if word in set(Method):
             return Method(word)
-    return None
+    return METHODS.get(str(field.attrs.get("GRIB_stepType")))
+
+
+def with_methods_in_names(dataset: xr.Dataset, mapped: Collection[str]) -> xr.Dataset:
+    """Return a dataset whose means and extremes over time have the method in their names.
+
+    As in GRIB, the daily maximum of `t2m` is `t2m_maximum`.
+
+    Args:
+        dataset: with our names.
+        mapped: our names that a mapping of the user gave, which are kept.
+    """
+    table = {}
+    for name, field in dataset.data_vars.items():
+        method, is_rate = method_of(field), amount_of_rate(str(field.attrs.get("units", "")))
+        usual = {None, Method.POINT}
+        if name in ACCUMULATED:
+            usual |= {Method.MEAN if is_rate else Method.SUM}
+        if name in VARIABLES and name not in mapped and method not in usual:
+            table[name] = f"{name}_{method}"
+    return dataset.rename({old: new for old, new in table.items() if new not in dataset})
 
 
 def stated_window(field: xr.DataArray) -> str | None:
@@ -127,6 +152,9 @@ def in_seconds(steps: Any) -> list[int]:
 def with_windows_of_bounds(dataset: xr.Dataset, source: Path | str) -> xr.Dataset:
     """Set the attribute `window` of sums, means and extremes whose times have CF bounds.
 
+    Without `cell_methods`, CF takes amounts such as precipitation for sums over the bounds, and
+    other values for those of the time itself.
+
     Args:
         dataset: with the names of its file.
         source: where it comes from, for errors.
@@ -135,8 +163,12 @@ def with_windows_of_bounds(dataset: xr.Dataset, source: Path | str) -> xr.Datase
         FileError: the times of a sum are not the ends of their bounds.
     """
     windows: dict[str, xr.DataArray] = {}
+    ours = recognise_variables(dataset.rename(recognise_dimensions(dataset)))
     for name, field in dataset.data_vars.items():
-        if method_of(field) in (None, Method.POINT) or stated_window(field) is not None:
+        is_amount = ours.get(str(name), name) in ACCUMULATED and method_of(field) is None
+        if method_of(field) in (None, Method.POINT) and not is_amount:
+            continue
+        if stated_window(field) is not None:
             continue
         for coordinate in field.coords.values():
             bounds = coordinate.attrs.get("bounds")
@@ -228,7 +260,7 @@ def as_amount(field: xr.DataArray, rate: tuple[str, float], source: Path | str) 
     Raises:
         FileError: it is a rate at one time.
     """
-    if method_of(field) == Method.POINT or field.attrs.get("GRIB_stepType") == "instant":
+    if method_of(field) == Method.POINT:
         raise FileError(
             source,
             f"{field.name} is a rate at one time, which gives no sum of a window",

@@ -6,7 +6,7 @@ import xarray as xr
 import zarr
 
 import ens10
-from ens10.errors import MissingDataError
+from ens10.errors import DataNote, MissingDataError
 from ens10.inspection import inspect_path
 from ens10.source import open_source
 from ens10.source.names import Names
@@ -129,3 +129,73 @@ def test_fill_values_that_are_missing_values(tmp_path):
     assert np.isnan(got[1]).all()
     with pytest.raises(MissingDataError, match="u10 of 2001-05-02T00 step 24 number 0"):
         ens10.prepare(path, tmp_path / "s.zarr")
+
+
+def one_of_each(path, zarr_format=3, **coordinates):
+    """A store of one value along each axis, with coordinates as xarray writes them."""
+    values = np.full((1, 1, 1, 2, 2), 280, "f4")
+    given = {
+        "time": np.array(["2024-03-01"], "M8[ns]"), "step": ("step", [24], {"units": "hours"}),
+        "number": [7], "latitude": [1.0, 0.0], "longitude": [0.0, 1.0], **coordinates,
+    }  # fmt: skip
+    data = xr.Dataset({"t2m": (DIMS, values, {"units": "K"})}, given)
+    data.to_zarr(path, zarr_format=zarr_format, consolidated=False)
+    return path
+
+
+def lose(path, name):
+    for file in (path / name).glob("[0-9c]*"):
+        (file / "0" if file.is_dir() else file).unlink()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("name", ["step", "level", "latitude"])
+def test_a_coordinate_without_its_chunk_is_refused(tmp_path, name, zarr_format):
+    """The step of 24 h became 0, and the forecasts were paired with truth of another day."""
+    path = one_of_each(tmp_path / "f.zarr", zarr_format, level=500, latitude=[1, 0])
+    assert open_source(path)["step"].values.tolist() == [24]
+    lose(path, name)
+    with pytest.raises(MissingDataError) as caught:
+        open_source(path)
+    assert caught.value.missing == [f"1 of 1 chunks of {name}"]
+    assert "--missing nan" not in str(caught.value)
+    with pytest.raises(MissingDataError):
+        open_source(path, missing="nan")
+    if name == "step":
+        filled = open_source(path, Names(absent_chunks="fill"))
+        assert filled["step"].values.tolist() == [0]
+
+
+def test_zeros_that_xarray_leaves_out(tmp_path):
+    """xarray counts from the first date, and writes no chunk of zeros."""
+    valid = (("time", "step"), np.array([["2024-03-01"]], "M8[ns]"))
+    path = one_of_each(tmp_path / "f.zarr", number=[0], step=("step", [0]), valid_time=valid)
+    assert not any((path / name / "c").exists() for name in ("time", "number", "step"))
+    with pytest.warns(DataNote, match=r"as zeros: .*number 0, time 2024-03-01T00, step 0"):
+        got = open_source(path)
+    assert got["time"].values.astype("M8[D]").astype(str).tolist() == ["2024-03-01"]
+    assert (got["step"].item(), got["number"].item()) == (0, 0)
+
+
+@pytest.mark.parametrize("origin", ["1970-01-01", "2000-01-01"])
+def test_an_origin_of_times_is_no_date(tmp_path, origin):
+    path = one_of_each(tmp_path / "f.zarr")
+    root = zarr.open_group(path, mode="r+")
+    root["time"].attrs["units"] = f"hours since {origin}"
+    with pytest.raises(MissingDataError, match="1 of 1 chunks of time"):
+        open_source(path)
+
+
+def test_data_without_a_fill_value(tmp_path):
+    """zarr reads 0 where neither a chunk nor a fill value exists."""
+    path = tmp_path / "f.zarr"
+    data = xr.Dataset(
+        {"u10": (DIMS, VALUES, {"units": "m s-1"})},
+        {"time": TIMES, "step": ("step", [24], {"units": "hours"}), "number": [0, 1, 2],
+         "latitude": [60.0, 50, 40, 30], "longitude": np.arange(0, 60, 10.0)},
+    )  # fmt: skip
+    encoding = {"u10": {"_FillValue": None, "chunks": (1, *SHAPE[1:])}}
+    data.to_zarr(path, zarr_format=2, encoding=encoding, consolidated=False)
+    (path / "u10/1.0.0.0.0").unlink()
+    with pytest.raises(MissingDataError, match="1 of 3 chunks of u10; time 2001-05-02T00"):
+        open_source(path)["u10"].compute()

@@ -148,7 +148,7 @@ def test_grids_and_names_that_differ(write, tmp_path, whole):
     shutil.rmtree(tmp_path / "mix")
     write(cube(NAMES[1:]), "mix/a.grib")
     as_file(tmp_path / "mix/b.nc", own(whole, "t2m").rename(t2m="mine"))
-    with pytest.raises(MissingDataError, match=r"yours. The files hold .*mine"):
+    with pytest.raises(MissingDataError, match=r"yours. It holds .*mine"):
         open_source(tmp_path / "mix", Names({"yours": "t2m"}))
     got = open_source(tmp_path / "mix", Names({"mine": "t2m", "z": "z"}))
     assert sorted(got.data_vars) == ["t2m", "z"]

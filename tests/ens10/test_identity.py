@@ -11,8 +11,14 @@ from packedmessages import SHAPE, message
 
 import ens10
 from ens10.cli import main
-from ens10.errors import DamagedFileError, DataNote, FileError, MissingDataError
-from ens10.grib import scan
+from ens10.errors import (
+    DamagedFileError,
+    DataNote,
+    FileError,
+    MissingDataError,
+    UnknownNameError,
+)
+from ens10.grib import header, isolated, scan
 from ens10.identity import Kind, Method, Window
 from ens10.inspection import inspect_path
 from ens10.selection import Selection
@@ -44,20 +50,24 @@ def template(number, **keys):
     return message(FIELD, 2, {"productDefinitionTemplateNumber": number, **keys})
 
 
+def process(code, template_number=1):
+    return template(template_number, typeOfGeneratingProcess=code)
+
+
 RAIN = {"paramId": 228228}
 PRODUCTS = {
     "mean (em)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "em"}), Kind.MEAN),
     "spread (es)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "es"}), Kind.SPREAD),
     "quantile (pb)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "pb"}), Kind.QUANTILE),
     "cluster mean (cm)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "cm"}), Kind.MEAN),
-    "efi": (lambda: message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.INDEX),
+    "efi": (lambda: message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.OTHER),
     "difference": (
         lambda: message(FIELD, 1, {"stepType": "diff", "stepRange": "0-24"}),
         Kind.DIFFERENCE,
     ),
     "4.2 mean": (lambda: template(2, derivedForecast=0), Kind.MEAN),
     "4.2 spread": (lambda: template(2, derivedForecast=4), Kind.SPREAD),
-    "4.2 maximum of the members": (lambda: template(2, derivedForecast=9), Kind.INDEX),
+    "4.2 maximum of the members": (lambda: template(2, derivedForecast=9), Kind.OTHER),
     "4.3 mean of a cluster": (lambda: template(3, derivedForecast=6), Kind.MEAN),
     "4.5 probability": (lambda: template(5, probabilityType=3), Kind.PROBABILITY),
     "4.6 percentile": (lambda: template(6, percentileValue=90), Kind.QUANTILE),
@@ -66,6 +76,15 @@ PRODUCTS = {
     "4.10 percentile of a sum": (lambda: template(10, **RAIN), Kind.QUANTILE),
     "4.12 mean of a sum": (lambda: template(12, **RAIN), Kind.MEAN),
     "4.86 quantile": (lambda: template(86, totalNumberOfQuantiles=10), Kind.QUANTILE),
+    "4.15 statistics over an area": (lambda: template(15), Kind.OTHER),
+    "4.55 tile": (lambda: template(55), Kind.OTHER),
+    "4.59 tile of a member": (lambda: template(59), Kind.OTHER),
+    "4.62 sum of a tile": (lambda: template(62, **RAIN), Kind.OTHER),
+    "4.63 sum of a tile of a member": (lambda: template(63, **RAIN), Kind.OTHER),
+    "process: error of an analysis": (lambda: process(7), Kind.SPREAD),
+    "process: observation": (lambda: process(8), Kind.OBSERVATION),
+    "process: climate": (lambda: process(9), Kind.OTHER),
+    "process: increment": (lambda: process(20), Kind.DIFFERENCE),
     "4.199 mean, post-processed": (lambda: template(199, derivedForecast=0), Kind.MEAN),
 }
 
@@ -84,6 +103,9 @@ def test_products_of_an_ensemble_are_no_members(write, which):
     assert fields.numbers == [1, 2, 3]
     np.testing.assert_array_equal(fields.dataset()["t2m"].sel(number=2).squeeze(), FIELD + 282)
     alone = write(raw, name="alone.grib")
+    if kind == Kind.OBSERVATION:  # they may be truth
+        assert GribFields([alone]).variables == ["t2m"]
+        return
     with pytest.raises(FileError, match=f"no members and no deterministic fields, only 1 x {kind}"):
         GribFields([alone])
     rows = inspect_path(path)
@@ -114,6 +136,21 @@ def test_a_deterministic_field_counts_where_there_are_no_members(write):
         both = GribFields([write(member(1), member(2), high)])
     assert both.numbers == [1, 2]
     assert GribFields([write(high)]).numbers == [0]
+
+
+def test_observations_count_where_there_is_no_forecast(write):
+    forecast = template(0, typeOfGeneratingProcess=2)
+    with pytest.warns(DataNote, match="left out: 1 x observation of t2m"):
+        fields = GribFields([write(forecast, process(8, 0))])
+    assert fields.dataset()["t2m"].dtype == np.float32
+
+
+@pytest.mark.parametrize(("code", "words"), [(2, "the verifying time of"), (4, "a local time")])
+def test_a_time_that_is_no_start_is_refused(write, code, words):
+    path = write(member(1, significanceOfReferenceTime=code))
+    with pytest.raises(FileError, match=rf"the time of the message at byte 0 is {words}.*no start"):
+        GribFields([path])
+    assert GribFields([write(member(1, significanceOfReferenceTime=0))]).steps == [0]
 
 
 @pytest.mark.parametrize(
@@ -301,16 +338,80 @@ def test_methods_of_one_parameter_are_variables_of_their_own(write):
     assert other.attrs["window"] == "since start"
 
 
-def test_levels_of_another_type_are_not_selected(write, tmp_path):
+def at_level(level_type, place, number=1, **keys):
+    """Temperature on a level of code table 4.5: 100 is in Pa, 103 in m above ground."""
     level = {"discipline": 0, "parameterCategory": 0, "parameterNumber": 0}
-    at = {"typeOfFirstFixedSurface": 100, "scaleFactorOfFirstFixedSurface": 0}
-    upper = {**level, **at, "scaledValueOfFirstFixedSurface": 50000}
-    near = {**upper, "typeOfFirstFixedSurface": 103, "scaledValueOfFirstFixedSurface": 80}
-    path = write(*(member(n, **keys) for n in (1, 2) for keys in (upper, near)))
-    with pytest.raises(FileError, match="select pressure levels with --levels"):
+    at = {"typeOfFirstFixedSurface": level_type, "scaleFactorOfFirstFixedSurface": 0}
+    return member(number, **level, **at, scaledValueOfFirstFixedSurface=place, **keys)
+
+
+def test_the_air_off_pressure_levels_has_its_level_in_the_name(write):
+    path = write(
+        *(at_level(100, 50000, n) for n in (1, 2)),
+        *(at_level(103, 80, n, value=290.0) for n in (1, 2)),
+        *(at_level(105, 137, n, value=295.0) for n in (1, 2)),
+    )
+    handle = eccodes.codes_new_from_message(at_level(103, 80))
+    assert eccodes.codes_get(handle, "typeOfLevel") == "heightAboveGround"
+    assert eccodes.codes_get(handle, "shortName") == "t"
+    fields = GribFields([path])
+    assert fields.variables == ["t", "t_80m", "t_hybrid137"]
+    assert fields.levels == {"t": [500], "t_80m": [], "t_hybrid137": []}
+    dataset = fields.dataset()
+    np.testing.assert_array_equal(dataset["t"][0, 0, 0, 1], FIELD + 282)
+    np.testing.assert_array_equal(dataset["t_80m"][0, 0, 1], FIELD + 292)
+    np.testing.assert_array_equal(dataset["t_hybrid137"][0, 0, 1], FIELD + 297)
+    assert "paramId" not in dataset["t_80m"].attrs  # which is that of every level
+    with pytest.raises(UnknownNameError, match="'t'"):
+        GribFields([write(at_level(103, 80))], selection=Selection.of(["t"]))
+    assert sorted({row.name for row in inspect_path(path)}) == fields.variables
+
+
+def test_a_window_of_one_date_alone(write):
+    """It was told as missing, with a remedy that does not help."""
+    later = {"dataDate": 20170103}
+    path = write(
+        *(rain(1, r, 0.006) for r in ("0-6", "6-12")),
+        *(rain(1, r, 0.006, **later) for r in ("0-6", "0-12")),
+    )
+    words = (
+        r"gives tp of 2017-01-01T12, step 12 h, number 1 as sum of 6-12 h, and at other dates or "
+        r"of other members it is sum of 0-12 h\. Prepare fields of different windows"
+    )
+    with pytest.raises(FileError, match=words):
         GribFields([path])
-    fields = GribFields([path], selection=Selection.of(["t"], [500]))
-    np.testing.assert_array_equal(fields.dataset()["t"][0, 0, 0, 1], FIELD + 282)
+    kept = GribFields([path], "nan").dataset()["tp"].isel(step=1, number=0, latitude=0, longitude=0)
+    np.testing.assert_allclose(kept, [np.nan, 0.006], rtol=1e-4)
+
+
+def test_a_deterministic_variable_beside_members(write):
+    alone = template(0, paramId=165, typeOfGeneratingProcess=2)
+    path = write(*(member(n) for n in (1, 2)), alone)
+    words = "u10 has no member that other variables have: leave it out with --variables"
+    with pytest.raises(MissingDataError, match=words):
+        GribFields([path])
+    assert GribFields([path], selection=Selection.of(["2t"])).numbers == [1, 2]
+
+
+def test_a_short_name_is_that_of_the_plain_variable(write):
+    maximum = {**EDITION_1, "type": "pf", "stepType": "max", "stepRange": "0-6"}
+    extreme = message(FIELD + 290, 1, {**maximum, "perturbationNumber": 1})
+    path = write(member(1, forecastTime=6), extreme)
+    assert GribFields([path], selection=Selection.of(["2t"])).variables == ["t2m"]
+    with pytest.raises(UnknownNameError, match="'2t'"):
+        GribFields([write(extreme)], selection=Selection.of(["2t"]))
+
+
+def test_a_message_that_does_not_say_what_it_holds(write, monkeypatch):
+    keys = isolated.keys_of
+
+    def without_param(path, raw):
+        return {key: value for key, value in keys(path, raw).items() if key != "paramId"}
+
+    monkeypatch.setattr(header, "keys_of", without_param)
+    monkeypatch.setattr(header, "_headers", {})
+    with pytest.raises(FileError, match="the message at byte 0 has no paramId, which says"):
+        GribFields([write(member(1))])
 
 
 def test_a_duplicate_names_the_attributes_that_differ(write):

@@ -13,16 +13,22 @@ from ens10.errors import ArgumentError
 from ens10.source.names import name_in_words
 
 _NAMES = re.compile(
-    r"(?P<name>[a-z_]+?)(?P<gap>_?)(?P<level>\d+(\.\d+)?)(?P<unit>_?(hpa|mb))?"
+    r"(?P<name>[a-z_]+?)(?P<gap>_?)(?P<level>\d+(\.\d+)?)(?P<unit>_?(hpa|mb|pa))?"
     r"|(?P<first>\d+(\.\d+)?)_(?P<behind>[a-z_]+)",  # as in WeatherNext's tables: 500_geopotential
     re.IGNORECASE,
 )
-_LOWEST_HPA = 50  # of a bare number: the 2 in t2 and q2 is a height in m
+# Of a number without a unit: others, such as the 2 in t2 and the 80 in u80, are heights in m
+_LEVELS_HPA = {
+    50, 70, 100, 125, 150, 175, 200, 225, 250, 300, 350, 400, 450, 500, 550, 600, 650, 700, 750,
+    775, 800, 825, 850, 875, 900, 925, 950, 975, 1000,
+}  # fmt: skip
 _HEIGHTS_M = (100, 200)  # of winds u100 and v200 in files of ECMWF, which are no pressure levels
 
 
 def level_of_name(name: str, *, channel: bool = False) -> tuple[str, float] | None:
     """Return variable and pressure level (hPa) of a name that contains both; None for others.
+
+    A number without a unit counts if it is a usual level, in hPa or in Pa.
 
     Args:
         name: of a variable in a file, or of a channel.
@@ -40,9 +46,11 @@ def level_of_name(name: str, *, channel: bool = False) -> tuple[str, float] | No
     hpa = float(match["level"] or match["first"])
     if variable not in names_of_kind("pl"):
         return None
+    unit = (match["unit"] or "").lower().strip("_")
+    hpa = hpa / 100 if unit == "pa" or (not unit and hpa / 100 in _LEVELS_HPA) else hpa
     is_bare = not (match["gap"] or match["first"])
-    is_height = hpa < _LOWEST_HPA or (is_bare and variable in "uv" and hpa in _HEIGHTS_M)
-    return None if is_height and not (match["unit"] or channel) else (variable, hpa)
+    is_height = hpa not in _LEVELS_HPA or (is_bare and variable in "uv" and hpa in _HEIGHTS_M)
+    return None if is_height and not (unit or channel) else (variable, hpa)
 
 
 def with_levels_of_names(dataset: xr.Dataset, channels: Collection[str]) -> xr.Dataset:

@@ -29,6 +29,9 @@ def dataset(**kinds):
         ("geopotential_height_925hpa", ("z", 925)), ("gh500", ("z", 500)), ("T850", ("t", 850)),
         ("500_geopotential", ("z", 500)), ("u_component_of_wind_1000", ("u", 1000)),
         ("t_10hPa", ("t", 10)), ("u_100", ("u", 100)),
+        ("t85000", ("t", 850)), ("z_50000", ("z", 500)), ("t85000pa", ("t", 850)),
+        ("u80m", None), ("u80", None), ("v120", None), ("t80", None), ("t_60", None),
+        ("u_80hPa", ("u", 80)), ("u500", ("u", 500)), ("t851", None), ("t85100", None),
         # heights in m, and names that contain no pressure
         ("u10", None), ("v100", None), ("u200", None), ("t2", None), ("q2", None), ("t2m", None),
         ("temperature_2m", None), ("tp06", None), ("tp500", None), ("2m_temperature", None),
