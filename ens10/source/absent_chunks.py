@@ -7,7 +7,7 @@ and its values are NaN otherwise, unless the mapping states `absent_chunks: fill
 """
 
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import MissingDataError
+from ens10.errors import FileError, MissingDataError
 from ens10.source.gribs import Missing
 
 _ABSENT = 2**64 - 1  # offset of an absent inner chunk in the index of a shard
 _CRC_BYTES = 4
+_MOST_CHUNKS = 10**8  # of an array
 Present = npt.NDArray[np.bool_]
 
 
@@ -59,12 +60,15 @@ def without_absent_chunks(
 def _is_missing(fill: Any, field: xr.DataArray) -> bool:
     """Return True if xarray reads the fill value of an array as NaN."""
     declared = [field.encoding.get(key) for key in ("_FillValue", "missing_value")]
-    return fill is None or fill != fill or any(fill == value for value in declared)
+    return fill is None or fill != fill or any(fill in np.ravel(v).tolist() for v in declared)
 
 
 def _present_chunks(folder: Path, array: Any) -> Present:
     """Return which chunks of an array exist, in the shape of its grid of chunks."""
     shape = tuple(ceil(n / size) for n, size in zip(array.shape, array.chunks, strict=True))
+    if prod(shape) > _MOST_CHUNKS:
+        reason = f"shape {array.shape} and chunks {array.chunks} make {prod(shape)} chunks"
+        raise FileError(folder, f"{reason}, more than {_MOST_CHUNKS}", "Correct its metadata")
     shards = array.shards or array.chunks
     per_shard = [big // small for big, small in zip(shards, array.chunks, strict=True)]
     present = np.zeros(shape, dtype=bool)

@@ -10,7 +10,6 @@ HDF5 File Format Specification, superblock).
 """
 
 import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -20,7 +19,7 @@ from typing import Any, BinaryIO
 import xarray as xr
 import zarr
 
-from ens10.errors import DamagedFileError, FileError, MissingDataError
+from ens10.errors import DamagedFileError, Ens10Error, FileError, MissingDataError
 from ens10.grib import is_grib, scan
 from ens10.places import is_url
 from ens10.selection import Selection
@@ -40,6 +39,7 @@ from ens10.source.stores import (
 )
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
+from ens10.source.zarr_chunks import open_zarr
 from ens10.untrusted import check_regular, why_unreadable
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -329,24 +329,18 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
     dask would list each chunk first.
     """
     group = names.group
+    chunks: dict[str, int] | None = {} if by_chunk else None
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-            chunks: dict[str, int] | None = {} if by_chunk else None
-            store = store_of(path)
-            dataset = times.open_with_times(
-                lambda times: xr.open_zarr(
-                    store,
-                    group=group or None,
-                    decode_times=times,
-                    decode_timedelta=True,
-                    chunks=chunks,
-                ),
-                path,
-            )
-    except FileError:
+        store = store_of(path)
+        dataset = times.open_with_times(
+            lambda times: open_zarr(
+                store, group, decode_times=times, decode_timedelta=True, chunks=chunks
+            ),
+            path,
+        )
+    except Ens10Error:
         raise
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of damaged metadata, of a dozen kinds
         check_group(path, group, None)
         raise unreadable_store(path, error) from error
     if "ens10_format" in dataset.attrs:
