@@ -120,7 +120,7 @@ def _add_fields(part: xr.DataArray, statistics: list[FieldStatistics], where: st
     """Add the fields of one date and step to the statistics of their levels."""
     try:
         fields = part.to_numpy().astype(np.float32, copy=False)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         failure = error if isinstance(error, FileError) else _read_error(where, error)
         for level_statistics in statistics:
             level_statistics.read_errors.add(failure)
@@ -205,7 +205,7 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, reason: str) -> list[Ro
             where = f"{path}: {name} {variable.dims[0]} {n}"
             try:
                 statistics.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
-            except (OSError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, TypeError, ValueError) as error:
                 statistics.read_errors.add(_read_error(where, error))
         row.status = format_status(statistics.problems())
         rows.append(statistics.fill(row))

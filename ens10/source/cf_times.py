@@ -13,7 +13,7 @@ import xarray as xr
 
 from ens10.errors import FileError
 from ens10.source.names import Names
-from ens10.source.times import lead_times
+from ens10.source.times import in_nanoseconds, lead_times
 
 _REFERENCE, _PERIOD, _VALID = "forecast_reference_time", "forecast_period", "time"
 Times = npt.NDArray[np.datetime64]
@@ -147,4 +147,5 @@ def _starts_and_leads(
     elif start is None:
         start = end - lead
     starts, leads = np.broadcast_arrays(np.atleast_1d(start), np.atleast_1d(lead))
-    return starts.astype("datetime64[ns]"), leads.astype("timedelta64[ns]")
+    # leads of centuries do not fit in nanoseconds
+    return in_nanoseconds(starts, reference or "time"), leads.astype("timedelta64[s]")

@@ -1,4 +1,4 @@
-"""Zarr stores of other people: a chunk that cannot be read is an error with its array and dates."""
+"""Zarr stores of other people: a chunk that cannot be read is an error with array and dates."""
 
 import asyncio
 import re
@@ -52,6 +52,27 @@ class CheckedChunks(BatchedCodecPipeline):
                 raise shortage from error
             # of zarr's event loop, in another thread than which stores are opened
             raise await asyncio.to_thread(_damage, batch[0][0], error) from error
+
+    async def decode_batch(self, chunk_bytes_and_specs: Iterable[tuple[Any, Any]]) -> Any:
+        """Decode some chunks, after a check of the size of those that Blosc compressed.
+
+        Raises:
+            ValueError: a chunk is not as long as its header says. The library of Blosc reads beyond
+                the end of a chunk that is cut by some bytes.
+        """
+        chunks = list(chunk_bytes_and_specs)
+        outermost = list(self)[-1]
+        compressor = getattr(outermost, "compressor", outermost)  # of version 2, or of version 3
+        if type(compressor).__name__ in ("Blosc", "BloscCodec"):
+            for content, _ in chunks:
+                if content is not None and len(content) != (size := _blosc_size(content)):
+                    raise ValueError(f"{len(content)} bytes instead of {size}")
+        return await super().decode_batch(chunks)
+
+
+def _blosc_size(content: Any) -> int:
+    """Return the size of a chunk by its header (Blosc 1, bytes 12 to 15)."""
+    return int.from_bytes(content.as_numpy_array()[12:16].tobytes(), "little")
 
 
 register_pipeline(CheckedChunks)

@@ -1,4 +1,4 @@
-"""Zarr sources with damaged chunks or metadata: one error with the array, the chunk and the date."""
+"""Damaged chunks or metadata of Zarr sources: one error with array, chunk and date."""
 
 import json
 import os
