@@ -46,7 +46,7 @@ class CheckedChunks(BatchedCodecPipeline):
         """
         batch = tuple(batch_info)
         try:
-            return await super().read_batch(batch, *args, **options)  # type: ignore[func-returns-value]
+            return await super().read_batch(batch, *args, **options)
         except Exception as error:
             if isinstance(shortage := machine_error(error), ResourceError):
                 raise shortage from error
