@@ -21,6 +21,7 @@ _MAX_NODES = 1_000_000  # values of a YAML document once its aliases are expande
 _MAX_DEPTH = 100  # levels of a YAML document, and of folders
 _MAX_MESSAGE = 200  # characters of a library's message that an error repeats
 _SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a GRIB message
+UNREADABLE = "the values cannot be read"
 _ZIP = b"PK\x03\x04"
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
@@ -74,7 +75,7 @@ def files_below(folder: Path) -> list[Path]:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((entry.path, depth + 1))
-                elif entry.is_file():
+                elif os.path.isfile(entry.path):  # noqa: PTH113 - False for circular links
                     files.append(Path(entry.path))
     return sorted(files)
 
@@ -96,9 +97,14 @@ def check_regular(path: Path) -> None:
     Raises:
         FileError: the path exists and is neither a regular file nor a folder.
     """
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+    if not is_regular(path):
         raise FileError(path, "neither a regular file nor a folder", "Pass the path of a file")
+
+
+def is_regular(path: Path) -> bool:
+    """Return True for a file or folder, False for a pipe, socket or device."""
+    mode = path.stat().st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def why_unreadable(file: Path) -> tuple[str, str]:
@@ -146,8 +152,12 @@ def readable(
     except Exception as error:
         if (shortage := machine_error(error)) is not None:
             raise shortage from error
-        message = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
-        raise FileError(path, f"{reason} ({message})", remedy) from error
+        raise FileError(path, f"{reason} ({error_text(error)})", remedy) from error
+
+
+def error_text(error: BaseException) -> str:
+    """Return type and message of a library's error in one line of limited length."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
 
 
 def parse_json(text: str | bytes) -> Any:

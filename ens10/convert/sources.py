@@ -32,6 +32,7 @@ from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 from ens10.source.regridding import Regrid
 from ens10.stations import has_stations
+from ens10.untrusted import UNREADABLE, readable
 
 _LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
 
@@ -58,7 +59,8 @@ class DatasetFields:
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Read all fields at once, since one chunk of the source may hold several of them."""
-        in_memory = self.dataset.compute(scheduler="synchronous")
+        with readable(self.where, UNREADABLE):
+            in_memory = self.dataset.compute(scheduler="synchronous")
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
             for name, field in in_memory.data_vars.items()
@@ -262,17 +264,18 @@ def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) ->
     _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
     _check_dimensions(dataset, label)
-    dataset = _load_stations(dataset)
+    dataset = _load_stations(dataset, label)
     return DatasetForecasts(dataset, label)
 
 
-def _load_stations(dataset: xr.Dataset) -> xr.Dataset:
+def _load_stations(dataset: xr.Dataset, label: str) -> xr.Dataset:
     """Read a dataset of stations into memory, if it fits; other datasets are unchanged.
 
     Files of stations are often chunked by station, not by date.
     """
     if has_stations(dataset) and dataset.nbytes <= _LARGEST_IN_MEMORY:
-        return dataset.compute(scheduler="synchronous")
+        with readable(label, UNREADABLE):
+            return dataset.compute(scheduler="synchronous")
     return dataset
 
 
@@ -369,9 +372,8 @@ def open_inputs(
     if truth_mapping is None:
         return forecasts, None
     truth = _open_truth(inputs, truth_mapping, missing)
-    paired_truth = _load_stations(
-        pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid)
-    )
+    paired_truth = pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid)
+    paired_truth = _load_stations(paired_truth, "truth")
     return forecasts.at(paired_truth["time"]), paired_truth
 
 

@@ -30,6 +30,7 @@ from ens10.progress import track
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
+from ens10.untrusted import UNREADABLE, readable
 
 _SLAB = 1 << 16  # points
 _MIN_THREADED_POINTS = 1 << 16  # points of a grid whose moments are worth another thread
@@ -165,7 +166,8 @@ class TruthUnit:
 
     def write(self, writer: Writer) -> None:
         """Read each field once, and write its chunks."""
-        in_memory = self.dataset.compute(scheduler="synchronous")
+        with readable(self.where, UNREADABLE):
+            in_memory = self.dataset.compute(scheduler="synchronous")
         for name, field in in_memory.data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):

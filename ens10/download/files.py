@@ -36,6 +36,7 @@ from ens10.download.remote import (
     RefusedError,
     Remote,
     RetryPolicy,
+    SlowError,
     TransientError,
     redact,
     remote_of,
@@ -205,10 +206,13 @@ class Transfer:
         failures, furthest = 0, partial.position
         while not partial.is_complete:
             try:
-                with self.remote.read_from(url, partial.position, partial.info) as part:
+                start = partial.position if partial.info.version else 0
+                with self.remote.read_from(url, start, partial.info) as part:
+                    part.blocks = self.retries.check_rate(part.blocks)
                     self._copy(url, part, partial)
             except TransientError as error:
-                failures = 1 if partial.position > furthest else failures + 1
+                has_progress = partial.position > furthest and not isinstance(error, SlowError)
+                failures = 1 if has_progress else failures + 1
                 furthest = max(furthest, partial.position)
                 self.retries.wait(failures, error)
 

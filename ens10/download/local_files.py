@@ -258,7 +258,8 @@ def resumable_size(part: Path, note: Path, url: str, info: Info) -> int:
         same = note.read_text() == _note_text(url, info)
     except OSError:
         return 0
-    return size if same and info.size is not None and size <= info.size else 0
+    is_same = same and bool(info.version)  # without a version the bytes may be of another file
+    return size if is_same and info.size is not None and size <= info.size else 0
 
 
 def part_of(target: Path) -> Path:

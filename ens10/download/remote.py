@@ -31,7 +31,8 @@ class Info:
 
     Attributes:
         size: bytes; None if the server does not send it.
-        version: changes when the file does (its ETag or time of change); "" if there is none.
+        version: changes when the file does (its strong ETag or time of change); "" if there is
+            none, so that bytes of two answers may be of different files.
     """
 
     size: int | None
@@ -70,6 +71,10 @@ class TransientError(Exception):
     def __init__(self, reason: str, wait: float | None = None, unreachable: bool = False) -> None:
         super().__init__(reason)
         self.wait, self.unreachable = wait, unreachable
+
+
+class SlowError(TransientError):
+    """The bytes arrive too slowly."""
 
 
 class RefusedError(Exception):
@@ -229,7 +234,10 @@ class RetryPolicy:
         first_pause: seconds before the second attempt; doubled with every further one.
         longest_pause: maximum of the pauses in seconds.
         max_retry_after: maximum of seconds in a server's `Retry-After`; a longer one is an error.
+        minimum_rate: bytes a second; a slower connection counts as a failure.
+        rate_seconds: seconds over which the rate is measured.
         sleep: function that waits for some seconds.
+        clock: function that returns seconds, of any origin.
         notify: called with a message before long pauses.
     """
 
@@ -237,7 +245,10 @@ class RetryPolicy:
     first_pause: float = 1.0
     longest_pause: float = 60.0
     max_retry_after: float = 900.0
+    minimum_rate: float = 1000.0
+    rate_seconds: float = 60.0
     sleep: Sleep = time.sleep
+    clock: Callable[[], float] = time.monotonic
     notify: Callable[[str], object] = lambda _: None
 
     def wait(self, failures: int, error: TransientError) -> None:
@@ -272,10 +283,29 @@ class RetryPolicy:
                 failures += 1
                 self.wait(failures, error)
 
+    def check_rate(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield blocks while they arrive at the minimum rate or faster.
+
+        Raises:
+            SlowError: they arrive more slowly.
+        """
+        begin, count = self.clock(), 0
+        for block in blocks:
+            count += len(block)
+            seconds = self.clock() - begin
+            if seconds >= self.rate_seconds:
+                if count < self.minimum_rate * seconds:
+                    reason = f"{count} bytes in {seconds:.0f} s"
+                    limit = f"the minimum is {self.minimum_rate:.0f} bytes a second"
+                    raise SlowError(f"the server is too slow: {reason}, and {limit}")
+                begin, count = self.clock(), 0
+            yield block
+
 
 _HEADERS = {"User-Agent": f"ens10/{__version__}", "Accept-Encoding": "identity"}
 _TRANSIENT = {408, 425, 429}  # and all of 5xx
 _ABSENT = {404, 410}
+_MOST_DIGITS = 18  # of a number of bytes
 _NO_HEAD = {405, 501}
 _RANGE = re.compile(r"\s*bytes (\d+)(?:-\d*)?(?:/(\d+))?", re.ASCII)
 # urllib3 only follows redirects. All other retries are those of `RetryPolicy`, which counts the
@@ -310,16 +340,20 @@ class HttpFiles:
         """Yield the bytes of a file from `start`, or from 0 if it changed or there are no ranges.
 
         The status of the answer decides, not the request: 206 with the right range is the part,
-        anything else is the complete file or an error.
+        anything else is the complete file or an error. A part whose version is unknown is not used.
         """
         headers = {"Range": f"bytes={start}-"} if start else {}
-        if start and expected.version.startswith('"'):  # weak ETags are not allowed in If-Range
+        if start and expected.version.startswith('"'):
             headers["If-Range"] = expected.version
         with self._answer(url, "GET", headers) as answer:
             first, info = _position_and_info(answer)
             if first not in (0, start) or (first and not info.matches(expected)):
                 raise TransientError("the server sent another part than the one asked for")
-            yield ByteRange(first, info, _answer_blocks(answer))
+            if not first or info.version or "If-Range" in headers:
+                yield ByteRange(first, info, _answer_blocks(answer))
+                return
+        with self.read_from(url, 0, expected) as whole:
+            yield whole
 
     @contextmanager
     def _answer(
@@ -378,7 +412,7 @@ def _wait(text: str) -> float | None:
         return float(text)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -386,11 +420,24 @@ def _position_and_info(answer: BaseHTTPResponse) -> tuple[int, Info]:
     """Return where the body begins in the file, and size and version of the file."""
     headers, first = answer.headers, 0
     length = headers.get("Content-Length", "")
-    size = int(length) if length.isdecimal() else None
+    size = _size(length) if length.isdecimal() else None
     if answer.status == 206:
         span = _RANGE.match(headers.get("Content-Range", ""))
         if span is None:
             raise TransientError("the server sent a part of the file without saying which")
-        first = int(span[1])
-        size = int(span[2]) if span[2] else None if size is None else size + first
-    return first, Info(size, headers.get("ETag") or headers.get("Last-Modified") or "")
+        first = _size(span[1])
+        size = _size(span[2]) if span[2] else None if size is None else size + first
+    etag = headers.get("ETag", "")  # a weak one may be that of other bytes
+    version = etag if etag.startswith('"') else headers.get("Last-Modified", "")
+    return first, Info(size, version)
+
+
+def _size(digits: str) -> int:
+    """Return a number of bytes that a server announces.
+
+    Raises:
+        RefusedError: no file can be that large.
+    """
+    if len(digits) > _MOST_DIGITS:
+        raise RefusedError(f"the server announces an impossible size, of {len(digits)} digits")
+    return int(digits)

@@ -1,6 +1,5 @@
 """Table rows of netCDF files, and of Zarr stores that ens10 did not write."""
 
-import warnings
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -9,14 +8,16 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.inspection.rows import FieldStatistics, Row, format_count, format_places, format_status
 from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
-from ens10.source.stores import check_group, is_reference, store_of
+from ens10.source.stores import check_group, is_reference, store_of, unreadable_store
 from ens10.source.tables import is_table
+from ens10.source.zarr_chunks import open_zarr
 from ens10.stations import STATION
+from ens10.untrusted import error_text
 
 _MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
@@ -54,17 +55,18 @@ def zarr_rows(path: Path, values: bool, progress: bool, group: str = "") -> list
 def _open_raw(path: Path, group: str) -> xr.Dataset:
     """Open a netCDF file or Zarr store as it is, with undecoded times."""
     is_stored = path.is_dir() or is_reference(path)
-    options: dict[str, Any] = {"group": group or None, "decode_times": False, "chunks": {}}
+    options: dict[str, Any] = {"decode_times": False, "chunks": {}}
     try:
         if is_stored:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-                return xr.open_zarr(store_of(path), **options)  # type: ignore[no-any-return]
-        return xr.open_dataset(path, engine="netcdf4", **options)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
+            return open_zarr(store_of(path), group, **options)
+        return xr.open_dataset(path, engine="netcdf4", group=group or None, **options)
+    except Ens10Error:
+        raise
+    except Exception as error:  # of damaged metadata, of a dozen kinds
         check_group(path, group, None)
-        kind = "Zarr store" if is_stored else "netCDF file"
-        reason = f"no {kind} that can be read ({error})"
+        if is_stored:
+            raise unreadable_store(path, error) from error
+        reason = f"no netCDF file that can be read ({error_text(error)})"
         raise FileError(path, reason, "Fetch or write it again") from error
 
 
@@ -108,7 +110,7 @@ def _add_fields(part: xr.DataArray, statistics: list[FieldStatistics], where: st
     """Add the fields of one date and step to the statistics of their levels."""
     try:
         fields = part.to_numpy().astype(np.float32, copy=False)
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         failure = error if isinstance(error, FileError) else _read_error(where, error)
         for level_statistics in statistics:
             level_statistics.read_errors.add(failure)
@@ -188,7 +190,7 @@ def _raw_rows(raw: xr.Dataset, values: bool, path: Path, reason: str) -> list[Ro
             where = f"{path}: {name} {variable.dims[0]} {n}"
             try:
                 statistics.add(variable[n].to_numpy().astype(np.float32, copy=False), where)
-            except (OSError, RuntimeError, ValueError) as error:
+            except (OSError, RuntimeError, TypeError, ValueError) as error:
                 statistics.read_errors.add(_read_error(where, error))
         row.status = format_status(statistics.problems())
         rows.append(statistics.fill(row))

@@ -13,7 +13,7 @@ which are compared with it later.
 
 import warnings
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import DataNote, MissingDataError
+from ens10.errors import DataNote, FileError, MissingDataError
 from ens10.source.gribs import Missing
 from ens10.source.kinds import MEMBER_DIMS
 from ens10.source.names import recognise_dimensions
@@ -29,6 +29,7 @@ from ens10.source.names import recognise_dimensions
 _LATEST_ORIGIN = np.datetime64("2000-01-01")  # of times that do not count from their first date
 _ABSENT = 2**64 - 1  # offset of an absent inner chunk in the index of a shard
 _CRC_BYTES = 4
+_MOST_CHUNKS = 10**8  # of an array
 Present = npt.NDArray[np.bool_]
 
 
@@ -105,12 +106,17 @@ def _zero_of_coordinate(
 def _is_missing(fill: Any, variable: xr.Variable) -> bool:
     """Return True if xarray reads the fill value of an array as NaN; zarr reads None as 0."""
     declared = [variable.encoding.get(key) for key in ("_FillValue", "missing_value")]
-    return fill is not None and (fill != fill or any(fill == value for value in declared))
+    if fill is None:
+        return False
+    return fill != fill or any(fill in np.ravel(value).tolist() for value in declared)
 
 
 def _present_chunks(folder: Path, array: Any) -> Present:
     """Return which chunks of an array exist, in the shape of its grid of chunks."""
     shape = tuple(ceil(n / size) for n, size in zip(array.shape, array.chunks, strict=True))
+    if prod(shape) > _MOST_CHUNKS:
+        reason = f"shape {array.shape} and chunks {array.chunks} make {prod(shape)} chunks"
+        raise FileError(folder, f"{reason}, more than {_MOST_CHUNKS}", "Correct its metadata")
     shards = array.shards or array.chunks
     per_shard = [big // small for big, small in zip(shards, array.chunks, strict=True)]
     present = np.zeros(shape, dtype=bool)

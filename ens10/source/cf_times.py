@@ -13,7 +13,7 @@ import xarray as xr
 
 from ens10.errors import FileError
 from ens10.source.names import Names
-from ens10.source.times import contradiction, lead_times
+from ens10.source.times import contradiction, in_nanoseconds, lead_times
 
 _REFERENCE, _PERIOD, _VALID = "forecast_reference_time", "forecast_period", "time"
 _MEMBER = "realization"
@@ -172,4 +172,5 @@ def _starts_and_leads(
     if (leads < np.timedelta64(0, "s")).any():
         reason = f"its valid times ({run.valid}) are before the start ({run.reference})"
         raise FileError(source, reason, "Correct the start, or remove it")
-    return starts.astype("datetime64[ns]"), leads.astype("timedelta64[ns]")
+    # leads of centuries do not fit in nanoseconds
+    return in_nanoseconds(starts, run.reference or "time"), leads.astype("timedelta64[s]")

@@ -43,6 +43,7 @@ from ens10.source.grib_kinds import (
     window_of,
     with_own_names,
 )
+from ens10.source.times import in_nanoseconds
 from ens10.source.units import amount_of_rate, conversion, unit_of, units_error
 from ens10.source.windows import Recipe, in_seconds, recipes, window_text
 
@@ -511,7 +512,7 @@ class GribFields:
     def coordinates(self) -> dict[str, Any]:
         """Return the coordinates of the dataset of all variables, as `xr.Dataset` accepts them."""
         coordinates: dict[str, Any] = {
-            "time": self.times.astype("datetime64[ns]"),
+            "time": in_nanoseconds(self.times, "time"),
             "step": ("step", np.array(self.steps), {"units": "h"}),
             "number": np.array(self.numbers),
             "latitude": ("latitude", self.grid.latitude(), {"units": "degrees_north"}),

@@ -26,6 +26,7 @@ from ens10.source.names import (
     with_levels_in_hpa,
 )
 from ens10.source.times import (
+    STORED_DATES,
     with_month_times,
     with_starts_of_hindcasts,
     with_step_numbers,
@@ -37,6 +38,8 @@ from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_s
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
+_STANDARD_CALENDARS = ("standard", "gregorian", "proleptic_gregorian")
+_REMEDY = "Write them in units such as 'hours since 1900-01-01' of the standard calendar"
 _COORDINATE_NAMES = (*FORECAST_DIMS, "valid_time", *COORDINATES)
 
 
@@ -109,18 +112,6 @@ def tidy(
     result = result if is_part else finish(result, source, is_truth=optional_dimensions)
     result.encoding["source"] = str(source)
     return result
-
-
-def with_forecast_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return forecasts with the dimensions `step` and `number`, of size 1 if they lack them."""
-    for dim in ("step", "number"):
-        if dim not in dataset.dims:
-            dataset = dataset.expand_dims({dim: [0]})
-    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    if "step" in dataset["valid_time"].dims:
-        return dataset
-    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
-    return dataset.assign_coords(valid_time=valid)
 
 
 def finish(dataset: xr.Dataset, source: Path | str, *, is_truth: bool) -> xr.Dataset:
@@ -288,19 +279,20 @@ def _with_all_dims(
         remedy = f"Map the file's dimensions with {option} FILE"
         raise MissingDataError(source, [f"the coordinate {d}" for d in missing_dims], remedy)
     if not np.issubdtype(dataset["time"].dtype, np.datetime64):
-        raise ArgumentError(
-            "time",
-            f"the times of {source} are no dates of the standard calendar{_calendar(dataset)}",
-            "Write them in units such as 'hours since 1900-01-01' of the standard calendar",
-        )
+        raise ArgumentError("time", f"the times of {source} are {_unusable(dataset)}", _REMEDY)
     if "step" not in dataset.dims:
         return dataset
     return with_step_numbers(dataset, names, source)
 
 
-def _calendar(dataset: xr.Dataset) -> str:
+def _unusable(dataset: xr.Dataset) -> str:
+    """Return why times are no dates of xarray, in words."""
     calendar = dataset["time"].encoding.get("calendar")
-    return f", but of {calendar!r}" if calendar else ""
+    if calendar in _STANDARD_CALENDARS and dataset["time"].size:
+        dates = dataset["time"].to_numpy().ravel()
+        ends = " to ".join(dict.fromkeys(str(date)[:10] for date in (dates[0], dates[-1])))
+        return f"{ends}, and must lie in {STORED_DATES}"
+    return "no dates of the standard calendar" + (f", but of {calendar!r}" if calendar else "")
 
 
 def _expand_single_level(dataset: xr.Dataset) -> xr.Dataset:

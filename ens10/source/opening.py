@@ -10,7 +10,6 @@ HDF5 File Format Specification, superblock).
 """
 
 import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,8 +20,9 @@ from typing import Any, BinaryIO
 import xarray as xr
 import zarr
 
-from ens10.errors import DamagedFileError, FileError
+from ens10.errors import DamagedFileError, Ens10Error, FileError
 from ens10.grib import is_grib, scan
+from ens10.machine_errors import machine_error
 from ens10.places import is_url
 from ens10.selection import Selection
 from ens10.source import times
@@ -41,7 +41,8 @@ from ens10.source.stores import (
 )
 from ens10.source.tables import is_table, table_dataset
 from ens10.source.times import with_valid_time
-from ens10.untrusted import check_regular, why_unreadable
+from ens10.source.zarr_chunks import open_zarr
+from ens10.untrusted import check_regular, error_text, why_unreadable
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
@@ -276,24 +277,18 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
     dask would list each chunk first.
     """
     group = names.group
+    chunks: dict[str, int] | None = {} if by_chunk else None
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-            chunks: dict[str, int] | None = {} if by_chunk else None
-            store = store_of(path)
-            dataset = times.open_with_times(
-                lambda times: xr.open_zarr(
-                    store,
-                    group=group or None,
-                    decode_times=times,
-                    decode_timedelta=True,
-                    chunks=chunks,
-                ),
-                path,
-            )
-    except FileError:
+        store = store_of(path)
+        dataset = times.open_with_times(
+            lambda times: open_zarr(
+                store, group, decode_times=times, decode_timedelta=True, chunks=chunks
+            ),
+            path,
+        )
+    except Ens10Error:
         raise
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # of damaged metadata, of a dozen kinds
         check_group(path, group, None)
         raise unreadable_store(path, error) from error
     if "ens10_format" in dataset.attrs:
@@ -402,9 +397,10 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
         by_date = open_file(
             dict.fromkeys(outer, 1), [name for name in fields if name not in contiguous]
         )
-    except FileError:
+    except Ens10Error:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of damaged metadata, of a dozen kinds
         check_group(file, names.group, None)
-        raise FileError(file, f"no netCDF file that can be read ({error})", "Check it") from error
+        reason = f"no netCDF file that can be read ({error_text(error)})"
+        raise machine_error(error) or FileError(file, reason, "Check it") from error
     return dataset.assign({name: by_date[name] for name in contiguous})

@@ -9,7 +9,10 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, FileError, listing
 from ens10.extras import MissingExtraError, telling_extras
-from ens10.places import for_xarray, is_url
+from ens10.machine_errors import machine_error
+from ens10.places import is_url
+from ens10.source.zarr_chunks import RegularFiles
+from ens10.untrusted import error_text
 
 GROUP_OPTION = "--group"
 _ZARR_MARKS = ("zarr.json", ".zgroup", ".zmetadata")
@@ -42,14 +45,16 @@ def store_of(path: Path | str) -> Any:
         MissingExtraError: a library that the container needs is not installed.
     """
     if is_url(path):
-        return for_xarray(path)
+        return str(path)
     path = Path(path)
     if is_icechunk(path):
         with telling_extras("An icechunk repository"):
             icechunk = import_module("icechunk")
         storage = icechunk.local_filesystem_storage(str(path.absolute()))
         return icechunk.Repository.open(storage).readonly_session("main").store
-    return _references(path) if is_reference(path) else for_xarray(path)
+    if is_reference(path):
+        return _references(path)
+    return RegularFiles(path.absolute(), read_only=True)
 
 
 def _references(path: Path) -> Any:
@@ -85,7 +90,26 @@ def unreadable_store(path: Path | str, error: Exception) -> Exception:
     is_codec = "codec not available" in str(error)
     if is_codec and not is_url(path) and is_reference(Path(path)):
         return MissingExtraError("The codec of these references", "kerchunk")
-    return FileError(path, f"no Zarr store that can be read ({error})", "Check it")
+    if (shortage := machine_error(error)) is not None:
+        return shortage
+    arrays = [] if is_url(path) else _damaged_arrays(Path(path))
+    where = f"{listing(arrays)}: " if arrays else ""
+    reason = f"no Zarr store that can be read ({where}{error_text(error)})"
+    return FileError(path, reason, "Fetch or write it again")
+
+
+def _damaged_arrays(path: Path) -> list[str]:
+    """Return the arrays in the root of a local store whose metadata cannot be read."""
+    import zarr
+
+    names = []
+    for folder in sorted(path.iterdir()) if path.is_dir() else []:
+        if any((folder / mark).exists() for mark in ("zarr.json", ".zarray", ".zgroup")):
+            try:
+                zarr.open(RegularFiles(folder, read_only=True), mode="r")
+            except Exception:  # of a dozen kinds
+                names.append(folder.name)
+    return names
 
 
 def check_group(path: Path | str, group: str, dataset: xr.Dataset | None) -> None:
@@ -118,7 +142,7 @@ def _group_names(path: Path | str) -> list[str]:
             with Dataset(path) as file:
                 return sorted(file.groups)
         return sorted(zarr.open_group(store_of(path), mode="r").group_keys())
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError):
+    except Exception:  # of damaged metadata, of a dozen kinds
         return []
 
 

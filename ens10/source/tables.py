@@ -6,8 +6,12 @@ names of columns are mapped as in `ens10.source.names`. A table of observations 
 and `time`.
 """
 
+import csv
+import gzip
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,8 @@ from ens10.extras import telling_extras
 from ens10.identity import OF_FORECAST
 from ens10.source.gribs import Missing
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION, Names
+from ens10.source.times import STORED_DATES
+from ens10.untrusted import readable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +39,9 @@ _ALIASES = {
     **dict.fromkeys(("elevation", "station_altitude"), "altitude"),
 }
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
+_MOST_CELLS_PER_ROW = 1000  # of the array that the rows fill
+_SMALL = 10**6  # cells
+_TIMES = ("datetime", "datetimetz", "timedelta")  # types of columns that are no variables
 
 
 def is_table(path: Path) -> bool:
@@ -63,6 +72,11 @@ def table_dataset(
         MissingDataError: the columns of station or time, or rows of forecasts, are missing.
         MissingExtraError: Parquet, and pyarrow is not installed.
     """
+    with readable(path, "no table that can be read", "Correct it"):
+        return _dataset(path, names, missing, truth)
+
+
+def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Dataset:
     frame = _read_table(path, names)
     if truth and "time" not in frame and "valid_time" in frame:
         frame = frame.rename(columns={"valid_time": "time"})
@@ -76,8 +90,8 @@ def table_dataset(
         raise FileError(path, "the table has no rows", "Fetch or write it again")
     frame = frame if truth else _with_step(frame, path)
     index = [name for name in _INDEX if name in frame]
-    _check_cells(frame, index, path)
-    places = {name: _station_values(frame, name, path) for name in _PLACES if name in frame}
+    frame = _with_numbers(frame, index, path)
+    places = {name: _station_values(frame, name, path, truth) for name in _PLACES if name in frame}
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
         index.remove("number")
@@ -91,6 +105,7 @@ def table_dataset(
     if values.columns.empty:
         reason = f"no column but {', '.join([*index, *places])} has numbers"
         raise FileError(path, reason, "Write numbers with points, and without separators")
+    _check_density(values, path)
     cube = values.to_xarray()
     if not truth:
         cube = _handle_missing_rows(cube, values.index, missing, path)
@@ -113,26 +128,64 @@ def _read_table(path: Path, names: Names) -> "pd.DataFrame":
     """Read a table, with our names of index and place columns, and dates as datetime64."""
     import pandas as pd
 
-    try:
-        if path.name.lower().endswith(_PARQUET):
-            with telling_extras("Reading Parquet"):
-                import_module("pyarrow")
-            frame = pd.read_parquet(path)
-        else:
-            columns, separator = pd.read_csv(path, nrows=0).columns, ","
-            if len(columns) == 1 and ";" in columns[0]:
-                columns, separator = pd.Index(columns[0].split(";")), ";"
-            ours = _column_names(columns, names).items()
-            texts = {old: str for old, new in ours if new == "station"}
-            frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
-        frame = frame.rename(columns=_column_names(frame.columns, names))
-        for name in {"time", "valid_time"} & set(frame.columns):
-            frame[name] = _dates(frame[name], path)
-    except FileError:
-        raise
-    except (OSError, ValueError, TypeError) as error:
-        raise FileError(path, f"no table that can be read ({error})", "Correct it") from error
+    if path.name.lower().endswith(_PARQUET):
+        with telling_extras("Reading Parquet"):
+            import_module("pyarrow")
+        frame = pd.read_parquet(path)
+        frame = frame.reset_index() if any(frame.index.names) else frame
+        for name in frame.select_dtypes("category"):
+            frame[name] = frame[name].astype(frame[name].cat.categories.dtype)
+    else:
+        frame = _read_csv(path, names)
+    frame = frame.rename(columns=_column_names(frame.columns, names))
+    _refuse_duplicate_columns(frame.columns, path)
+    for name in {"time", "valid_time"} & set(frame.columns):
+        frame[name] = _dates(frame[name], path)
+    if "step" in frame and pd.api.types.is_timedelta64_dtype(frame["step"]):
+        frame["step"] /= pd.Timedelta("1h")
     return frame
+
+
+def _read_csv(path: Path, names: Names) -> "pd.DataFrame":
+    import pandas as pd
+
+    def read(separator: str, **options: Any) -> "pd.DataFrame":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of texts and numbers
+            return pd.read_csv(path, sep=separator, **options)
+
+    separator, first = ",", {"header": None, "nrows": 1, "dtype": str, "na_filter": False}
+    header = read(separator, **first)
+    if header.shape[1] == 1 and ";" in header.iloc[0, 0]:
+        separator = ";"
+        header = read(separator, **first)
+    columns = header.iloc[0].tolist()
+    _refuse_duplicate_columns(columns, path)
+    texts = {old: str for old, new in _column_names(columns, names).items() if new == "station"}
+    frame = read(separator, dtype=texts)  # 06447 keeps its 0
+    if len(frame) and not isinstance(frame.index, pd.RangeIndex):
+        raise FileError(path, "its rows have more cells than its header", "Name each column")
+    if len(frame) and frame.iloc[:, -1].isna().any():
+        _refuse_short_rows(path, separator, len(columns))
+    return frame
+
+
+def _refuse_short_rows(path: Path, separator: str, width: int) -> None:
+    """Refuse rows that end early, as the last one of an incomplete file; pandas reads gaps."""
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", newline="", encoding="utf-8-sig") as file:
+        for n, row in enumerate(row for row in csv.reader(file, delimiter=separator) if row):
+            if len(row) < width:
+                reason = f"row {n} has {len(row)} cells, and the header {width}"
+                raise FileError(path, reason, "Fetch the table again, or complete the row")
+
+
+def _refuse_duplicate_columns(columns: Iterable[Any], path: Path) -> None:
+    names = list(map(str, columns))
+    duplicates = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if duplicates:
+        reason = f"it has several columns {', '.join(duplicates)}"
+        raise FileError(path, reason, f"Rename all but one, or map one with {NAMES_OPTION} FILE")
 
 
 def _refuse_cell(path: Path, column: "pd.Series", is_wrong: Any, reason: str) -> None:
@@ -146,21 +199,41 @@ def _refuse_cell(path: Path, column: "pd.Series", is_wrong: Any, reason: str) ->
         raise FileError(path, where, "Correct the cell, or remove the row")
 
 
-def _check_cells(frame: "pd.DataFrame", index: list[str], path: Path) -> None:
-    """Refuse empty cells of what identifies a row, texts for numbers, and impossible places."""
+def _with_numbers(frame: "pd.DataFrame", index: list[str], path: Path) -> "pd.DataFrame":
+    """Return the table with numbers in the columns of steps, members, levels and places.
+
+    Raises:
+        FileError: an empty cell in what identifies a row, a text, or an impossible place.
+    """
     import pandas as pd
 
     for name in index:
         _refuse_cell(path, frame[name], frame[name].isna(), "is empty")
-    for name in {"step", "number", "level", *_PLACES} & set(frame.columns):
+    for name in [n for n in ("step", "number", "level", *_PLACES) if n in frame]:
         numbers = pd.to_numeric(frame[name], errors="coerce")
+        if not isinstance(numbers.dtype, np.dtype):  # with pandas' own missing value
+            numbers = numbers.astype(
+                "float64" if numbers.isna().any() else numbers.dtype.numpy_dtype
+            )
         is_text = numbers.isna() & frame[name].notna()
-        if name != "number" or not is_text.all():  # members may have names
-            _refuse_cell(path, frame[name], is_text, "is no number")
+        if name == "number" and is_text.all():  # members may have names
+            continue
+        _refuse_cell(path, frame[name], is_text | np.isinf(numbers), "is no number")
+        frame = frame.assign(**{name: numbers})
     for name, most in (("lat", 90), ("lon", 360)):
         if name in frame:
-            degrees = pd.to_numeric(frame[name])
-            _refuse_cell(path, frame[name], degrees.abs() > most, "is no place on Earth")
+            _refuse_cell(path, frame[name], frame[name].abs() > most, "is no place on Earth")
+    return frame
+
+
+def _check_density(values: "pd.DataFrame", path: Path) -> None:
+    """Refuse rows that are so sparse that the array of all combinations would not fit in memory."""
+    levels = {name: values.index.unique(name).size for name in values.index.names}
+    cells = prod(levels.values())
+    if cells > max(_SMALL, _MOST_CELLS_PER_ROW * len(values)):
+        sizes = ", ".join(f"{size} of {name}" for name, size in levels.items())
+        reason = f"{len(values)} rows for {cells} combinations ({sizes})"
+        raise FileError(path, reason, "Check the columns, or split the table")
 
 
 def _with_step(frame: "pd.DataFrame", path: Path) -> "pd.DataFrame":
@@ -186,17 +259,19 @@ def _numbers(fields: "pd.DataFrame", path: Path, mapped: Iterable[str]) -> "pd.D
     """Return the columns of numbers; columns of texts, such as names of stations, are left out.
 
     Raises:
-        FileError: a column has numbers and texts, or a mapped one has texts.
+        FileError: a column has numbers and texts, numbers with decimal commas, or is mapped and
+            has texts.
     """
     import pandas as pd
 
-    for name in fields.select_dtypes(exclude="number").columns:
+    for name in fields.select_dtypes(exclude=["number", *_TIMES]).columns:
         numbers = pd.to_numeric(fields[name], errors="coerce")
-        if numbers.notna().any() or name in mapped:
+        has_commas = fields[name].astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").any()
+        if numbers.notna().any() or has_commas or name in mapped:
             is_text = numbers.isna() & fields[name].notna()
             _refuse_cell(path, fields[name], is_text, "is no number")
-            fields = fields.assign(**{name: numbers})
-    return fields.select_dtypes("number")
+            fields = fields.assign(**{name: numbers.astype("float64")})
+    return fields.select_dtypes("number", exclude=_TIMES)
 
 
 def _dates(column: "pd.Series", path: Path) -> "pd.Series":
@@ -204,17 +279,22 @@ def _dates(column: "pd.Series", path: Path) -> "pd.Series":
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column):
-        digits = column.map("{:.0f}".format)
+        numbers = column.astype("float64")
+        digits = numbers.map("{:.0f}".format)
         is_date = digits.str.fullmatch(r"(1[6-9]|2[012])\d\d(0[1-9]|1[012])[0-3]\d([012]\d)?")
+        is_date &= numbers % 1 == 0
         _refuse_cell(path, column, ~is_date & column.notna(), "is no date such as 20010131")
         texts = digits.where(column.notna()).str.pad(10, "right", "0")
         dates = pd.to_datetime(texts, format="%Y%m%d%H", errors="coerce")
     else:
-        is_ambiguous = column.astype(str).str.fullmatch(r"\d\d?[/.-]\d\d?[/.-]\d{2,4}.*")
-        _refuse_cell(path, column, is_ambiguous, "is a date whose day and month are ambiguous")
+        if not pd.api.types.is_datetime64_any_dtype(column):
+            is_ambiguous = column.astype(str).str.fullmatch(r"\d\d?[/.-]\d\d?[/.-]\d{2,4}.*")
+            _refuse_cell(path, column, is_ambiguous, "is a date whose day and month are ambiguous")
         dates = pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601")
         dates = dates.dt.tz_localize(None)
     _refuse_cell(path, column, dates.isna() & column.notna(), "is no date")
+    is_far = dates.notna() & ~dates.between(pd.Timestamp.min, pd.Timestamp.max)
+    _refuse_cell(path, column, is_far, f"lies outside {STORED_DATES}")
     return dates.astype("datetime64[ns]")
 
 
@@ -230,18 +310,22 @@ def _column_names(columns: Iterable[Any], names: Names) -> dict[str, str]:
     return table
 
 
-def _station_values(frame: "pd.DataFrame", name: str, path: Path) -> Any:
+def _station_values(frame: "pd.DataFrame", name: str, path: Path, truth: bool) -> Any:
     """Return the values of a coordinate of the stations, in the order of the dataset.
 
     Raises:
-        FileError: a station has several values.
+        FileError: a station has several values, or one of forecasts has no place.
     """
     groups = frame.groupby("station", sort=True)[name]
     is_ambiguous = groups.nunique() > 1
     if is_ambiguous.any():
         first = is_ambiguous[is_ambiguous].index[0]
         raise FileError(path, f"station {first} has several values of {name}", "Keep one")
-    return groups.first().to_numpy()
+    values = groups.first()
+    if not truth and name != "altitude" and values.isna().any():
+        station = values.index[values.isna()][0]
+        raise FileError(path, f"station {station} has no {name}", "Add it")
+    return values.to_numpy()
 
 
 def _handle_missing_rows(

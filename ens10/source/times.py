@@ -23,6 +23,7 @@ _MONTHS_SINCE = re.compile(
     re.IGNORECASE,
 )
 _SINCE = " since "
+STORED_DATES = "1678 to 2262-04-11, the dates that can be stored"
 Decoding = bool | Mapping[str, bool]
 
 
@@ -100,7 +101,8 @@ def with_month_times(dataset: xr.Dataset) -> xr.Dataset:
             continue
         months = field.to_numpy().astype(np.float64)
         valid = np.isfinite(months)
-        time = after_months(np.array(start), np.where(valid, months, 0.0)).astype("datetime64[ns]")
+        time = after_months(np.array(start), np.where(valid, months, 0.0))
+        time = in_nanoseconds(time, str(name))
         attributes = {key: v for key, v in field.attrs.items() if key not in ("units", "calendar")}
         dates[name] = (field.dims, np.where(valid, time, np.datetime64("NaT")), attributes)
     coordinates = {name: value for name, value in dates.items() if name in dataset.coords}
@@ -140,7 +142,7 @@ def with_starts_of_hindcasts(dataset: xr.Dataset, source: Path | str) -> xr.Data
         month_offsets = 12 * (years - count - 1)
         dates = after_months(dataset["time"].to_numpy()[:, None], month_offsets[None, :])
     bare = dataset.drop_vars(["valid_time", "year"], errors="ignore")
-    by_year = enumerate(dates.astype("datetime64[ns]").T)
+    by_year = enumerate(in_nanoseconds(dates, "time").T)
     parts = [bare.isel(year=n).assign_coords(time=starts_of_year) for n, starts_of_year in by_year]
     hindcasts: xr.Dataset = xr.concat(
         parts, "time", data_vars="minimal", coords="minimal", compat="override", join="override"
@@ -210,7 +212,7 @@ def in_nanoseconds(dates: npt.NDArray[Any], argument: str) -> npt.NDArray[np.dat
     wrapped = converted.astype("datetime64[s]") != dates.astype("datetime64[s]")
     if wrapped.any():
         first = str(dates.astype("datetime64[s]")[wrapped][0])[:13]
-        reason = f"{first} lies outside 1678 to 2262-04-11, the dates that can be stored"
+        reason = f"{first} lies outside {STORED_DATES}"
         raise ArgumentError(argument, reason, "Select earlier dates or shorter lead times")
     result: npt.NDArray[np.datetime64] = converted
     return result
@@ -281,7 +283,8 @@ def _valid_times(
     start = start.astype("datetime64[s]")[:, None]
     if _step_units(dataset, names) == "months":
         return after_months(start, lead[None, :])
-    valid: npt.NDArray[np.datetime64] = start + np.round(lead * 3600).astype("timedelta64[s]")
+    seconds = np.round(lead * 3600.0).astype("timedelta64[s]")
+    valid: npt.NDArray[np.datetime64] = start + seconds
     return valid
 
 

@@ -25,6 +25,7 @@ class Site:
     head_faults: dict[str, list[tuple]] = field(default_factory=dict)
     ranges: bool = True
     etags: bool = True
+    modified: str = ""  # Last-Modified of whole files, which answers with parts lack
     lengths: bool = True
     head: bool = True
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
@@ -74,6 +75,7 @@ class _Handler(BaseHTTPRequestHandler):
             first = fault[1] if fault[0] == "lie" else first
             span = f"bytes {first}-{len(body) - 1}/{len(body)}"
             return self._answer(206, body[first:], {"Content-Range": span, **headers}, fault)
+        headers |= {"Last-Modified": self.server.site.modified} if self.server.site.modified else {}
         return self._answer(200, body, headers, fault)
 
     def _answer(self, status, body, headers, fault=("none",)):

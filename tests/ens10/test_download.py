@@ -180,6 +180,43 @@ def test_a_part_of_another_version_is_not_used(site, get, write, grib):
     assert get.file.read_bytes() == site.files[NAME] != grib
 
 
+@pytest.fixture
+def newer(write, grib):
+    """Another file of the same size."""
+    dates = (20170101, 20170102, 20170103)
+    content = write(cube(dates=dates, members=2), "newer.grib").read_bytes()
+    assert (len(content), content == grib) == (len(grib), False)
+    return content
+
+
+def test_without_a_version_a_part_is_not_completed_from_another_file(site, get, newer):
+    """The mixture of both was complete, and its checksum was recorded."""
+    site.etags = False
+    site.faults[NAME] = [("drop", 700), *[("status", 500, {})] * 8]
+    with pytest.raises(MissingDataError):
+        get()
+    site.files[NAME] = newer
+    assert get().remaining_size == len(newer)
+    assert get.file.read_bytes() == newer
+    assert set(site.gets(NAME)) == {None}
+
+
+def test_a_file_without_a_version_that_changes_is_started_anew(site, get, newer):
+    site.etags = False
+    site.faults[NAME] = [("drop", 700), ("change", newer)]
+    get()
+    assert get.file.read_bytes() == newer
+    assert site.gets(NAME) == [None, None]
+
+
+def test_a_part_whose_version_is_not_sent_is_not_used(site, get, newer):
+    site.etags, site.modified = False, "Thu, 26 Nov 2026 10:00:00 GMT"
+    site.faults[NAME] = [("drop", 700), ("change", newer)]
+    get()
+    assert get.file.read_bytes() == newer
+    assert site.gets(NAME) == [None, "bytes=700-", None]
+
+
 def test_missing_files_are_listed_after_the_others_came(site, get, grib):
     last = "output.sfc.20180115"
     site.files[last] = grib

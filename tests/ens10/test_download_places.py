@@ -1,6 +1,7 @@
 """Which dates, and from where."""
 
 import json
+from contextlib import contextmanager
 from datetime import date, datetime
 
 import fsspec
@@ -15,7 +16,14 @@ from ens10.catalog import HINDCAST_YEARS, month_days
 from ens10.download import download, files
 from ens10.download import remote as web
 from ens10.download.choice import start_days, valid_hours
-from ens10.download.remote import Info, RetryPolicy, TransientError
+from ens10.download.remote import (
+    ByteRange,
+    Info,
+    RefusedError,
+    RetryPolicy,
+    SlowError,
+    TransientError,
+)
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 
 NAME = "output.sfc.20180104"
@@ -273,3 +281,89 @@ def test_a_part_of_unknown_place_is_not_used(span):
     answer = HTTPResponse(headers={"Content-Range": span}, status=206, preload_content=False)
     with pytest.raises(TransientError, match="without saying which"):
         web._position_and_info(answer)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Length": "9" * 5000},
+        {"Content-Length": "5", "Content-Range": f"bytes 5-9/{'9' * 5000}"},
+        {"Content-Length": "5", "Content-Range": f"bytes {'9' * 5000}-9/10"},
+    ],
+)
+def test_a_size_of_5000_digits(headers):
+    status = 206 if "Content-Range" in headers else 200
+    answer = HTTPResponse(headers=headers, status=status, preload_content=False)
+    with pytest.raises(RefusedError, match="announces an impossible size, of 5000 digits"):
+        web._position_and_info(answer)
+
+
+@pytest.mark.parametrize(
+    ("headers", "version"),
+    [
+        ({"ETag": '"v"', "Last-Modified": "Thu"}, '"v"'),
+        ({"ETag": 'W/"v"', "Last-Modified": "Thu"}, "Thu"),
+        ({"ETag": 'W/"v"'}, ""),
+    ],
+)
+def test_a_weak_tag_is_no_version(headers, version):
+    """RFC 9110, 8.8.1: files with one weak ETag may differ in their bytes."""
+    answer = HTTPResponse(headers=headers, preload_content=False)
+    assert web._position_and_info(answer)[1].version == version
+
+
+def test_a_date_to_come_back_that_no_clock_has():
+    assert web._wait("Mon, 01 Jan 0001 00:00:00 +2359") is None
+
+
+class SlowFile:
+    """A remote file that sends 100 bytes, a block every `seconds`."""
+
+    def __init__(self, content, seconds):
+        self.content, self.seconds, self.now, self.starts = content, seconds, 0.0, []
+        self.info = Info(len(content), '"v"')
+
+    @contextmanager
+    def read_from(self, url, start, expected):
+        self.starts.append(start)
+        yield ByteRange(start, self.info, self.blocks(start))
+
+    def blocks(self, start):
+        for at in range(start, len(self.content), 100):
+            self.now += self.seconds
+            yield self.content[at : at + 100]
+
+    def fetch(self, target):
+        retries = RetryPolicy(
+            tries=3, minimum_rate=10, rate_seconds=60, sleep=lambda _: None, clock=lambda: self.now
+        )
+        return files.Transfer(self, retries).fetch("http://there/x", target, self.info)
+
+
+def test_a_server_that_is_too_slow_is_given_up(grib, tmp_path):
+    """100 bytes in 25 s are 4 a second: 300 bytes in 75 s."""
+    slow = SlowFile(grib, 25.0)
+    with pytest.raises(
+        TransientError,
+        match="too slow: 300 bytes in 75 s, and the minimum is 10 bytes a second; given up after 3",
+    ):
+        slow.fetch(tmp_path / "x")
+    assert slow.starts == [0, 200, 400]  # what came before is kept
+    assert slow.now == 9 * 25
+
+
+def test_a_server_at_the_minimum_rate_is_read(grib, tmp_path):
+    slow = SlowFile(grib, 10.0)
+    slow.fetch(tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == grib
+    assert slow.starts == [0]
+
+
+def test_the_rate_is_that_of_the_last_minute():
+    """A fast beginning does not excuse a server that is slow later."""
+    now = iter([0.0, 30.0, 60.0, 60.0, 90.0, 121.0])
+    policy = RetryPolicy(minimum_rate=10, clock=lambda: next(now))
+    blocks = policy.check_rate(iter([bytes(10**6), b"b", b"c", b"d"]))
+    assert [len(next(blocks)) for _ in range(3)] == [10**6, 1, 1]
+    with pytest.raises(SlowError, match="2 bytes in 61 s"):
+        next(blocks)

@@ -1,12 +1,17 @@
 """Cells of tables that cannot be read are refused by row and column; no row writes into another."""
 
+import gzip
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import ens10
 from ens10.errors import FileError
 from ens10.source import open_source
+from ens10.source.names import Names
 
 TIMES = pd.date_range("2001-01-01", periods=3, freq="120D")
 COLUMNS = ["station", "time", "step", "number", "u10", "lat", "lon"]
@@ -39,6 +44,8 @@ CELLS = {
     "a unit": ("step", 2, "24h", "row 3, column step: '24h' is no number"),
     "a latitude": ("lat", 4, 999, "row 5, column lat: '999' is no place on Earth"),
     "a longitude": ("lon", 4, -400, "row 5, column lon: '-400' is no place on Earth"),
+    "an infinite step": ("step", 4, "inf", "row 5, column step: 'inf' is no number"),
+    "a date beyond nanoseconds": ("time", 1, "2262-05-01", "row 2, column time: '2262-05-01' "),
     "no date": ("time", 6, "soon", "row 7, column time: 'soon' is no date"),
 }
 
@@ -109,7 +116,7 @@ def test_a_date_whose_day_and_month_are_ambiguous(frame, tmp_path):
 
 def test_no_column_of_numbers(frame, tmp_path):
     with pytest.raises(FileError, match=r"no column but time, step, number, station.* has numbers"):
-        open_source(write(frame.assign(u10="1,5"), tmp_path / "f.csv"))
+        open_source(write(frame.assign(u10="n.v."), tmp_path / "f.csv"))
 
 
 def test_valid_times_are_the_start_and_the_step(frame, tmp_path):
@@ -119,3 +126,134 @@ def test_valid_times_are_the_start_and_the_step(frame, tmp_path):
     valid[3] = valid[2].replace("01-02", "01-03")
     with pytest.raises(FileError, match=r"row 4, column valid_time: .* is not the time and the st"):
         open_source(write(frame.assign(valid_time=valid), tmp_path / "f.csv"))
+
+
+def test_a_column_of_decimal_commas_is_not_left_out(frame, tmp_path):
+    frame["t2m"] = "280,5"
+    with pytest.raises(FileError, match=r"row 1, column t2m: '280,5' is no number \(12 cells"):
+        open_source(write(frame, tmp_path / "f.csv"))
+
+
+def test_columns_of_one_name(frame, tmp_path):
+    """pandas would read u10 and u10.1."""
+    path = write(frame.assign(v10=0.0), tmp_path / "f.csv")
+    path.write_text(path.read_text().replace("v10", "u10", 1))
+    with pytest.raises(FileError, match="several columns u10"):
+        open_source(path)
+    frame = frame.assign(date=frame["time"])
+    names = Names(dimensions={"date": "time"})
+    with pytest.raises(FileError, match="several columns time"):
+        open_source(write(frame, path), names)
+
+
+def test_rows_longer_than_the_header(frame, tmp_path):
+    """pandas would take the first column as an index, and shift the names of all others."""
+    path = write(frame, tmp_path / "f.csv")
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(f"{row},9" for row in rows)]))
+    with pytest.raises(FileError, match="its rows have more cells than its header"):
+        open_source(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_a_row_that_ends_early(frame, tmp_path, suffix):
+    """As the last row of an incomplete file, whose value is cut, too."""
+    order = ["station", "time", "step", "number", "lat", "lon", "u10", "altitude"]
+    path = tmp_path / f"f.{suffix}"
+    frame.assign(altitude=12)[order].to_csv(path, index=False)
+    opened = gzip.open if suffix.endswith("gz") else open
+    with opened(path, "rt") as file:
+        text = file.read()
+    cut = text.rstrip().removesuffix("0,12")
+    with opened(path, "wt") as file:
+        file.write(cut)
+    with pytest.raises(FileError, match="row 12 has 7 cells, and the header 8"):
+        open_source(path)
+
+
+def test_a_byte_order_mark(frame, tmp_path):
+    path = tmp_path / "f.csv"
+    frame.to_csv(path, index=False, encoding="utf-8-sig", sep=";")
+    got, want = open_source(path), open_source(write(frame, tmp_path / "g.csv"))
+    np.testing.assert_array_equal(got["u10"], want["u10"])
+
+
+def test_dates_of_mixed_time_zones(frame, tmp_path):
+    zones = {
+        "2001-01-01": "2001-01-01T02:00+02:00",
+        "2001-05-01": "2001-04-30T19:00-05:00",
+        "2001-08-29": "2001-08-29T00:00Z",
+    }
+    got = open_source(write(frame.assign(time=frame["time"].map(zones)), tmp_path / "f.csv"))
+    np.testing.assert_array_equal(got["time"], TIMES.to_numpy())
+
+
+def test_a_fraction_of_a_day_is_no_date(frame, tmp_path):
+    with pytest.raises(FileError, match=r"row 1, column time: '20010101.5' is no date such as"):
+        open_source(write(frame.assign(time=20010101.5), tmp_path / "f.csv"))
+
+
+def test_a_station_without_a_place(frame, tmp_path):
+    frame.loc[frame["station"] == "b", "lat"] = np.nan
+    with pytest.raises(FileError, match="station b has no lat"):
+        open_source(write(frame, tmp_path / "f.csv"))
+
+
+def test_rows_that_are_too_sparse(tmp_path):
+    n = 200
+    rows = {
+        "station": [f"s{k}" for k in range(n)], "time": pd.date_range("2001-01-01", periods=n),
+        "step": range(n), "number": range(n), "u10": 1.0, "lat": 50.0, "lon": 4.0,
+    }  # fmt: skip
+    with pytest.raises(FileError, match="200 rows for 1600000000 combinations"):
+        open_source(write(pd.DataFrame(rows), tmp_path / "f.csv"), missing="nan")
+
+
+def test_a_damaged_archive(frame, tmp_path):
+    path = tmp_path / "f.csv.gz"
+    frame.to_csv(path, index=False)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"f\.csv\.gz: no table that can be read \(EOFError"):
+        open_source(path)
+
+
+TYPES = {
+    "categories": {"station": "category", "time": "category"},
+    "texts": {"step": str, "number": str, "lat": str},
+    "pandas' whole numbers": {"step": "Int64", "number": "Int64", "u10": "Float64"},
+    "small": {"step": "int8", "number": "uint8", "u10": "float32"},
+}
+
+
+@pytest.mark.parametrize("which", [*TYPES, "decimals", "durations", "dates", "index", "more"])
+def test_types_of_parquet(frame, tmp_path, which):
+    pytest.importorskip("pyarrow")
+    want = open_source(write(frame, tmp_path / "f.csv"))
+    if which in TYPES:
+        frame = frame.astype(TYPES[which])
+    elif which == "decimals":
+        for name in ("step", "u10", "lat"):
+            frame[name] = [Decimal(str(cell)) for cell in frame[name]]
+    elif which == "durations":
+        frame["step"] = pd.to_timedelta(frame["step"], unit="h")
+    elif which == "dates":
+        frame["time"] = pd.to_datetime(frame["time"]).dt.date
+    elif which == "index":
+        frame = frame.set_index(["station", "time"])
+    else:
+        frame["issued"], frame["age"] = pd.Timestamp("2020-01-01"), pd.Timedelta("1h")
+    frame.to_parquet(tmp_path / "f.parquet")
+    got = open_source(tmp_path / "f.parquet")
+    xr.testing.assert_equal(got, want)
+
+
+@pytest.mark.parametrize("where", [-4, -6, -40, 10])
+def test_damaged_parquet(frame, tmp_path, where):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "f.parquet"
+    frame.to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[where] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=r"f\.parquet: "):
+        open_source(path)

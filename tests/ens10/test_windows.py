@@ -9,6 +9,7 @@ from ens10.cli import main
 from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError
 from ens10.identity import Method, Window, WindowIndex, format_windows, parse_windows
 from ens10.source import open_source
+from ens10.source.cf_times import _starts_and_leads
 from ens10.source.layout import tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
@@ -492,6 +493,27 @@ def test_valid_dates_that_cannot_be_stored(start, step):
     with pytest.raises(ArgumentError, match="valid_time: 2262-04-12T00 lies outside 1678"):
         tidied(data)
     assert tidied(data.assign_coords(step=("step", [0], {"units": "h"}))) is not None
+
+
+@pytest.mark.parametrize("units", ["days since 2300-01-01", "months since 2300-01-01"])
+def test_starts_that_cannot_be_stored(tmp_path, units):
+    """Their error was "no dates of the standard calendar, but of 'standard'"."""
+    data = forecasts([280.0], [24], "K", starts=np.array(["2001-01-01"], "M8[ns]"), name="t2m")
+    data = data.drop_vars("time").assign_coords(time=("time", [31], {"units": units}))
+    data.to_netcdf(tmp_path / "f.nc")
+    day = "2300-02-01" if units.startswith("days") else "2302-08-01"
+    with pytest.raises(ArgumentError, match=rf"{day}.* 1678 to 2262-04-11, the dates that can"):
+        open_source(tmp_path / "f.nc")
+
+
+def test_a_lead_time_of_centuries():
+    """Nanoseconds hold 292 years, and a start and a valid time may be further apart."""
+    lead = xr.DataArray(np.array([3.2e6]), dims="t", attrs={"units": "hours"})  # 365 years
+    start = xr.DataArray(np.array(["1800-01-01"], "M8[ns]"), dims="t")
+    data = xr.Dataset({"start": start, "lead": lead})
+    starts, leads = _starts_and_leads(data, "start", "lead", None, Names(), "f.nc")
+    assert starts[0] == np.datetime64("1800-01-01")
+    assert leads[0] / np.timedelta64(1, "h") == 3.2e6
 
 
 # -- further files that were misread

@@ -162,6 +162,53 @@ def _predictions() -> dict[str, bytes]:
     return {name: text.encode("latin-1") for name, text in json.loads(corpus.read_text()).items()}
 
 
+def table(content: bytes) -> None:
+    """A table of stations, as forecasts and as observations."""
+    from ens10.source.names import Names
+    from ens10.source.tables import table_dataset
+
+    path = _written("a.parquet" if content.startswith(b"PAR1") else "a.csv", content)
+    for truth in (False, True):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                table_dataset(path, Names(), "nan", truth=truth)
+        except Ens10Error as error:
+            _check_named(error, path)
+
+
+def zarr_source(content: bytes) -> None:
+    """A user's Zarr store; the first byte says which of its metadata files is replaced."""
+    from ens10.source import open_source
+
+    number = content[0] if content else 0
+    files = _zarr_sources()[number % 2]
+    store = folder() / f"source{number % 2}.zarr"
+    if not store.exists():
+        for name, whole in files.items():
+            (store / name).parent.mkdir(parents=True, exist_ok=True)
+            _written(f"{store.name}/{name}", whole)
+    names = [name for name in files if Path(name).name[:2] in ("za", ".z")]
+    name = names[number // 2 % len(names)]
+    _written(f"{store.name}/{name}", content[1:])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            open_source(store, missing="nan").compute(scheduler="synchronous")
+    except ResourceError as error:  # of an axis that is longer than the memory
+        if b"shape" not in content:
+            raise AssertionError("no shape needs memory") from error
+    finally:
+        _written(f"{store.name}/{name}", files[name])
+
+
+@cache
+def _zarr_sources() -> list[dict[str, bytes]]:
+    """The files of two small stores, of version 3 and 2 of Zarr, by path."""
+    stores = json.loads((HERE / "corpus" / "zarr_source.json").read_text())
+    return [{name: text.encode("latin-1") for name, text in store.items()} for store in stores]
+
+
 def json_text(content: bytes) -> None:
     """JSON."""
     from ens10.untrusted import parse_json
@@ -214,6 +261,8 @@ TARGETS = {
     "packed16": Target(packed16, (Ens10Error, ValueError), 500),
     "manifest": Target(manifest, (FileError,), 200),
     "predictions": Target(predictions, (Ens10Error,), 20),
+    "table": Target(table, (Ens10Error,), 20),
+    "zarr_source": Target(zarr_source, (Ens10Error,), 20),
     "json": Target(json_text, (ValueError,), 1000),
     "yaml": Target(yaml_text, (ValueError,), 300),
     "config": Target(config, (Ens10Error,), 100),

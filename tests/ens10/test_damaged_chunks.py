@@ -1,0 +1,163 @@
+"""Damaged chunks or metadata of Zarr sources: one error with array, chunk and date."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import xarray as xr
+import zarr
+
+import ens10
+from ens10.errors import FileError
+from ens10.inspection import inspect_path
+from ens10.source import open_source
+
+TIMES = np.array(["2001-01-01", "2001-05-02", "2001-08-31"], "M8[ns]")
+DIMS = ("time", "step", "number", "latitude", "longitude")
+VALUES = (7 + np.random.default_rng(0).normal(size=(3, 1, 3, 4, 6))).astype("f4")
+
+
+def write(path, zarr_format=3, dims=DIMS, values=VALUES, times=TIMES, **options):
+    coordinates = {
+        "time": times, "step": ("step", [24.0], {"units": "hours"}), "number": [0, 1, 2],
+        "latitude": [60.0, 50, 40, 30], "longitude": np.arange(0, 60, 10.0),
+    }  # fmt: skip
+    coordinates = {k: v for k, v in coordinates.items() if k in dims}
+    xr.Dataset(coords=coordinates).to_zarr(path, consolidated=False, zarr_format=zarr_format)
+    root = zarr.open_group(path, mode="r+")
+    attributes = {"units": "m s-1"}
+    if zarr_format == 3:
+        options["dimension_names"] = dims
+    else:
+        attributes["_ARRAY_DIMENSIONS"] = list(dims)
+    options = {"chunks": (1, *values.shape[1:]), "fill_value": np.nan, **options}
+    array = root.create_array(
+        "u10", shape=values.shape, dtype="f4", attributes=attributes, **options
+    )
+    array[:] = values
+    return path
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def garbage(path):
+    path.write_bytes(np.random.default_rng(1).bytes(path.stat().st_size))
+
+
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def circular_link(path):
+    path.unlink()
+    path.symlink_to(path.name)
+
+
+LAYOUTS = {
+    "v3": ({}, "u10/c/1/0/0/0/0"),
+    "v2": ({"zarr_format": 2}, "u10/1.0.0.0.0"),
+    "shards": ({"shards": (1, 1, 3, 4, 6), "chunks": (1, 1, 1, 4, 6)}, "u10/c/1/0/0/0/0"),
+}
+
+
+@pytest.mark.parametrize("damage", [cut, empty, garbage, pipe, circular_link])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_damaged_chunk_is_named_with_its_array_and_date(tmp_path, layout, damage):
+    options, key = LAYOUTS[layout]
+    path = write(tmp_path / "f.zarr", **options)
+    damage(path / key)
+    words = rf"f\.zarr/{key}: damaged chunk of u10, time 2001-05-02T00 \("
+    dataset = open_source(path)
+    with pytest.raises(FileError, match=words):
+        dataset["u10"].compute(scheduler="synchronous")
+    np.testing.assert_array_equal(dataset["u10"][[0, 2]], VALUES[[0, 2]])
+
+
+def test_commands_refuse_a_damaged_chunk(tmp_path):
+    path = write(tmp_path / "f.zarr", chunks=(2, 1, 3, 4, 6))
+    cut(path / "u10/c/0/0/0/0/0")
+    words = "u10/c/0/0/0/0/0: damaged chunk of u10, time 2001-01-01T00 to 2001-05-02T00"
+    with pytest.raises(FileError, match=words):
+        ens10.prepare(path, tmp_path / "s.zarr", missing="nan", workers=2)
+    assert not (tmp_path / "s.zarr").exists()
+    assert words in inspect_path(path)[0].status
+
+
+def test_a_damaged_chunk_of_the_truth(tmp_path):
+    forecasts = write(tmp_path / "f.zarr")
+    dims, valid = ("time", "latitude", "longitude"), TIMES + np.timedelta64(24, "h")
+    truth = write(tmp_path / "o.zarr", dims=dims, values=VALUES[:, 0, 0], times=valid)
+    cut(truth / "u10/c/2/0/0")
+    with pytest.raises(
+        FileError, match=r"o\.zarr/u10/c/2/0/0: damaged chunk of u10, time 2001-09-01T00"
+    ):
+        ens10.prepare(forecasts, tmp_path / "s.zarr", truth=truth)
+
+
+def test_a_damaged_chunk_of_the_dates(tmp_path):
+    path = write(tmp_path / "f.zarr")
+    cut(path / "time/c/0")
+    with pytest.raises(FileError, match=r"f\.zarr/time/c/0: damaged chunk of time \("):
+        open_source(path)
+
+
+METADATA = {
+    "deep": "[" * 100_000,
+    "no JSON": "u10",
+    "a number": "3",
+    "a shape that is none": {"shape": ["3", 1, 3, 4, 6]},
+    "another shape": {"shape": [4, 1, 3, 4, 6]},
+    "a fill value that is none": {"fill_value": "bad"},
+    "_FillValue that is none": {"attributes": {"_FillValue": "bad"}},
+    "a scale that is none": {"attributes": {"scale_factor": {}}},
+    "a format of the future": {"zarr_format": 9},
+    "a pipe": None,
+}
+
+
+@pytest.mark.parametrize("what", METADATA)
+def test_metadata_that_cannot_be_read(tmp_path, what):
+    path, change = write(tmp_path / "f.zarr"), METADATA[what]
+    file = path / "u10" / "zarr.json"
+    if change is None:
+        pipe(file)
+    elif isinstance(change, str):
+        file.write_text(change)
+    else:
+        file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(FileError) as caught:
+        open_source(path)["u10"].compute()
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "u10" in message
+    assert "\n" not in message
+
+
+def test_a_shape_that_implies_too_many_chunks(tmp_path):
+    path = write(tmp_path / "f.zarr", fill_value=0)
+    file = path / "u10" / "zarr.json"
+    metadata = json.loads(file.read_text()) | {"dimension_names": ["a", *DIMS[1:]]}
+    metadata["shape"][0] = 10**12
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(FileError, match=r"u10: shape .* make 1000000000000 chunks, more than"):
+        open_source(path)
+
+
+def test_a_list_of_missing_values(tmp_path):
+    path = write(tmp_path / "f.zarr", fill_value=0)
+    file = path / "u10" / "zarr.json"
+    metadata = json.loads(file.read_text())
+    metadata["attributes"]["missing_value"] = [0.0, -999.0]
+    file.write_text(json.dumps(metadata))
+    (path / "u10/c/1/0/0/0/0").unlink()
+    got = open_source(path)["u10"]
+    assert np.isnan(got[1]).all()
+    np.testing.assert_array_equal(got[[0, 2]], VALUES[[0, 2]])
