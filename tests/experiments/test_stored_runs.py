@@ -44,6 +44,10 @@ def tolerance_of(name):
     return REFITTED if name == "emos_window" else SAME_COEFFICIENTS
 
 
+def rows_of(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
 def assert_near(found, expected, share, quantiles=QUANTILES):
     """Compare the values of all variables, relative to the largest of each."""
     assert set(found.variables) == set(expected.variables)
@@ -118,7 +122,7 @@ def test_a_stored_run_predicts_and_scores_as_it_did(archive, copy_of, name):
         (found, truth), (expected, same_truth) = map(open_predictions, (part, before))
         xr.testing.assert_identical(truth.load(), same_truth.load())
         assert_near(found.load(), expected.load(), tolerance_of(name))
-        rows, old = (list(csv.DictReader((p / "scores.csv").open())) for p in (part, before))
+        rows, old = (rows_of(p / "scores.csv") for p in (part, before))
         assert [row["score"] for row in rows] == [row["score"] for row in old]
         values, old_values = ([float(row["value"]) for row in r] for r in (rows, old))
         np.testing.assert_allclose(values, old_values, rtol=1e-3)
@@ -141,7 +145,7 @@ def test_a_stored_checkpoint_is_resumed(archive, copy_of, name):
     run, after = copy_of(name), archive / "resumed" / name
     stored.resume(run, archive / "store.zarr")
     stored.command("predict", "--run", run, "--data.store", archive / "store.zarr", "--quiet")
-    logs = [list(csv.DictReader((p / "log" / "metrics.csv").open())) for p in (run, after)]
+    logs = [rows_of(p / "log" / "metrics.csv") for p in (run, after)]
     assert [row["epoch"] for row in logs[0]] == [row["epoch"] for row in logs[1]]
     assert {row["epoch"] for row in logs[0]} == {"0", "1"}
     for column in ("train_loss", "val_loss"):
