@@ -1,15 +1,17 @@
-"""Claim: the memory of a statistical fit does not grow with the dates; what fits cost at 361 x 720.
+"""Claim: the memory of a statistical fit does not grow with the dates; what all the fits cost.
 
     python benchmarks/statistical.py [--check] [--out FILE]
+    python benchmarks/statistical.py --grid 6x8 --dates 120 --memory
 
-Each case is a process of its own that fits one method, as its YAML has it, to numbers made up on
-the way, five dates at a time. CPU seconds are those of `collect` and `solve` in all threads (two of
-dask, one of BLAS), without those of making the numbers. The peak is that of resident memory above
-the process with torch and one batch in it. The full grid is fitted at 60 dates. A set of 1784
-dates, as many as protocol `clean` trains on in ENS-10 (and, for the growth of memory, a quarter of
-them), is fitted on every 48th column, and the seconds multiplied by 48: they go with the number of
-points, but for what a method does once for all points at a fixed number of samples (common
-coefficients, strength), which then is counted 48 times.
+Fits each method to numbers made up on the way, five dates at a time. Without `--memory` all methods
+are fitted in turns in this process, `--rounds` times after a round that does not count; the medians
+are those of `collect` and `solve`: wall time, and processor time in all threads (two of dask, one
+of BLAS). On a busy machine only the processor time means something.
+
+With `--memory` each method is fitted once more in processes of its own, to all dates and to a
+quarter of them. The peak is that of resident memory above the process with torch and one batch in
+it. The default is every 48th column of 361 x 720 points and 1784 dates, as many as protocol `clean`
+trains on in ENS-10. `--full` adds 60 dates of all points, of each method in a process of its own.
 """
 
 import argparse
@@ -18,8 +20,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -29,18 +32,34 @@ from dask import config
 from ens10.models import statistical
 from ens10.models.statistical.base import StatisticalMethod
 
-ROWS, COLUMNS, MEMBERS, BATCH = 361, 720, 10, 5
+ROWS, COLUMNS, MEMBERS, FEATURES, BATCH = 361, 720, 10, 4, 5
 FULL, TRAINING, EVERY = 60, 1784, 48
 YEARS = 18  # 1998 to 2015
-METHODS = {
+AMOUNTS = ("emos_csg", "emos_gev", "emos_amount_truncated")
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "climatology": ("Climatology", {}),
+    "seasonal_climatology": ("SeasonalClimatology", {}),
     "bias_map": ("BiasMap", {"harmonics": 1}),
     "emos_global": ("EMOS", {"local": False}),
     "emos_local": ("EMOS", {"local": True}),
+    "emos_likelihood": ("EMOS", {"local": True, "criterion": "likelihood"}),
+    "emos_paper": ("MemberEMOS", {}),
     "emos_seasonal": ("SeasonalEMOS", {"harmonics": 1}),
     "emos_logistic": ("SeasonalEMOS", {"harmonics": 1, "family": "logistic"}),
+    "emos_truncated": ("SeasonalEMOS", {"family": "truncated_normal", "lower": 0.0}),
+    "emos_censored": ("SeasonalEMOS", {"family": "censored_logistic", "lower": 0.0}),
+    "emos_ridge": ("RidgeEMOS", {"harmonics": 1, "criterion": "crps"}),
+    "emos_advection": ("RidgeEMOS", {"harmonics": 1, "criterion": "crps", "advection": True}),
+    "emos_boosting": ("BoostedEMOS", {"harmonics": 1}),
+    "emos_csg": ("AmountEMOS", {"family": "csgd", "threshold": 0.1}),
+    "emos_gev": ("AmountEMOS", {"family": "censored_gev", "threshold": 0.1}),
+    "emos_amount_truncated": ("AmountEMOS", {"family": "truncated_normal"}),
     "member_by_member": ("MemberByMember", {}),
     "isotonic": ("IsotonicRegression", {}),
+    "regions": ("RegionalRegression", {"regions": 4}),
+    "emos_window": ("SlidingWindow", {"days": 100}),  # of emos_local
+    "ecc": ("ECC", {}),  # of emos_local
+    "schaake": ("SchaakeShuffle", {}),  # of emos_local
 }
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -61,11 +80,16 @@ class World:
         self.members = torch.empty(BATCH, MEMBERS, *self.shape)
         self.mean, self.std, self.truth = (torch.empty(BATCH, *self.shape) for _ in range(3))
         self.noise = torch.empty(self.shape)
+        self.features = torch.empty(BATCH, FEATURES, *self.shape)
         latitude = torch.linspace(90, -90, rows).deg2rad()
         self.weights = latitude.cos().clamp(min=1e-6)[:, None].expand(BATCH, *self.shape).clone()
 
-    def batch(self, first: int) -> dict[str, torch.Tensor]:
-        """An annual cycle, an error of the ensemble that follows it, and too small a spread."""
+    def batch(self, first: int, amounts: bool = False) -> dict[str, torch.Tensor]:
+        """An annual cycle, an error of the ensemble that follows it, and too small a spread.
+
+        Amounts are what is above the mean.
+        """
+        self.features.normal_(generator=self.chance)
         days = (first + torch.arange(BATCH)) * (YEARS * 365.25 / self.dates)
         cycles = torch.cos(days * (2 * torch.pi / 365.25))
         for i, cycle in enumerate(cycles.tolist()):
@@ -77,7 +101,14 @@ class World:
             self.noise.normal_(generator=self.chance).mul_(1.4)
             self.truth[i].copy_(self.mean[i]).add_(self.noise)
             self.truth[i].add_(self.bias, alpha=1 + 0.5 * cycle)
+            self.truth[i].add_(self.features[i, 0])
+        if amounts:
+            self.members.sub_(280).clamp_(min=0)
+            self.truth.sub_(280).clamp_(min=0)
+            torch.mean(self.members, 1, out=self.mean)
+            torch.std(self.members, 1, out=self.std)
         return {
+            "features": self.features,
             "members": self.members,
             "raw_mean": self.mean,
             "raw_std": self.std,
@@ -87,24 +118,55 @@ class World:
         }
 
 
-def made(name: str) -> StatisticalMethod:
+def made(name: str, shape: tuple[int, int]) -> StatisticalMethod:
     """The method of that name."""
     kind, options = METHODS[name]
+    if kind in ("SlidingWindow", "ECC", "SchaakeShuffle"):
+        options = options | {
+            "method" if kind == "SlidingWindow" else "marginal": statistical.EMOS(local=True)
+        }
     method: StatisticalMethod = getattr(statistical, kind)(**options)
+    if isinstance(getattr(method, "advection", None), statistical.Advection):
+        channels = ["u10:mean", "v10:mean", *(f"t2m@{n}:mean" for n in range(FEATURES - 2))]
+        latitude = torch.linspace(90, -90, shape[0]).tolist()
+        longitude = [360 / shape[1] * column for column in range(shape[1])]
+        method.advection.place(channels, "t2m", latitude, longitude)  # type: ignore[operator,union-attr]
     return method
 
 
-def fitted(name: str, world: World) -> float:
-    """CPU seconds of collecting and solving."""
-    method, spent = made(name), 0.0
+def fitted(name: str, world: World) -> dict[str, float]:
+    """Wall and processor seconds of collecting and solving."""
+    method = made(name, world.shape)
+    spent = {"wall_seconds": 0.0, "cpu_seconds": 0.0}
+
+    def timed(step: Callable[..., None], *arguments: Any) -> None:
+        wall, cpu = time.perf_counter(), time.process_time()
+        step(*arguments)
+        spent["cpu_seconds"] += time.process_time() - cpu
+        spent["wall_seconds"] += time.perf_counter() - wall
+
     for first in range(0, world.dates, BATCH):
-        batch = world.batch(first)
-        start = time.process_time()
-        method.collect(batch)
-        spent += time.process_time() - start
-    start = time.process_time()
-    method.solve()
-    return spent + time.process_time() - start
+        timed(method.collect, world.batch(first, name in AMOUNTS))
+    timed(method.solve)
+    return spent
+
+
+def in_turns(given: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """Medians of the seconds of each method, which are fitted one after the other in each round."""
+    torch.set_num_threads(1)
+    rows, columns = given.grid
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in given.methods}
+    with config.set(num_workers=2):
+        for n in range(given.rounds + 1):
+            for name in given.methods:
+                spent = fitted(name, World(columns, given.dates, rows))
+                if n:
+                    found[name].append(spent)
+            print(f"round {n} of {given.rounds}", file=sys.stderr, flush=True)
+    return {
+        name: {key: round(median(one[key] for one in all_), 4) for key in all_[0]}
+        for name, all_ in found.items()
+    }
 
 
 def resident(field: str) -> float:
@@ -113,68 +175,66 @@ def resident(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
 
 
-def case(name: str, columns: int, dates: int) -> dict[str, float]:
+def case(name: str, rows: int, columns: int, dates: int) -> dict[str, float]:
     """Cost of one fit."""
     torch.set_num_threads(1)
     with config.set(num_workers=2):
-        fitted(name, World(8, 10, rows=6))  # imports, compiled code
-        world = World(columns, dates)
+        fitted(name, World(8, 100, rows=6))  # imports, compiled code
+        world = World(columns, dates, rows)
         world.batch(0)
         Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what it is now
         before = resident("VmRSS")
-        seconds = fitted(name, world)
-    return {"cpu_seconds": seconds, "peak_megabytes": resident("VmHWM") - before}
+        spent = fitted(name, world)
+    return {**spent, "peak_megabytes": resident("VmHWM") - before}
 
 
-def in_a_process(name: str, columns: int, dates: int) -> dict[str, float]:
+def in_a_process(name: str, rows: int, columns: int, dates: int) -> dict[str, float]:
     """The same in a process of its own."""
-    command = [sys.executable, __file__, "--case", name, str(columns), str(dates)]
+    command = [sys.executable, __file__, "--case", name, *map(str, (rows, columns, dates))]
     told = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, env={**os.environ, **ONE_THREAD}
     )
     found: dict[str, float] = json.loads(told.stdout)
-    return found
+    return {key: round(value, 2) for key, value in found.items()}
 
 
 def measure(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
-    """Growth of the peak, and the costs of all methods."""
-    lines, costs = [], {}
+    """The costs of all methods, and the growth of the peak."""
+    lines: list[Line] = []
+    costs: dict[str, dict[str, Any]] = {name: dict(c) for name, c in in_turns(given).items()}
+    few, many = given.dates // 4, given.dates
     for name in given.methods:
-        full = in_a_process(name, COLUMNS, FULL)
-        few, many = (
-            in_a_process(name, COLUMNS // EVERY, dates) for dates in (TRAINING // 4, TRAINING)
-        )
-        growth = many["peak_megabytes"] - few["peak_megabytes"]
-        lines.append(
-            Line(
-                f"{name}, growth of the peak from {TRAINING // 4} to {TRAINING} dates, MB",
-                growth,
-                16,
-                False,
-            )
-        )
-        costs[name] = {
-            f"cpu_seconds_{FULL}_dates": round(full["cpu_seconds"], 1),
-            f"peak_megabytes_{FULL}_dates": round(full["peak_megabytes"]),
-            f"cpu_seconds_{TRAINING}_dates_extrapolated": round(EVERY * many["cpu_seconds"]),
-            "every_48th_column": {
-                f"cpu_seconds_{TRAINING}_dates": round(many["cpu_seconds"], 1),
-                f"peak_megabytes_{TRAINING}_dates": round(many["peak_megabytes"], 1),
-                f"peak_megabytes_{TRAINING // 4}_dates": round(few["peak_megabytes"], 1),
-            },
-        }
-        print(name, costs[name], file=sys.stderr, flush=True)
-    return lines, {"grid": f"{ROWS}x{COLUMNS}", "members": MEMBERS, "costs": costs}
+        if given.memory:
+            peaks = [in_a_process(name, *given.grid, n)["peak_megabytes"] for n in (few, many)]
+            what = f"{name}, growth of the peak from {few} to {many} dates, MB"
+            lines.append(Line(what, peaks[1] - peaks[0], 16, False))
+            costs[name]["peak_megabytes"] = peaks[1]
+        if given.full:
+            costs[name][f"full_grid_{FULL}_dates"] = in_a_process(name, ROWS, COLUMNS, FULL)
+    rows, columns = given.grid
+    about = {"grid": f"{rows}x{columns}", "dates": many, "members": MEMBERS, "features": FEATURES}
+    busy = sum(c["wall_seconds"] for c in costs.values())
+    share = sum(c["cpu_seconds"] for c in costs.values()) / max(busy, 1e-9)
+    return lines, {**about, "cpu_seconds_by_wall_seconds": round(share, 2), "costs": costs}
+
+
+def _grid(text: str) -> tuple[int, int]:
+    rows, columns = map(int, text.split("x"))
+    return rows, columns
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--grid", type=_grid, default=(ROWS, COLUMNS // EVERY))
+    parser.add_argument("--dates", type=int, default=TRAINING)
+    parser.add_argument("--memory", action="store_true", help="measure the peaks of memory too")
+    parser.add_argument("--full", action="store_true", help="and fit all points, at 60 dates")
 
 
 if __name__ == "__main__":
     if "--case" in sys.argv:
-        print(json.dumps(case(sys.argv[-3], int(sys.argv[-2]), int(sys.argv[-1]))))
+        print(json.dumps(case(sys.argv[-4], *map(int, sys.argv[-3:]))))
         sys.exit(0)
     sys.exit(
-        run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=1, options=_options)
+        run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=3, options=_options)
     )
