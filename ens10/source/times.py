@@ -84,7 +84,8 @@ def _unreadable_error(
         f"(calendar {fields[name].attrs.get('calendar', 'standard')!r})"
         for name in names
     ]
-    remedy = "Write them in units such as 'hours since 1900-01-01' of the standard calendar"
+    units = "units such as 'hours since 1900-01-01' of the standard calendar"
+    remedy = f"Write them in {units}, within {STORED_DATES}"
     return FileError(source, f"times that cannot be read: {', '.join(descriptions)}", remedy)
 
 
