@@ -105,7 +105,7 @@ def test_hourly_truth_of_twenty_years_costs_the_dates_wanted_alone(tmp_path):
     group = zarr.open_group(tmp_path / "hourly.zarr", mode="w", zarr_format=2)
     axes = {"time": hours.astype(int), "latitude": [0.0, 2.0], "longitude": [0.0]}
     for name, values in axes.items():
-        axis = group.create_array(name, shape=(len(values),), dtype="f8", fill_value=None)
+        axis = group.create_array(name, shape=(len(values),), dtype="f8", fill_value=np.nan)
         axis[:] = np.array(values, "f8")
         axis.attrs["_ARRAY_DIMENSIONS"] = [name]
     group["time"].attrs["units"] = "hours since 1970-01-01"
