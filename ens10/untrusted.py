@@ -157,7 +157,8 @@ def readable(
 
 def error_text(error: BaseException) -> str:
     """Return type and message of a library's error in one line of limited length."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
+    parts = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())]
+    return " ".join(" ".join(parts).split())[:_MAX_MESSAGE]
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -412,7 +412,7 @@ def _wait(text: str) -> float | None:
         return float(text)
     try:
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
 
 

@@ -76,18 +76,21 @@ def _blosc_size(content: Any) -> int:
 
 
 register_pipeline(CheckedChunks)
-_PIPELINE = f"{CheckedChunks.__module__}.{CheckedChunks.__qualname__}"
 
 
-def open_zarr(store: Any, group: str, **options: Any) -> xr.Dataset:
+def open_zarr(
+    store: Any, group: str, codecs: type[BatchedCodecPipeline] = CheckedChunks, **options: Any
+) -> xr.Dataset:
     """Open a group of a Zarr store; errors of reading its chunks name array, chunk and dates.
 
     Args:
         store: what xarray opens.
         group: "" for the root.
+        codecs: the class that reads chunks.
         options: of `xarray.open_zarr`.
     """
-    with warnings.catch_warnings(), zarr.config.set({"codec_pipeline.path": _PIPELINE}):
+    path = f"{codecs.__module__}.{codecs.__qualname__}"
+    with warnings.catch_warnings(), zarr.config.set({"codec_pipeline.path": path}):
         warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
         return xr.open_zarr(store, group=group or None, **options)
 
@@ -116,7 +119,8 @@ def _dates(chunk: StorePath, array: Any, path: PurePosixPath) -> str:
     places = map(int, re.findall(r"\d+", chunk.path.removeprefix(str(path))))
     words = ""
     with suppress(Exception):  # the dates may be damaged, too
-        field = open_zarr(chunk.store, group, chunks=None)[path.name]
+        # by zarr's own codecs: the errors of damaged dates would describe themselves without end
+        field = open_zarr(chunk.store, group, BatchedCodecPipeline, chunks=None)[path.name]
         sizes = array.shards or array.chunks
         for dim, place, size in zip(field.dims, places, sizes, strict=True):
             dates = field[dim].to_numpy()[place * size : (place + 1) * size]

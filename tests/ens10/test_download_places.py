@@ -312,10 +312,6 @@ def test_a_weak_tag_is_no_version(headers, version):
     assert web._position_and_info(answer)[1].version == version
 
 
-def test_a_date_to_come_back_that_no_clock_has():
-    assert web._wait("Mon, 01 Jan 0001 00:00:00 +2359") is None
-
-
 class SlowFile:
     """A remote file that sends 100 bytes, a block every `seconds`."""
 
