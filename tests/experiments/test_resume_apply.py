@@ -66,7 +66,8 @@ def issue_again(path, kelvin=1.0):
     size = path.stat().st_size
     data = xr.load_dataset(path, decode_timedelta=False)
     data["t2m"] += np.float32(kelvin)
-    data.to_netcdf(path)
+    data.to_netcdf(path.with_suffix(".new"))
+    path.with_suffix(".new").replace(path)  # as a producer does; xarray may have the old one open
     assert path.stat().st_size == size
 
 
