@@ -105,7 +105,7 @@ def _zero_of_coordinate(
 
 def _is_missing(fill: Any, variable: xr.Variable) -> bool:
     """Return True if xarray reads the fill value of an array as NaN; zarr reads None as 0."""
-    declared = [variable.encoding.get(key) for key in ("_FillValue", "missing_value")]
+    declared: list[Any] = [variable.encoding.get(key) for key in ("_FillValue", "missing_value")]
     if fill is None:
         return False
     return fill != fill or any(fill in np.ravel(value).tolist() for value in declared)
@@ -126,7 +126,8 @@ def _present_chunks(folder: Path, array: Any) -> Present:
         if file.is_file():
             inner: Any = True if array.shards is None else _inner_chunks(file, array, per_shard)
             spans = [slice(n * k, (n + 1) * k) for n, k in zip(place, per_shard, strict=True)]
-            part = present[(*spans, ...)]
+            where: Any = (*spans, ...)
+            part = present[where]
             part[...] = inner if inner is True else inner[tuple(map(slice, part.shape))]
     return present
 

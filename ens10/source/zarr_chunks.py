@@ -92,12 +92,13 @@ def open_zarr(
     path = f"{codecs.__module__}.{codecs.__qualname__}"
     with warnings.catch_warnings(), zarr.config.set({"codec_pipeline.path": path}):
         warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
-        return xr.open_zarr(store, group=group or None, **options)
+        dataset: xr.Dataset = xr.open_zarr(store, group=group or None, **options)
+    return dataset
 
 
 def _damage(chunk: StorePath, error: Exception) -> FileError:
-    is_local = isinstance(chunk.store, LocalStore)
-    path = chunk.store.root / chunk.path if is_local else str(chunk)
+    store = chunk.store
+    path = store.root / chunk.path if isinstance(store, LocalStore) else str(chunk)
     reason = f"damaged chunk{_contents(chunk)} ({error_text(error)})"
     return FileError(path, reason, "Fetch or write the store again")
 
