@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,6 +18,9 @@ from zarr.storage import LocalStore, StorePath
 from ens10.errors import FileError, ResourceError
 from ens10.machine_errors import machine_error
 from ens10.untrusted import error_text, is_regular
+
+# True while dates are read for an error; that they are damaged, too, is not described in turn
+_DESCRIBES_DAMAGE = ContextVar("_DESCRIBES_DAMAGE", default=False)
 
 
 class RegularFiles(LocalStore):
@@ -50,6 +54,8 @@ class CheckedChunks(BatchedCodecPipeline):
         except Exception as error:
             if isinstance(shortage := machine_error(error), ResourceError):
                 raise shortage from error
+            if _DESCRIBES_DAMAGE.get():
+                raise
             # of zarr's event loop, in another thread than which stores are opened
             raise await asyncio.to_thread(_damage, batch[0][0], error) from error
 
@@ -78,18 +84,15 @@ def _blosc_size(content: Any) -> int:
 register_pipeline(CheckedChunks)
 
 
-def open_zarr(
-    store: Any, group: str, codecs: type[BatchedCodecPipeline] = CheckedChunks, **options: Any
-) -> xr.Dataset:
+def open_zarr(store: Any, group: str, **options: Any) -> xr.Dataset:
     """Open a group of a Zarr store; errors of reading its chunks name array, chunk and dates.
 
     Args:
         store: what xarray opens.
         group: "" for the root.
-        codecs: the class that reads chunks.
         options: of `xarray.open_zarr`.
     """
-    path = f"{codecs.__module__}.{codecs.__qualname__}"
+    path = f"{CheckedChunks.__module__}.{CheckedChunks.__qualname__}"
     with warnings.catch_warnings(), zarr.config.set({"codec_pipeline.path": path}):
         warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
         dataset: xr.Dataset = xr.open_zarr(store, group=group or None, **options)
@@ -119,13 +122,14 @@ def _dates(chunk: StorePath, array: Any, path: PurePosixPath) -> str:
     group = str(path.parent) if path.parent.name else ""
     places = map(int, re.findall(r"\d+", chunk.path.removeprefix(str(path))))
     words = ""
+    token = _DESCRIBES_DAMAGE.set(True)
     with suppress(Exception):  # the dates may be damaged, too
-        # by zarr's own codecs: the errors of damaged dates would describe themselves without end
-        field = open_zarr(chunk.store, group, BatchedCodecPipeline, chunks=None)[path.name]
+        field = open_zarr(chunk.store, group, chunks=None)[path.name]
         sizes = array.shards or array.chunks
         for dim, place, size in zip(field.dims, places, sizes, strict=True):
             dates = field[dim].to_numpy()[place * size : (place + 1) * size]
             if dates.dtype.kind == "M":
                 ends = dict.fromkeys(str(date)[:13] for date in dates[[0, -1]])
                 words += f", {dim} {' to '.join(ends)}"
+    _DESCRIBES_DAMAGE.reset(token)
     return words
