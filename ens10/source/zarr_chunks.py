@@ -4,6 +4,7 @@ import asyncio
 import re
 import warnings
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import PurePosixPath
@@ -21,6 +22,7 @@ from ens10.untrusted import error_text, is_regular
 
 # True while dates are read for an error; that they are damaged, too, is not described in turn
 _DESCRIBES_DAMAGE = ContextVar("_DESCRIBES_DAMAGE", default=False)
+_DESCRIBER = ThreadPoolExecutor(max_workers=1)
 
 
 class RegularFiles(LocalStore):
@@ -56,8 +58,10 @@ class CheckedChunks(BatchedCodecPipeline):
                 raise shortage from error
             if _DESCRIBES_DAMAGE.get():
                 raise
-            # of zarr's event loop, in another thread than which stores are opened
-            raise await asyncio.to_thread(_damage, batch[0][0], error) from error
+            # A store is not opened in the thread of zarr's event loop, nor in those that decode
+            # chunks: several damaged ones would leave none to decode the dates.
+            loop = asyncio.get_running_loop()
+            raise await loop.run_in_executor(_DESCRIBER, _damage, batch[0][0], error) from error
 
     async def decode_batch(self, chunk_bytes_and_specs: Iterable[tuple[Any, Any]]) -> Any:
         """Decode some chunks, after a check of the size of those that Blosc compressed.

@@ -81,6 +81,18 @@ def test_a_damaged_chunk_is_named_with_its_array_and_date(tmp_path, layout, dama
     np.testing.assert_array_equal(dataset["u10"][[0, 2]], VALUES[[0, 2]])
 
 
+def test_more_damaged_chunks_than_threads_that_decode(tmp_path):
+    """The dates are compressed, too, and decoded by the threads that decode chunks."""
+    path = write(tmp_path / "f.zarr", chunks=(1, 1, 1, 1, 1))
+    chunks = [chunk for chunk in (path / "u10/c").rglob("*") if chunk.is_file()]
+    assert len(chunks) == VALUES.size > 64
+    for chunk in chunks:
+        cut(chunk)
+    dataset = open_source(path)
+    with pytest.raises(FileError, match="damaged chunk of u10, time 2001-"):
+        dataset["u10"].compute(scheduler="threads")
+
+
 def test_commands_refuse_a_damaged_chunk(tmp_path):
     path = write(tmp_path / "f.zarr", chunks=(2, 1, 3, 4, 6))
     cut(path / "u10/c/0/0/0/0/0")
