@@ -152,8 +152,8 @@ def twcrps(
     doi:10.1198/jbes.2010.08110). It is the CRPS of the distribution censored at both thresholds,
     against the observation clipped to them (Allen, Ginsbourger and Ziegel 2023,
     doi:10.1137/22M1532184). There are closed forms for the normal, logistic and Student's t (with
-    more than 1 degree of freedom), for these censored, and for the gamma, the shifted gamma and
-    the extreme value distributions.
+    more than 1 degree of freedom), for these censored or truncated, and for the gamma, the shifted
+    gamma and the extreme value distributions.
 
     Args:
         family: one of `FAMILIES` that has the closed form.

@@ -400,6 +400,7 @@ class ClosedForm(Distribution):
         inverse: function (ops, *parameters, p) that returns quantiles in float64, or None.
         inverse_on_host: True if `inverse` takes numpy arrays only.
         censored_as: kind of the censored version of the family, if there is one.
+        truncates: True for a family whose bounds `lower` and `upper` truncate it.
     """
 
     kernels: ClassVar[Mapping[str, Kernel]] = {}
@@ -407,6 +408,7 @@ class ClosedForm(Distribution):
     inverse: ClassVar[Function | None] = None
     inverse_on_host: ClassVar[bool] = False
     censored_as: ClassVar[str] = ""
+    truncates: ClassVar[bool] = False
     positive: bool
 
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
@@ -464,28 +466,57 @@ class ClosedForm(Distribution):
         return super().pit(y, seed) if "cdf_below" in self.formulas else self._evaluate("cdf", y)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
-        """Return the threshold-weighted CRPS: closed form if censored, else by quantiles."""
-        if not self.censored_as:
+        """Return the threshold-weighted CRPS: in closed form if there is one, else by quantiles."""
+        if not (self.censored_as or self.truncates):
             return super().twcrps(y, lower, upper)
-        from ens10.metrics.distributions.registry import distribution_class
-
         ops, bounds = self.ops, (getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf))
         start, end, a, b = (self._as_field(x) for x in (lower, upper, *bounds))
         low, high = clip(ops, start, a, b), clip(ops, end, a, b)
-        others = {k: v for k, v in self.values_by_name.items() if k not in ("lower", "upper")}
-        censored_class: Any = distribution_class(self.censored_as)
-        censored = censored_class(**others, lower=low, upper=high, positive=True)
         # beyond its own bounds the cdf is 0 or 1, and the integral a distance
         y, none = self._as_field(y), ops.full_like(low, 0.0)
         below = ops.maximum(ops.minimum(a, end) - ops.maximum(start, y), none)
         above = ops.maximum(ops.minimum(y, end) - ops.maximum(b, start), none)
         outside = ops.where(a > -np.inf, below, none) + ops.where(b < np.inf, above, none)
-        return censored.crps(clip(ops, y, low, high)) + outside
+        return self._twcrps_within(clip(ops, y, low, high), low, high) + outside
+
+    def _twcrps_within(self, y: Any, low: Any, high: Any) -> Any:
+        """Return the threshold-weighted CRPS for thresholds within the bounds, y between them.
+
+        If truncated, F(z) is p + q G(z) between the thresholds, with G truncated to them, and the
+        score q^2 CRPS(G, y) + 2 q [p E(y - Z)+ + r E(Z - y)+] + p^2 (y - low) + r^2 (high - y),
+        where p and r are the probabilities beyond the thresholds; no term is negative.
+        """
+        if self.censored_as:
+            from ens10.metrics.distributions.registry import distribution_class
+
+            return self._with_bounds(distribution_class(self.censored_as), low, high).crps(y)
+        ops = self.ops
+        p, r = self.cdf(low), 1.0 - self.cdf(high)
+        q = 1.0 - p - r
+        # an interval without width has q = 0; it is widened, so that its CRPS is finite
+        inside = self._with_bounds(type(self), low, ops.where(low < high, high, low + 1.0))
+        level = inside.cdf(y)
+
+        def beyond(share: Any, mass: Any, bound: Any) -> Any:
+            """Return the terms of the probability `share` beyond `bound`, `mass` that up to it."""
+            distant = ops.isfinite(bound) & (bound != y)
+            other = ops.where(distant, bound, y - 1.0)
+            first, last = ops.minimum(other, y), ops.maximum(other, y)
+            part = self._with_bounds(type(self), first, last)
+            mean_distance = 0.5 * (part.crps(y) - part.crps(other) + last - first)
+            terms = share * (2.0 * q * mass * mean_distance + share * (last - first))
+            return ops.where(distant, terms, 0.0 * share)
+
+        return q * q * inside.crps(y) + beyond(p, level, low) + beyond(r, 1.0 - level, high)
+
+    def _with_bounds(self, cls: "type[Any]", lower: Any, upper: Any) -> Any:
+        values = self.values_by_name | {"lower": lower, "upper": upper}
+        return cls(**values, positive=True)
 
     @classmethod
     def has_twcrps(cls) -> bool:
         """Return True if the threshold-weighted CRPS is a closed form."""
-        return bool(cls.censored_as) or cls.twcrps is not ClosedForm.twcrps
+        return bool(cls.censored_as) or cls.truncates or cls.twcrps is not ClosedForm.twcrps
 
     @property
     def mean(self) -> Any:

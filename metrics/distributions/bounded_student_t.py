@@ -263,6 +263,7 @@ class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
 
     kernels: ClassVar = _kernels(truncated=True)
     inverse = partial(_quantile, True)
+    truncates = True
 
 
 class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):

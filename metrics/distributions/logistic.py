@@ -196,6 +196,7 @@ class TruncatedLogistic(Bounded, kind="truncated_logistic"):
     """Truncated logistic, see `Bounded`: a logistic variable given that it is between bounds."""
 
     kernels: ClassVar = truncated.kernels(shape, _variance_truncated)
+    truncates = True
     inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
 
 

@@ -250,6 +250,7 @@ class TruncatedNormal(Bounded, kind="truncated_normal"):
     """Truncated normal, see `Bounded`: a normal variable given that it lies between two bounds."""
 
     kernels: ClassVar = truncated.kernels(shape, partial(truncated.variance_normal, shape))
+    truncates = True
     inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
 
 

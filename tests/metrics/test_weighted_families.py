@@ -29,6 +29,9 @@ CLOSED = {
     "censored_normal": {"mu": 0.4, "sigma": 1.3, "lower": -0.5, "upper": 2.0},
     "censored_logistic": {"mu": 0.4, "sigma": 0.8, "lower": -0.5},
     "censored_student_t": {"df": 4.0, "mu": 0.4, "sigma": 0.8, "lower": -0.5, "upper": 3.0},
+    "truncated_normal": {"mu": 0.4, "sigma": 1.3, "lower": -0.5, "upper": 2.0},
+    "truncated_logistic": {"mu": 0.4, "sigma": 0.8, "lower": -0.5},
+    "truncated_student_t": {"df": 4.0, "mu": 0.4, "sigma": 0.8, "lower": -0.5, "upper": 3.0},
     "gamma": {"shape": 1.7, "scale": 0.8},
     "csgd": {"shape": 1.7, "scale": 0.8, "shift": 0.6},
     "gev": {"mu": 0.4, "sigma": 0.8, "shape": 0.15},
@@ -84,6 +87,37 @@ def test_against_censored_scores_of_scoringrules():
         wanted = function(clipped, *values, lower, upper)
         got = twcrps(family, CLOSED[family], y, lower=lower, upper=upper)
         np.testing.assert_allclose(got, wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("family", "function", "known"),
+    [
+        ("truncated_normal", sr.crps_gtcnormal, stats.norm),
+        ("truncated_logistic", sr.crps_gtclogistic, stats.logistic),
+    ],
+)
+def test_truncated_families_against_scores_with_point_masses(family, function, known):
+    """Censored at the thresholds, a truncated distribution has a point mass on each."""
+    y, low, high = np.array([-1.0, 0.2, 0.9, 3.0]), -0.2, 1.5
+    one = CLOSED[family]
+    cdf = known(one["mu"], one["sigma"]).cdf
+    a, b = one["lower"], one.get("upper", INF)
+    mass = cdf(b) - cdf(a)
+    below, above = (cdf(low) - cdf(a)) / mass, (cdf(b) - cdf(high)) / mass
+    clipped = np.clip(y, low, high)
+    wanted = function(clipped, one["mu"], one["sigma"], low, high, below, above)
+    got = twcrps(family, one, y, lower=low, upper=high)
+    np.testing.assert_allclose(got, wanted, rtol=1e-9)
+
+
+def test_a_truncated_family_keeps_its_digits_far_out():
+    """30 scales beyond mu the conditional distribution is exponential, whose score is known."""
+    far, rate = 30.0, 30.0
+    parameters = {"mu": 0.0, "sigma": 1.0, "lower": far}
+    low = far + 0.02
+    tail = np.exp(-rate * 0.02)  # of an exponential variable; its twCRPS for y below is tail^2 / 2
+    got = twcrps("truncated_normal", parameters, far, lower=low)
+    assert float(got) == pytest.approx(tail**2 / (2 * rate), rel=5e-3)
 
 
 def test_in_every_library_with_gradients():
