@@ -158,7 +158,7 @@ class InputChecks:
             complete = present.all(axis=0)
         else:
             complete = finite.sum(axis=0) >= self._least
-        record.gaps[step, channel] = ~complete
+        record.gaps[step, channel] = np.asarray(~complete)
 
     def moments(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
         """Check members, and return their mean and standard deviation (n - 1)."""
