@@ -48,6 +48,7 @@ from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
 from ens10.grib import is_grib
+from ens10.identity import member_labels
 from ens10.machine_errors import writing_netcdf
 from ens10.partial import INPUTS, Partial, changed_inputs, check_target, fingerprints
 from ens10.places import is_url
@@ -398,12 +399,14 @@ def _open_forecast(
 
 
 def _missing_fields(rules: InputRules) -> Missing:
-    """Return what the source does about missing fields: those of "fewer" are read as NaN."""
-    return "nan" if rules.missing == "fewer" else rules.missing
+    """Return what the source does about missing fields: unless refused, they are read as NaN."""
+    return "error" if rules.missing == "error" else "nan"
 
 
 def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Dataset:
     """Leave out the dates that lack a field that a model reads: one that is NaN everywhere.
+
+    Fields of members that no model takes are not read.
 
     Raises:
         MissingDataError: no date is complete.
@@ -418,6 +421,8 @@ def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Datase
             fields = field_of(data, name)
             if "step" in fields.dims:
                 fields = fields.sel(step=step_number(step or model.step))
+            if "number" in fields.dims:
+                fields = fields.isel(number=_member_places(data, model))
             empty = fields.isnull().all(["latitude", "longitude"])
             complete &= ~empty.any([dim for dim in empty.dims if dim != "time"]).to_numpy()
     if not complete.any():
@@ -425,6 +430,14 @@ def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Datase
             data.encoding["source"], ["fields of every date"], "No date is complete"
         )
     return data.isel(time=np.flatnonzero(complete))
+
+
+def _member_places(data: xr.Dataset, model: TrainedModel) -> list[int]:
+    """Return the positions of the members that a model takes; it warns of others when it runs."""
+    labels = member_labels(data["number"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BeyondTrainingWarning)
+        return [labels.index(label) for label in model.choose_members(labels, fewer=False)]
 
 
 def _read_once(data: xr.Dataset) -> xr.Dataset:

@@ -77,15 +77,19 @@ class DateInput:
     """The input of one date.
 
     Attributes:
-        complete: points (H, W) where no field that was read has a gap, of the members that are
-            used.
         partial: points (H, W) that some members of a field lack, but not all.
+        gaps: by step and channel, points (H, W) that members which are used lack.
         missing: by step and channel, members (M,) that are NaN everywhere.
     """
 
-    complete: Mask
     partial: Mask
+    gaps: dict[tuple[float, str], Mask] = field(default_factory=dict)
     missing: dict[tuple[float, str], Mask] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> Mask:
+        """Return the points (H, W) where no field that was read has a gap."""
+        return np.asarray(~np.any(list(self.gaps.values()), axis=0))
 
     @property
     def present(self) -> Mask:
@@ -135,9 +139,7 @@ class InputChecks:
         key = (threading.get_ident(), i)
         record = self._dates.get(key)
         if record is None:
-            shape = members.shape[1:]
-            record = DateInput(np.ones(shape, np.bool_), np.zeros(shape, np.bool_))
-            self._dates[key] = record
+            record = self._dates[key] = DateInput(np.zeros(members.shape[1:], np.bool_))
         ranges = [Chunk.of_floats(values) for values in members]
         surface = self._samples.levels[channel] is None
         variable = channel if surface else split_exactly(channel)[0]
@@ -151,11 +153,12 @@ class InputChecks:
         present = finite[~missing]
         record.partial |= present.any(axis=0) & ~present.all(axis=0)
         if not self.rules.fewer:
-            record.complete &= finite.all(axis=0)
+            complete = finite.all(axis=0)
         elif self._whole_members:
-            record.complete &= present.all(axis=0)
+            complete = present.all(axis=0)
         else:
-            record.complete &= finite.sum(axis=0) >= self._least
+            complete = finite.sum(axis=0) >= self._least
+        record.gaps[step, channel] = np.asarray(~complete)
 
     def moments(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
         """Check members, and return their mean and standard deviation (n - 1)."""

@@ -27,6 +27,7 @@ from ens10.experiments.input_checks import (
     Gaps,
     InputChecks,
     InputRules,
+    Mask,
 )
 from ens10.experiments.products import Coupling, Fields, Products
 from ens10.identity import Label
@@ -34,6 +35,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
 from ens10.loader.batches import Batches, open_samples, with_lead
+from ens10.loader.content import masked_inputs
 from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
@@ -669,11 +671,32 @@ class Corrections:
         if record is None or self.checks is None:
             return fields, core, attributes
         self._require_numbers(i, record, fields)
+        gaps = self._input_gaps(record)
+        if gaps.any():
+            fields = {
+                name: (dims, np.where(gaps, np.float32(np.nan), values), attrs)
+                for name, (dims, values, attrs) in fields.items()
+            }
         if self.checks.rules.fewer:
             fields = {name: self._pad(name, field, record) for name, field in fields.items()}
             used = np.array([self.checks.used[i]], np.float32)
             fields[MEMBERS_USED] = (("time",), used, _MEMBERS_USED_ATTRIBUTES)
         return fields, core, attributes
+
+    def _input_gaps(self, record: DateInput) -> Mask:
+        """Return the points where the model reads 0 in place of an input, and no mask says so.
+
+        With `masks: false`, points that an input lacks in the whole training (sst over land) are
+        no gaps.
+        """
+        inputs, statistics = self.batches.inputs, self.batches.normaliser
+        masked = masked_inputs(statistics, inputs, self.samples.step)
+        gaps = np.zeros_like(record.partial)
+        for n, (channel, step) in enumerate(inputs):
+            if n not in masked:
+                in_training = (statistics.mean[n] != 0) | self.batches.protocol.masks
+                gaps |= record.gaps[step, channel] & in_training
+        return gaps.ravel() if self.samples.stations else gaps
 
     def _require_numbers(self, i: int, record: DateInput, fields: Fields) -> None:
         """Refuse a forecast that is NaN at points where its input is complete.

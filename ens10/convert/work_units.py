@@ -25,6 +25,7 @@ from ens10.convert.plan import Plan
 from ens10.convert.sources import Fields, Forecasts
 from ens10.convert.workers import Unit
 from ens10.errors import FileError, MissingDataError
+from ens10.identity import member_labels
 from ens10.packed16.layout import encode, values_begin
 from ens10.progress import track
 from ens10.source.units import check_range
@@ -266,10 +267,8 @@ def empty_fields(fields: xr.Dataset, *, progress: bool = False) -> dict[int, lis
             if "levels_hpa" in field.attrs and "level" in field.dims:
                 is_empty &= is_empty["level"].isin(np.atleast_1d(field.attrs["levels_hpa"]))
             for place in np.argwhere(is_empty.to_numpy()).tolist():
-                labels = [
-                    f"{d} {is_empty[d][n].item()}"
-                    for d, n in zip(is_empty.dims, place, strict=True)
-                ]
+                dims = zip(is_empty.dims, place, strict=True)
+                labels = [f"{dim} {member_labels(unit[dim])[n]}" for dim, n in dims]
                 date = f"{str(unit['time'].to_numpy())[:13]} step {unit['step'].item():g}"
                 empty[i].append(" ".join([f"{name} of {date}", *labels]))
     return empty

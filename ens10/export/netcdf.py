@@ -105,12 +105,16 @@ def _create(
 
 
 def _attributes(attributes: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return attributes that netCDF can hold: no booleans, no empty or nested lists."""
+    """Return attributes that netCDF can hold: no booleans, no empty or nested lists.
+
+    Lists of texts are joined by blanks, but for the labels of members.
+    """
     plain: dict[str, Any] = {}
     for key, value in attributes.items():
         if key in ("coordinates", "_FillValue") or value is None:
             continue
-        if isinstance(value, list | tuple) and any(isinstance(item, str) for item in value):
+        has_texts = isinstance(value, list | tuple) and any(isinstance(v, str) for v in value)
+        if has_texts and key != "labels":  # texts of members, which may have blanks
             value = " ".join(map(str, value))
         if isinstance(value, bool):
             value = int(value)

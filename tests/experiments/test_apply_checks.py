@@ -167,11 +167,77 @@ def test_missing_fields_of_a_date_become_nan_or_the_date_is_left_out(
               missing="skip")  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["netcdf", "grib"])
+def test_skip_ignores_members_that_the_model_does_not_take(runs, today, tmp_path, kind):
+    """Of eleven members the control, which was not in the training, lacks a date; 6 another one."""
+    parts = {key: part for key, part in messages_of(today).items() if key[0] == "2t"}
+    dates = sorted({date for _, date, _ in parts})
+    for date in dates:
+        if date != dates[1]:
+            control = eccodes.codes_new_from_message(parts["2t", date, 1])
+            eccodes.codes_set(control, "number", 0)
+            parts["2t", date, 0] = eccodes.codes_get_message(control)
+    del parts["2t", dates[2], 6]
+    path = tmp_path / "in.grib"
+    path.write_bytes(b"".join(parts.values()))
+    if kind == "netcdf":
+        eleven, path = open_source(path, missing="nan").load(), tmp_path / "in.nc"
+        eleven.to_netcdf(path)
+    out = apply([runs["emos_local"]], path, tmp_path / "out.nc", missing="skip")
+    written, complete = xr.load_dataset(out), open_source(today).isel(time=[0, 1, 3, 4, 5])
+    np.testing.assert_array_equal(written["time"], complete["time"])
+    expected = ens10.load_model(runs["emos_local"])(complete)
+    np.testing.assert_array_equal(written["mu"], expected["mu"])
+
+
 def test_points_that_some_members_lack_are_counted(runs, forecast, tmp_path):
     gaps = changed(forecast, np.nan, number=3, time=1, latitude=[2, 4], longitude=3)
     with pytest.warns(BeyondTrainingWarning, match=r"^emos_local: 2 points of 2003-04-02T00 lack"):
         out = apply([runs["emos_local"]], gaps, tmp_path / "out.nc")
     assert int(xr.open_dataset(out)["mu"].isnull().sum()) == 2
+
+
+@pytest.fixture(scope="module")
+def without_masks(store, shared):
+    """A pointwise network whose features have no mask, of the sst over land neither."""
+
+    def fill(folder):
+        protocol = folder / "without_masks.yaml"
+        protocol.write_text("masks: false\n")
+        size = "--model.init_args.network.init_args.in_channels"
+        realruns.fit("mlp", store, folder / "mlp", "--data.protocol", protocol, size, 25)
+
+    return shared("without_masks", fill) / "mlp"
+
+
+@pytest.mark.parametrize("missing", ["error", "nan"])
+@pytest.mark.parametrize(
+    ("name", "variable", "is_nan"),
+    [
+        ("mlp", "u10", True),
+        ("mlp", "sst", False),  # which has a mask
+        ("without_masks", "u10", True),
+        ("without_masks", "sst", True),
+    ],
+)
+def test_a_forecast_is_nan_where_an_input_without_a_mask_is(
+    runs, without_masks, today, name, variable, is_nan, missing
+):
+    """A network reads 0 in place of a gap: only a mask distinguishes it from a value."""
+    network = ens10.load_model({**runs, "without_masks": without_masks}[name])
+    forecast = open_source(today).isel(time=[0, 3]).load()
+    whole = network(forecast, members="ecc")
+    assert whole["mu"].notnull().all()  # over land too, where sst is NaN as in the training
+    is_sea = forecast["sst"].isel(time=0, step=0, number=0).notnull()
+    row, column = np.argwhere(is_sea.to_numpy())[3]
+    point = {"time": 1, "latitude": row, "longitude": column}
+    forecast[variable][point] = np.nan
+    found = network(forecast, missing=missing, members="ecc")
+    assert set(found.data_vars) == {"mu", "sigma", "t2m"}
+    for field in found.data_vars:
+        assert set(np.isnan(found[field][point].to_numpy()).ravel().tolist()) == {is_nan}
+        found[field][point] = whole[field][point]
+    xr.testing.assert_equal(found, whole)
 
 
 # ------------------------------------------------------------------ fewer members
