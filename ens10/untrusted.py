@@ -6,13 +6,16 @@ hostile. Every path that one of them names goes through `inside`, and every text
 """
 
 import json
+import math
 import os
 import stat
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
@@ -22,6 +25,8 @@ _MAX_DEPTH = 100  # levels of a YAML document, and of folders
 _MAX_MESSAGE = 200  # characters of a library's message that an error repeats
 _SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a GRIB message
 _ZIP = b"PK\x03\x04"
+_MAX_WHOLE = 1 << 63  # whole numbers are kept in 64 bits
+T = TypeVar("T")
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
 
@@ -160,6 +165,85 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def dataclass_of(kind: type[T], content: object, name: str = "") -> T:
+    """Build a dataclass from a parsed mapping whose values have the types of its annotations.
+
+    Fields with a default may be missing, and keys that are no fields are ignored. Numbers must be
+    finite, whole numbers of at most 63 bits.
+
+    Args:
+        kind: dataclass whose annotations are str, bool, int, float, None, Literal, list, dict with
+            text keys, `Any`, and unions of these.
+        content: the mapping.
+        name: of the mapping, for errors.
+
+    Raises:
+        ValueError: a key is missing, or its value is of another type; the message names the key.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> from ens10.untrusted import dataclass_of
+        >>> @dataclass
+        ... class Axis:
+        ...     name: str
+        ...     degrees: list[float]
+        >>> dataclass_of(Axis, {"name": "latitude", "degrees": [90, "x"]})
+        Traceback (most recent call last):
+        ValueError: degrees[1] is not a finite number
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{name or 'the content'} is not a mapping")
+    hints, start = get_type_hints(kind), f"{name}." if name else ""
+    values = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in content:
+            key = f"{start}{field.name}"
+            values[field.name] = _require_type(hints[field.name], content[field.name], key)
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{start}{field.name} is missing")
+    return kind(**values)
+
+
+def _require_type(hint: Any, value: Any, name: str) -> Any:
+    """Return a value if it has the annotated type; see `dataclass_of`."""
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is list and isinstance(value, list):
+        return [_require_type(arguments[0], one, f"{name}[{n}]") for n, one in enumerate(value)]
+    if kind is dict and isinstance(value, dict):
+        return {
+            key: _require_type(arguments[1], one, f"{name}.{key}") for key, one in value.items()
+        }
+    options = arguments if kind is types.UnionType else (hint,)
+    if not any(_is_of_type(option, value) for option in options):
+        words = " or ".join(_words_of_type(option) for option in options)
+        raise ValueError(f"{name} is not {words}")
+    return value
+
+
+_WORDS = {
+    str: "text", bool: "true or false", int: "a whole number", float: "a finite number",
+    list: "a list", dict: "a mapping", type(None): "null",
+}  # fmt: skip
+
+
+def _words_of_type(hint: Any) -> str:
+    kind = get_origin(hint) or hint
+    return ", ".join(map(repr, get_args(hint))) if kind is Literal else _WORDS[kind]
+
+
+def _is_of_type(hint: Any, value: Any) -> bool:
+    if hint is Any:
+        return True
+    if get_origin(hint) is Literal:
+        return isinstance(value, str) and value in get_args(hint)
+    if hint in (int, float):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        if is_whole:
+            return -_MAX_WHOLE <= value < _MAX_WHOLE
+        return hint is float and isinstance(value, float) and math.isfinite(value)
+    return isinstance(hint, type) and isinstance(value, hint)
 
 
 def parse_yaml(text: str | bytes) -> Any:

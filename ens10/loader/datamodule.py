@@ -1,7 +1,7 @@
 """The Lightning data module around `Batches`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ens10.loader.order import Share, share_of
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.protocol import Protocol, Split
+from ens10.untrusted import dataclass_of
 
 __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
 
@@ -270,6 +271,8 @@ class EnsembleDataModule(pl.LightningDataModule):
 class TrainingData:
     """Description of the data of a training, with which other data are compared.
 
+    Earlier versions recorded less. What is empty or None is not compared.
+
     Attributes:
         target: channel that is corrected.
         units: of the target.
@@ -288,13 +291,46 @@ class TrainingData:
     units: str
     step: float
     step_units: str
-    members: int
-    latitude: list[float]
-    longitude: list[float]
-    dates: list[int]
-    stations: list[str]
-    numbers: list[int]
-    windows: dict[str, str]
+    members: int | None = None
+    latitude: list[float] = field(default_factory=list)
+    longitude: list[float] = field(default_factory=list)
+    dates: list[int] = field(default_factory=list)
+    stations: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    windows: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: object, name: str = "trained") -> "list[TrainingData]":
+        """Return the descriptions, of each target and lead time, that `record` returned.
+
+        Raises:
+            ValueError: a key is missing, of another type or out of range; the message names it.
+        """
+        several = content.get("parts") if isinstance(content, dict) else None
+        if several is not None and not (isinstance(several, list) and several):
+            raise ValueError(f"{name}.parts is not a list of mappings")
+        named = (
+            {name: content}
+            if several is None
+            else {f"{name}.parts[{n}]": part for n, part in enumerate(several)}
+        )
+        parts = []
+        for key, part in named.items():
+            parts.append(dataclass_of(cls, part, key))
+            parts[-1]._check_sizes(key)
+        return parts
+
+    def _check_sizes(self, name: str) -> None:
+        if self.members is not None and self.members < 1:
+            raise ValueError(f"{name}.members is {self.members}")
+        if self.numbers and len(self.numbers) != self.members:
+            raise ValueError(
+                f"{name}.numbers has {len(self.numbers)} labels of {self.members} members"
+            )
+        if self.stations and len(self.stations) != len(self.longitude):
+            raise ValueError(
+                f"{name}.stations has {len(self.stations)} names of {len(self.longitude)}"
+            )
 
     @classmethod
     def record(cls, batches: Batches) -> dict[str, Any]:
@@ -331,9 +367,24 @@ class TrainingData:
 
 
 def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
-    """Return the normaliser whose statistics and feature names a checkpoint holds."""
-    return Normaliser(
-        tuple(state["channels"]),
-        state["mean"].numpy(force=True).astype(np.float32),
-        state["scale"].numpy(force=True).astype(np.float32),
-    )
+    """Return the normaliser whose statistics and feature names a checkpoint holds.
+
+    Raises:
+        ValueError: they are no statistics of these features; the message names the key.
+    """
+    channels, mean, scale = (state.get(name) for name in ("channels", "mean", "scale"))
+    if not isinstance(channels, list | tuple) or not all(isinstance(c, str) for c in channels):
+        raise ValueError("channels is not a list of texts")
+    for name, value in (("mean", mean), ("scale", scale)):
+        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{name} is not a tensor of 32 or 64 bit numbers")
+    if mean.ndim not in (3, 4) or mean.shape != scale.shape:
+        shapes = f"{tuple(mean.shape)} and {tuple(scale.shape)}"
+        raise ValueError(f"mean and scale have the shapes {shapes}")
+    for name, value in (("mean", mean), ("scale", scale)):
+        if not bool(value.isfinite().all()) or (name == "scale" and not bool((value > 0).all())):
+            raise ValueError(f"{name} has values that are not numbers, or not positive")
+    if len(channels) != mean.shape[-3]:
+        raise ValueError(f"channels has {len(channels)} names of {mean.shape[-3]} features")
+    arrays = [value.numpy(force=True).astype(np.float32) for value in (mean, scale)]
+    return Normaliser(tuple(channels), *arrays)

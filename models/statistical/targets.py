@@ -86,11 +86,17 @@ class TargetMethods(nn.Module):
             state: the checkpoint's tensors.
             prefix: of the method's names in it.
         """
-        tensors = [state.get(f"{prefix}{name}") for name in ("leads", "scales")]
-        if isinstance(method, cls) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        leads, scales = (state.get(f"{prefix}{name}") for name in ("leads", "scales"))
+        if isinstance(method, cls) or not (
+            isinstance(leads, Tensor) and isinstance(scales, Tensor)
+        ):
             return method
-        leads, scales = (cast("Tensor", tensor).tolist() for tensor in tensors)
-        return cls(cast("StatisticalMethod", method), leads, scales)
+        saved = len(
+            {n[len(prefix) :].split(".")[1] for n in state if n.startswith(f"{prefix}methods.")}
+        )
+        if leads.ndim != 1 or scales.ndim != 1 or len(leads) * len(scales) != saved:
+            return method  # its keys will not fit, which is the error
+        return cls(cast("StatisticalMethod", method), leads.tolist(), scales.tolist())
 
     @property
     def fitted_parameters(self) -> int:
@@ -144,8 +150,13 @@ class TargetMethods(nn.Module):
             set_past(method, data, lead, target)
 
     def of(self, step: float, target: int) -> StatisticalMethod:
-        """Return the method of a lead time (hours) and the target of index `target`."""
-        return self._lead_methods(int((self.leads == step).nonzero()[0]))[target]
+        """Return the method of a lead time (hours) and the target of index `target`.
+
+        Raises:
+            ArgumentError: a lead time that was not fitted.
+        """
+        lead = self._lead_indices({"dates": torch.zeros(1), "steps": torch.tensor([step])})
+        return self._lead_methods(int(lead[0]))[target]
 
     @property
     def _method_list(self) -> list[StatisticalMethod]:
