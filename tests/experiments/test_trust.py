@@ -1,10 +1,16 @@
 """A run folder of someone else can name no code but this package's and torch's own."""
 
+import re
+import zipfile
+from pathlib import Path
+
 import pytest
 import yaml
 
+import ens10
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.trust import (
+    _is_class_of_packages,
     checked_config,
     is_user_config,
     record_user_config,
@@ -177,3 +183,22 @@ def test_a_text_with_a_class_inside_is_refused(tmp_path, place, text):
     """The parser would read the text as YAML, and build the class that it names."""
     with pytest.raises(FileError, match=r"config\.yaml: "):
         checked_config(written(tmp_path, changed(place, text)), [], fit=False)
+
+
+def class_paths(text):
+    return set(re.findall(r'class_path"?: *"?([\w.]+)', text))
+
+
+def test_the_classes_of_all_configurations_and_kept_results_are_those_of_packages():
+    top = Path(ens10.__file__).parents[1] / "experiments"
+    names = set()
+    for path in sorted(top.glob("configs/**/*.yaml")):
+        names |= class_paths(path.read_text())
+    for path in sorted(top.glob("results/**/cells.zip")):
+        with zipfile.ZipFile(path) as cells:
+            for name in cells.namelist():
+                if name.endswith("config.yaml"):
+                    names |= class_paths(cells.read(name).decode())
+    names -= {"pytorch_lightning.callbacks.EarlyStopping"}  # only one's own run builds it
+    assert len(names) > 40
+    assert [name for name in sorted(names) if not _is_class_of_packages(name)] == []
