@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
@@ -215,7 +215,7 @@ def _require_type(hint: Any, value: Any, name: str) -> Any:
         return {
             key: _require_type(arguments[1], one, f"{name}.{key}") for key, one in value.items()
         }
-    options = arguments if kind is types.UnionType else (hint,)
+    options = arguments if kind in (types.UnionType, Union) else (hint,)
     if not any(_is_of_type(option, value) for option in options):
         words = " or ".join(_words_of_type(option) for option in options)
         raise ValueError(f"{name} is not {words}")

@@ -211,7 +211,7 @@ def _older_training_metadata(run: Path) -> dict[str, Any]:
 def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
     files = _read_files(path)
     about = _read_description(path, files[MODEL])
-    config = yaml.safe_load(checked_text(files[CONFIG], path, trust))
+    config = yaml.safe_load(checked_text(files[CONFIG], path / CONFIG, trust))
     with readable(path, f"damaged: {WEIGHTS}", _REMEDY):
         tensors = load_tensors(files[WEIGHTS])
     weights = {
@@ -219,7 +219,9 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
         for name in list(tensors)
         if name.startswith(_MODEL_PREFIX)
     }
-    statistics = {name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS}
+    statistics: dict[str, Any] = {
+        name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS
+    }
     if tensors:
         reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
         raise FileError(path, reason, _REMEDY)

@@ -372,7 +372,8 @@ def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
     Raises:
         ValueError: they are no statistics of these features; the message names the key.
     """
-    channels, mean, scale = (state.get(name) for name in ("channels", "mean", "scale"))
+    values: list[Any] = [state.get(name) for name in ("channels", "mean", "scale")]
+    channels, mean, scale = values
     if not isinstance(channels, list | tuple) or not all(isinstance(c, str) for c in channels):
         raise ValueError("channels is not a list of texts")
     for name, value in (("mean", mean), ("scale", scale)):

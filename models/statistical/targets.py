@@ -155,7 +155,8 @@ class TargetMethods(nn.Module):
         Raises:
             ArgumentError: a lead time that was not fitted.
         """
-        lead = self._lead_indices({"dates": torch.zeros(1), "steps": torch.tensor([step])})
+        batch = {"dates": torch.zeros(1), "steps": torch.tensor([step])}
+        lead = self._lead_indices(cast("Batch", batch))
         return self._lead_methods(int(lead[0]))[target]
 
     @property

@@ -13,10 +13,12 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 from safetensors.torch import load, save
 from torch import Tensor
 
-CHECKSUMS, MODEL, WEIGHTS = "checksums.json", "model.json", "weights.safetensors"
+CHECKSUMS, CONFIG, MODEL = "checksums.json", "config.yaml", "model.json"
+WEIGHTS = "weights.safetensors"
 Files = dict[str, bytes]
 
 
@@ -185,21 +187,40 @@ def tensor_cases(bundle: bytes) -> Iterator[Case]:
                 yield Case(f"{key}: {name}", key.rpartition(".")[2], content)
 
 
+CONFIGURATIONS: dict[str, Any] = {
+    "model": None,
+    "data": None,
+    "data.kind": 3,
+    "data.extras": ["x"],
+    "data.inputs": {"x": 1},
+    "model.class_path": "ens10.models.networks.MLP",
+    "model.init_args": [],
+    "model.init_args.head": None,
+    "model.init_args.network.init_args.hidden": -1,
+    "model.init_args.network.init_args.in_channels": 10**30,
+    "model.init_args.network.init_args": {"absent": 1},
+}
+
+
+def config_cases(bundle: bytes) -> Iterator[Case]:
+    """Bundles with another value in config.yaml."""
+    files = files_of(bundle)
+    for name, value in CONFIGURATIONS.items():
+        content = _changed(yaml.safe_load(files[CONFIG]), tuple(name.split(".")), value)
+        changed = files | {CONFIG: yaml.safe_dump(content).encode()}
+        yield Case(f"{name}: {value}", "", archive_of(changed))
+
+
 def archive_cases(bundle: bytes) -> Iterator[Case]:
     """Files that are no bundles."""
     files = files_of(bundle)
     for name in files:
         yield Case(f"{name} twice", "", archive_of(files, duplicate=name))
-        yield Case(
-            f"{name} missing",
-            "",
-            archive_of({k: v for k, v in files.items() if k != name})
-            if name != CHECKSUMS
-            else bundle[:100],
-        )
-        if name != CHECKSUMS:
-            yield Case(f"{name} empty", name, archive_of(files | {name: b""}))
-            yield Case(f"{name} not UTF-8", name, archive_of(files | {name: b"\xff\xfe"}))
+    for name in (MODEL, CONFIG, WEIGHTS):
+        rest = {other: data for other, data in files.items() if other != name}
+        yield Case(f"{name} missing", "", archive_of(rest))
+        yield Case(f"{name} empty", name, archive_of(files | {name: b""}))
+        yield Case(f"{name} not UTF-8", name, archive_of(files | {name: b"\xff\xfe"}))
     yield Case("compressed", "", archive_of(files, compression=zipfile.ZIP_DEFLATED))
     yield Case("cut", "", bundle[: len(bundle) // 2])
     yield Case("empty", "", b"")

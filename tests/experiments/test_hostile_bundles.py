@@ -83,10 +83,13 @@ def test_each_mutation_of_a_tensor_is_refused(whole, tmp_path, name):
 
 
 def test_what_is_no_bundle_is_refused(whole, tmp_path):
-    cases = list(hostilebundles.archive_cases(whole["mlp"]))
+    cases = [
+        *hostilebundles.archive_cases(whole["mlp"]),
+        *hostilebundles.config_cases(whole["mlp"]),
+    ]
     wrong = [outcome(tmp_path / "x.ens10", case) for case in cases]
     assert not [text for text in wrong if text]
-    assert len(cases) > 15
+    assert len(cases) > 25
 
 
 def test_a_bundle_without_what_older_ones_lack_is_the_same_model(whole, world, tmp_path):
