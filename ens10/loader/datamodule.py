@@ -323,10 +323,8 @@ class TrainingData:
     def _check_sizes(self, name: str) -> None:
         if self.members is not None and self.members < 1:
             raise ValueError(f"{name}.members is {self.members}")
-        if self.numbers and len(self.numbers) != self.members:
-            raise ValueError(
-                f"{name}.numbers has {len(self.numbers)} labels of {self.members} members"
-            )
+        if self.numbers and len(set(self.numbers)) < max(len(self.numbers), self.members or 0):
+            raise ValueError(f"{name}.numbers has no label of its own for each member")
         if self.stations and len(self.stations) != len(self.longitude):
             raise ValueError(
                 f"{name}.stations has {len(self.stations)} names of {len(self.longitude)}"

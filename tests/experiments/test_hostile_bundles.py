@@ -26,6 +26,7 @@ ACCEPTED = {
     "trained.dates": {"missing", "list", "without the last", "one twice"},
     "trained.latitude": {"missing", "list"},
     "trained.longitude": {"missing", "list"},
+    "trained.members": {"missing", "null", "number"},
     "trained.numbers": {"missing", "list"},
     "trained.stations": {"missing", "list"},
     "trained.step": {"number", "negative", "fraction"},
