@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
@@ -174,8 +174,8 @@ def dataclass_of(kind: type[T], content: object, name: str = "") -> T:
     finite, whole numbers of at most 63 bits.
 
     Args:
-        kind: dataclass whose annotations are str, bool, int, float, None, Literal, list, dict with
-            text keys, `Any`, and unions of these.
+        kind: dataclass whose annotations are str, int, float, None, unions of these written with
+            `|`, `Any`, and lists and mappings (with text keys) of one of these.
         content: the mapping.
         name: of the mapping, for errors.
 
@@ -199,51 +199,39 @@ def dataclass_of(kind: type[T], content: object, name: str = "") -> T:
     values = {}
     for field in fields(kind):  # type: ignore[arg-type]
         if field.name in content:
-            key = f"{start}{field.name}"
-            values[field.name] = _require_type(hints[field.name], content[field.name], key)
+            values[field.name] = content[field.name]
+            _check_type(hints[field.name], content[field.name], f"{start}{field.name}")
         elif field.default is MISSING and field.default_factory is MISSING:
             raise ValueError(f"{start}{field.name} is missing")
     return kind(**values)
 
 
-def _require_type(hint: Any, value: Any, name: str) -> Any:
-    """Return a value if it has the annotated type; see `dataclass_of`."""
-    kind, arguments = get_origin(hint), get_args(hint)
-    if kind is list and isinstance(value, list):
-        return [_require_type(arguments[0], one, f"{name}[{n}]") for n, one in enumerate(value)]
-    if kind is dict and isinstance(value, dict):
-        return {
-            key: _require_type(arguments[1], one, f"{name}.{key}") for key, one in value.items()
-        }
-    options = arguments if kind in (types.UnionType, Union) else (hint,)
-    if not any(_is_of_type(option, value) for option in options):
-        words = " or ".join(_words_of_type(option) for option in options)
-        raise ValueError(f"{name} is not {words}")
-    return value
-
-
 _WORDS = {
-    str: "text", bool: "true or false", int: "a whole number", float: "a finite number",
-    list: "a list", dict: "a mapping", type(None): "null",
+    str: "text", int: "a whole number", float: "a finite number", list: "a list",
+    dict: "a mapping", type(None): "null",
 }  # fmt: skip
 
 
-def _words_of_type(hint: Any) -> str:
-    kind = get_origin(hint) or hint
-    return ", ".join(map(repr, get_args(hint))) if kind is Literal else _WORDS[kind]
-
-
-def _is_of_type(hint: Any, value: Any) -> bool:
+def _check_type(hint: Any, value: object, name: str) -> None:
+    """Raise a ValueError if a value, or one within it, has not the annotated type."""
     if hint is Any:
-        return True
-    if get_origin(hint) is Literal:
-        return isinstance(value, str) and value in get_args(hint)
-    if hint in (int, float):
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if is_whole:
-            return -_MAX_WHOLE <= value < _MAX_WHOLE
-        return hint is float and isinstance(value, float) and math.isfinite(value)
-    return isinstance(hint, type) and isinstance(value, hint)
+        return
+    kind, arguments = get_origin(hint) or hint, get_args(hint)
+    options = arguments if kind is types.UnionType else (kind,)
+    if not any(_is_of_type(option, value) for option in options):
+        raise ValueError(f"{name} is not {' or '.join(_WORDS[option] for option in options)}")
+    if isinstance(value, list):
+        for n, one in enumerate(value):
+            _check_type(arguments[0], one, f"{name}[{n}]")
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            _check_type(arguments[1], one, f"{name}.{key}")
+
+
+def _is_of_type(kind: type, value: object) -> bool:
+    if kind in (int, float) and isinstance(value, int):
+        return not isinstance(value, bool) and -_MAX_WHOLE <= value < _MAX_WHOLE
+    return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def parse_yaml(text: str | bytes) -> Any:

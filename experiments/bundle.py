@@ -186,9 +186,11 @@ def _parts(
     """
     try:
         training, normaliser = TrainingData.read(trained), normaliser_of(statistics)
-        rows_and_columns = normaliser.mean.shape[-2:]
+        *leads, _, rows, columns = normaliser.mean.shape
+        if leads and leads[0] != len({part.step for part in training}):
+            raise ValueError(f"the statistics are of {leads[0]} lead times, trained of others")
         for part in training:
-            for axis, size in zip(("latitude", "longitude"), rows_and_columns, strict=True):
+            for axis, size in (("latitude", rows), ("longitude", columns)):
                 count = len(getattr(part, axis))
                 if count not in (0, size):
                     raise ValueError(f"trained.{axis} has {count} values, the statistics {size}")

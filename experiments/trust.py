@@ -200,11 +200,18 @@ def _is_class_of_packages(name: str) -> bool:
 
 
 def _is_document(text: str) -> bool:
-    """Return True for a text that YAML reads as a list or a mapping."""
+    """Return True for a text that the parser of configurations reads as a list or a mapping.
+
+    Only the structure is read, as libyaml does, which the parser uses where there is one: it takes
+    tabs that Python's own reader refuses. What dates, tags and depth make of the values is left.
+    """
     try:
-        return isinstance(parse_yaml(text), dict | list)
-    except ValueError:
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
         return False
+    except RecursionError:
+        return True
+    return isinstance(node, yaml.CollectionNode)
 
 
 def _find_code_names(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:

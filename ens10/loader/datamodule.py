@@ -23,6 +23,8 @@ from ens10.untrusted import dataclass_of
 
 __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
 
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300800  # of the years 1 to 9999, since 1970
+
 
 class EnsembleDataModule(pl.LightningDataModule):
     """Batches of a store for training, validation, test and prediction.
@@ -307,22 +309,22 @@ class TrainingData:
             ValueError: a key is missing, of another type or out of range; the message names it.
         """
         several = content.get("parts") if isinstance(content, dict) else None
-        if several is not None and not (isinstance(several, list) and several):
+        if several is None:
+            named = {name: content}
+        elif isinstance(several, list) and several:
+            named = {f"{name}.parts[{n}]": part for n, part in enumerate(several)}
+        else:
             raise ValueError(f"{name}.parts is not a list of mappings")
-        named = (
-            {name: content}
-            if several is None
-            else {f"{name}.parts[{n}]": part for n, part in enumerate(several)}
-        )
-        parts = []
-        for key, part in named.items():
-            parts.append(dataclass_of(cls, part, key))
-            parts[-1]._check_sizes(key)
+        parts = [dataclass_of(cls, part, key) for key, part in named.items()]
+        for key, part in zip(named, parts, strict=True):
+            part._check_values(key)
         return parts
 
-    def _check_sizes(self, name: str) -> None:
+    def _check_values(self, name: str) -> None:
         if self.members is not None and self.members < 1:
             raise ValueError(f"{name}.members is {self.members}")
+        if not all(_FIRST_SECOND <= second < _LAST_SECOND for second in self.dates):
+            raise ValueError(f"{name}.dates has one outside the years 1 to 9999")
         if self.numbers and len(set(self.numbers)) < max(len(self.numbers), self.members or 0):
             raise ValueError(f"{name}.numbers has no label of its own for each member")
         if self.stations and len(self.stations) != len(self.longitude):
@@ -370,20 +372,18 @@ def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
     Raises:
         ValueError: they are no statistics of these features; the message names the key.
     """
-    values: list[Any] = [state.get(name) for name in ("channels", "mean", "scale")]
-    channels, mean, scale = values
+    channels, mean, scale = (state.get(name) for name in ("channels", "mean", "scale"))
     if not isinstance(channels, list | tuple) or not all(isinstance(c, str) for c in channels):
         raise ValueError("channels is not a list of texts")
     for name, value in (("mean", mean), ("scale", scale)):
         if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"{name} is not a tensor of 32 or 64 bit numbers")
-    if mean.ndim not in (3, 4) or mean.shape != scale.shape:
-        shapes = f"{tuple(mean.shape)} and {tuple(scale.shape)}"
-        raise ValueError(f"mean and scale have the shapes {shapes}")
-    for name, value in (("mean", mean), ("scale", scale)):
+        if value.ndim not in (3, 4) or value.shape[-3] != len(channels):
+            shape = tuple(value.shape)
+            raise ValueError(f"{name} has the shape {shape} for {len(channels)} names in channels")
         if not bool(value.isfinite().all()) or (name == "scale" and not bool((value > 0).all())):
-            raise ValueError(f"{name} has values that are not numbers, or not positive")
-    if len(channels) != mean.shape[-3]:
-        raise ValueError(f"channels has {len(channels)} names of {mean.shape[-3]} features")
+            raise ValueError(f"{name} has values that are not finite, or not positive")
+    if mean.shape != scale.shape:
+        raise ValueError(f"mean and scale have the shapes {mean.shape} and {scale.shape}")
     arrays = [value.numpy(force=True).astype(np.float32) for value in (mean, scale)]
     return Normaliser(tuple(channels), *arrays)

@@ -177,7 +177,17 @@ def test_the_option():
     "place", ["model.init_args.network", "data.kind", "data.target", "trainer"]
 )
 @pytest.mark.parametrize(
-    "text", ['{"class_path": "evil.Net"}', "class_path: evil.Net", "[evil.Net]"]
+    "text",
+    [
+        '{"class_path": "evil.Net"}',
+        "class_path: evil.Net",
+        "[evil.Net]",
+        '{\t"class_path": "evil.Net"}',
+        "{class_path: evil.Net, x: 2001-13-45}",
+        "{class_path: evil.Net, x: =}",
+        "{class_path: evil.Net, x: " + "[" * 150 + "]" * 150 + "}",
+        "&a [*a]",
+    ],
 )
 def test_a_text_with_a_class_inside_is_refused(tmp_path, place, text):
     """The parser would read the text as YAML, and build the class that it names."""
