@@ -61,6 +61,7 @@ DOCUMENT: dict[str, Any] = {
     "infinity": Raw("Infinity"),
     "too large for a float": Raw("1" + "0" * 400),
     "list of huge": [Raw("1" + "0" * 400)],
+    "list of 63 bits": [1 << 62],
     "more digits than Python reads": MANY_DIGITS,
     "deep": DEEP,
     "control characters": "\x1b[2Jens10: done\n\u202e",

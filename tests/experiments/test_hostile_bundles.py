@@ -82,6 +82,17 @@ def test_each_mutation_of_a_tensor_is_refused(whole, tmp_path, name):
     assert tried > 50
 
 
+def test_statistics_of_other_lead_times_are_refused(whole, tmp_path):
+    files = files_of(whole["mlp"])
+    tensors = load(files[WEIGHTS])
+    for name in ("statistics.mean", "statistics.scale"):
+        tensors[name] = tensors[name].repeat(2, 1, 1, 1)
+    path = tmp_path / "x.ens10"
+    path.write_bytes(archive_of(files | {WEIGHTS: save(tensors)}))
+    with pytest.raises(FileError, match=r"x\.ens10: damaged: the statistics are of 2 lead times"):
+        load_models(path)
+
+
 def test_what_is_no_bundle_is_refused(whole, tmp_path):
     cases = [
         *hostilebundles.archive_cases(whole["mlp"]),
