@@ -372,7 +372,8 @@ def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
     Raises:
         ValueError: they are no statistics of these features; the message names the key.
     """
-    channels, mean, scale = (state.get(name) for name in ("channels", "mean", "scale"))
+    values: list[Any] = [state.get(name) for name in ("channels", "mean", "scale")]
+    channels, mean, scale = values
     if not isinstance(channels, list | tuple) or not all(isinstance(c, str) for c in channels):
         raise ValueError("channels is not a list of texts")
     for name, value in (("mean", mean), ("scale", scale)):
@@ -384,6 +385,7 @@ def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
         if not bool(value.isfinite().all()) or (name == "scale" and not bool((value > 0).all())):
             raise ValueError(f"{name} has values that are not finite, or not positive")
     if mean.shape != scale.shape:
-        raise ValueError(f"mean and scale have the shapes {mean.shape} and {scale.shape}")
+        shapes = f"{tuple(mean.shape)} and {tuple(scale.shape)}"
+        raise ValueError(f"mean and scale have the shapes {shapes}")
     arrays = [value.numpy(force=True).astype(np.float32) for value in (mean, scale)]
     return Normaliser(tuple(channels), *arrays)
