@@ -964,11 +964,18 @@ def _load_weights(
         for name in part.of_another_grid(grid) if isinstance(part, GridBuffers) else ():
             reason = f"damaged: {prefix}.{name} is not on the grid of the training, {grid}"
             raise FileError(path, reason, _REMEDY)
-        may_be_nan = getattr(part, "may_be_nan", ())
         for name, value in (*part._parameters.items(), *part._buffers.items()):
-            if value is not None and name not in may_be_nan and not bool(value.isfinite().all()):
+            if value is not None and _has_damage(part, name, value):
                 reason = f"damaged: {prefix}.{name} has values that are NaN or infinite"
                 raise FileError(path, reason, "Fetch it again, or train again")
+
+
+def _has_damage(part: nn.Module, name: str, value: Tensor) -> bool:
+    """Return True if a tensor of a module has a value that means nothing there."""
+    if name in getattr(part, "may_be_nan", ()):
+        return False
+    wrong = value.isnan() if name in getattr(part, "may_be_infinite", ()) else ~value.isfinite()
+    return bool(wrong.any())
 
 
 def _kind_of_numbers(value: Tensor) -> tuple[bool, bool, bool]:

@@ -25,9 +25,11 @@ class GridBuffers(nn.Module):
     Attributes:
         may_be_nan: names of buffers in which NaN or an infinity has a meaning, such as a point
             without truth; those of other buffers are damage.
+        may_be_infinite: those in which only an infinity has one, such as the logarithm of 0.
     """
 
     may_be_nan: ClassVar[tuple[str, ...]] = ()
+    may_be_infinite: ClassVar[tuple[str, ...]] = ()
     _registered_shapes: dict[str, tuple[int, ...]]
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:

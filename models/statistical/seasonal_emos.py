@@ -55,6 +55,7 @@ class SeasonalEMOS(StatisticalMethod):
     """
 
     may_be_nan = ("chosen_strength",)
+    may_be_infinite = ("coefficients",)  # log c of a point that keeps the raw ensemble
 
     def __init__(
         self,
