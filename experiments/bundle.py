@@ -45,7 +45,6 @@ MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.m
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
-_LARGEST = 10**6  # version of a format that an error repeats
 _LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 _EARLIEST_TIME = (
@@ -82,7 +81,12 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Description:
+class _Versioned:
+    format: int
+
+
+@dataclass(frozen=True)
+class Description(_Versioned):
     """The content of model.json; what bundles of earlier versions may lack is optional.
 
     Attributes:
@@ -95,7 +99,6 @@ class Description:
         provenance: of the run.
     """
 
-    format: int
     name: str
     channels: list[str]
     trained: dict[str, Any]
@@ -240,8 +243,8 @@ def _read_description(path: Path, text: bytes) -> Description:
     """
     try:
         content = parse_json(text)
-        version = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
-        if type(version) is int and version != FORMAT and abs(version) < _LARGEST:
+        version = dataclass_of(_Versioned, content).format  # others may have other keys
+        if version != FORMAT:
             reason = f"a bundle of format {version}; this version reads {FORMAT}"
             raise FileError(path, reason, "Update ens10, or make the bundle again")
         return dataclass_of(Description, content)

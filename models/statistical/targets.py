@@ -86,17 +86,17 @@ class TargetMethods(nn.Module):
             state: the checkpoint's tensors.
             prefix: of the method's names in it.
         """
-        leads, scales = (state.get(f"{prefix}{name}") for name in ("leads", "scales"))
-        if isinstance(method, cls) or not (
-            isinstance(leads, Tensor) and isinstance(scales, Tensor)
+        tensors = [state.get(f"{prefix}{name}") for name in ("leads", "scales")]
+        if isinstance(method, cls) or not all(
+            isinstance(tensor, Tensor) and tensor.ndim == 1 for tensor in tensors
         ):
             return method
-        saved = len(
-            {n[len(prefix) :].split(".")[1] for n in state if n.startswith(f"{prefix}methods.")}
-        )
-        if leads.ndim != 1 or scales.ndim != 1 or len(leads) * len(scales) != saved:
+        leads, scales = (cast("Tensor", tensor).tolist() for tensor in tensors)
+        start = f"{prefix}methods."
+        copies = {n.removeprefix(start).partition(".")[0] for n in state if n.startswith(start)}
+        if len(copies) != len(leads) * len(scales):
             return method  # its keys will not fit, which is the error
-        return cls(cast("StatisticalMethod", method), leads.tolist(), scales.tolist())
+        return cls(cast("StatisticalMethod", method), leads, scales)
 
     @property
     def fitted_parameters(self) -> int:
