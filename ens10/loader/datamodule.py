@@ -11,6 +11,7 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
+from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Kind, KindName, kind_of
 from ens10.loader.batches import Batches, open_samples
@@ -261,9 +262,16 @@ class EnsembleDataModule(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the statistics of the checkpoint; batches are created anew with them."""
+        """Load the statistics of the checkpoint; batches are created anew with them.
+
+        Raises:
+            ArgumentError: they are no statistics of features.
+        """
         if state_dict:
-            self._normaliser = normaliser_of(state_dict)
+            try:
+                self._normaliser = normaliser_of(state_dict)
+            except ValueError as error:
+                raise ArgumentError("checkpoint", f"damaged: {error}", "Train again") from error
             self._training_data = state_dict.get("trained", {})
             self._batches.clear()
             self._past_batches.clear()
