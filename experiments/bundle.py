@@ -182,21 +182,16 @@ def _parts(
     trained: object,
     checksum: str,
 ) -> Parts:
-    """Check statistics and training metadata, and that both are of one grid.
+    """Check statistics and training metadata, and that both are of the same lead times.
 
     Raises:
         FileError: they cannot be used; the message names the key.
     """
     try:
         training, normaliser = TrainingData.read(trained), normaliser_of(statistics)
-        *leads, _, rows, columns = normaliser.mean.shape
+        *leads, _, _, _ = normaliser.mean.shape
         if leads and leads[0] != len({part.step for part in training}):
             raise ValueError(f"the statistics are of {leads[0]} lead times, trained of others")
-        for part in training:
-            for axis, size in (("latitude", rows), ("longitude", columns)):
-                count = len(getattr(part, axis))
-                if count not in (0, size):
-                    raise ValueError(f"trained.{axis} has {count} values, the statistics {size}")
     except ValueError as error:
         raise FileError(file, f"damaged: {error}", _REMEDY) from error
     return Parts(path, name, config, weights, normaliser, training, checksum)
@@ -232,7 +227,26 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
         raise FileError(path, reason, _REMEDY)
     statistics["channels"] = about.channels
     checksum = sha256(path.read_bytes()).hexdigest()
-    return _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
+    parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
+    _require_same_grid(parts)
+    return parts
+
+
+def _require_same_grid(parts: Parts) -> None:
+    """Refuse a bundle whose statistics are of another grid than its training.
+
+    Run folders may have such, if a model without parameters of points is tried on other points.
+
+    Raises:
+        FileError: it names the axis.
+    """
+    rows, columns = parts.normaliser.mean.shape[-2:]
+    for part in parts.training:
+        for axis, size in (("latitude", rows), ("longitude", columns)):
+            count = len(getattr(part, axis))
+            if count not in (0, size):
+                reason = f"damaged: trained.{axis} has {count} values, the statistics {size}"
+                raise FileError(parts.path, reason, _REMEDY)
 
 
 def _read_description(path: Path, text: bytes) -> Description:

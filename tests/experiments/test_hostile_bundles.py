@@ -1,5 +1,7 @@
 """Bundles of strangers: each mutation is refused in one line that names the bundle and the key."""
 
+import shutil
+
 import hostilebundles
 import pytest
 import torch
@@ -91,6 +93,19 @@ def test_statistics_of_other_lead_times_are_refused(whole, tmp_path):
     path.write_bytes(archive_of(files | {WEIGHTS: save(tensors)}))
     with pytest.raises(FileError, match=r"x\.ens10: damaged: the statistics are of 2 lead times"):
         load_models(path)
+
+
+def test_a_run_with_the_statistics_of_other_points_opens(runs, tmp_path):
+    """A model without parameters of points that is tried on another grid has such a run folder."""
+    run = tmp_path / "run"
+    shutil.copytree(runs["mlp"], run)
+    checkpoint = run / "checkpoints" / "best.ckpt"
+    state = torch.load(checkpoint, weights_only=True)
+    data = state["EnsembleDataModule"]
+    data |= {name: data[name][..., ::2, ::2].clone() for name in ("mean", "scale")}
+    torch.save(state, checkpoint)
+    (model,) = load_models(run)
+    assert len(model._training.latitude) == 2 * data["mean"].shape[-2]
 
 
 def test_what_is_no_bundle_is_refused(whole, tmp_path):
