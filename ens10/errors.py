@@ -17,8 +17,33 @@ _RESUME = (
 )
 
 
+def printable(text: object, keep: str = "") -> str:
+    r"""Return text in one line, without characters that a terminal or a reader takes for others.
+
+    Names of files and variables, attributes and answers of servers may contain line ends, escape
+    codes and marks that reverse the direction of text, which can forge a line of ens10. They are
+    written as in a Python string.
+
+    Args:
+        text: what is printed, logged or written on a page.
+        keep: characters that stay, such as the line ends of a text of several lines.
+
+    Examples:
+        >>> from ens10.errors import printable
+        >>> print(printable("t2m\nens10: done"))
+        t2m\nens10: done
+    """
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )
+
+
 class Ens10Error(Exception):
-    """Base of all errors that a user of ens10 can fix."""
+    """Base of all errors that a user of ens10 can fix; the message is printable."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The constructors do not take the message, which is what pickle would call them with.
@@ -78,6 +103,9 @@ class DataNote(UserWarning):
 
     The command line prints it as one line.
     """
+
+    def __init__(self, text: object) -> None:
+        super().__init__(printable(text))
 
 
 class OverlapError(Ens10Error, ValueError):

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from ens10.errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -44,7 +46,7 @@ def bar(
     """
     with _progress(visible, in_bytes) as progress:
         known_total = None if in_bytes and not total else total
-        task = progress.add_task(f"{label:<12}", total=known_total, completed=initial)
+        task = progress.add_task(f"{printable(label):<12}", total=known_total, completed=initial)
         yield lambda more: progress.advance(task, more)
 
 
@@ -71,7 +73,7 @@ def _progress(visible: bool, in_bytes: bool) -> "Progress":
     if console.is_jupyter and find_spec("ipywidgets") is None:
         visible = False  # rich would warn in place of each bar
 
-    name, left = rich.TextColumn("{task.description}"), rich.TextColumn("left")
+    name, left = rich.TextColumn("{task.description}", markup=False), rich.TextColumn("left")
     done = rich.DownloadColumn() if in_bytes else rich.MofNCompleteColumn()
     times = (rich.TimeElapsedColumn(), left, rich.TimeRemainingColumn())
     columns = (name, rich.BarColumn(), done, Rate(), *times)

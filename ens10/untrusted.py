@@ -6,13 +6,16 @@ hostile. Every path that one of them names goes through `inside`, and every text
 """
 
 import json
+import math
 import os
 import stat
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ens10.errors import Ens10Error, FileError
 from ens10.machine_errors import machine_error
@@ -23,6 +26,8 @@ _MAX_MESSAGE = 200  # characters of a library's message that an error repeats
 _SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a GRIB message
 UNREADABLE = "the values cannot be read"
 _ZIP = b"PK\x03\x04"
+_MAX_WHOLE = 1 << 63  # whole numbers are kept in 64 bits
+T = TypeVar("T")
 _FORBIDDEN = ("\\", "\0", ":")  # separators and drive letters of other systems
 
 
@@ -171,6 +176,73 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def dataclass_of(kind: type[T], content: object, name: str = "") -> T:
+    """Build a dataclass from a parsed mapping whose values have the types of its annotations.
+
+    Fields with a default may be missing, and keys that are no fields are ignored. Numbers must be
+    finite, whole numbers of at most 63 bits.
+
+    Args:
+        kind: dataclass whose annotations are str, int, float, None, unions of these written with
+            `|`, `Any`, and lists and mappings (with text keys) of one of these.
+        content: the mapping.
+        name: of the mapping, for errors.
+
+    Raises:
+        ValueError: a key is missing, or its value is of another type; the message names the key.
+
+    Examples:
+        >>> from dataclasses import dataclass
+        >>> from ens10.untrusted import dataclass_of
+        >>> @dataclass
+        ... class Axis:
+        ...     name: str
+        ...     degrees: list[float]
+        >>> dataclass_of(Axis, {"name": "latitude", "degrees": [90, "x"]})
+        Traceback (most recent call last):
+        ValueError: degrees[1] is not a finite number
+    """
+    if not isinstance(content, dict):
+        raise ValueError(f"{name or 'the content'} is not a mapping")
+    hints, start = get_type_hints(kind), f"{name}." if name else ""
+    values = {}
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name in content:
+            values[field.name] = content[field.name]
+            _check_type(hints[field.name], content[field.name], f"{start}{field.name}")
+        elif field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{start}{field.name} is missing")
+    return kind(**values)
+
+
+_WORDS = {
+    str: "text", int: "a whole number", float: "a finite number", list: "a list",
+    dict: "a mapping", type(None): "null",
+}  # fmt: skip
+
+
+def _check_type(hint: Any, value: object, name: str) -> None:
+    """Raise a ValueError if a value, or one within it, has not the annotated type."""
+    if hint is Any:
+        return
+    kind, arguments = get_origin(hint) or hint, get_args(hint)
+    options = arguments if kind is types.UnionType else (kind,)
+    if not any(_is_of_type(option, value) for option in options):
+        raise ValueError(f"{name} is not {' or '.join(_WORDS[option] for option in options)}")
+    if isinstance(value, list):
+        for n, one in enumerate(value):
+            _check_type(arguments[0], one, f"{name}[{n}]")
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            _check_type(arguments[1], one, f"{name}.{key}")
+
+
+def _is_of_type(kind: type, value: object) -> bool:
+    if kind in (int, float) and isinstance(value, int):
+        return not isinstance(value, bool) and -_MAX_WHOLE <= value < _MAX_WHOLE
+    return isinstance(value, kind) and not (isinstance(value, float) and not math.isfinite(value))
 
 
 def parse_yaml(text: str | bytes) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from jsonargparse import ArgumentError as ParserError
 from jsonargparse import ArgumentParser, Namespace
 
-from ens10.errors import Ens10Error, FileError, suggestion
+from ens10.errors import Ens10Error, FileError, printable, suggestion
 from ens10.places import check_names
 from ens10.signals import end_process, report_interruption
 
@@ -32,6 +32,7 @@ class Parser(ArgumentParser):
             super().error(message, ex)
         line = self._unknown_option() or (brief(ex) if ex else message)
         program = self._command().prog.replace(" [options]", "")
+        line = printable(" ".join(line.split()))
         print(f"ens10: {line}\nTry: {program} --help", file=sys.stderr)
         raise SystemExit(2)
 

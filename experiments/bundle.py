@@ -15,7 +15,7 @@ and the configuration is checked like that of a run from someone else (`ens10.ex
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -28,6 +28,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from ens10 import __version__
+from ens10.climate import Normaliser
 from ens10.durable import whole_file
 from ens10.errors import Ens10Error, FileError
 from ens10.experiments import provenance
@@ -36,15 +37,16 @@ from ens10.experiments.reading import parts_of
 from ens10.experiments.run import CHECKPOINTS, CONFIG
 from ens10.experiments.score import in_words, read_states
 from ens10.experiments.trust import checked_config, checked_text, is_user_config, record_user_config
-from ens10.loader.datamodule import EnsembleDataModule, TrainingData
+from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
 from ens10.partial import Partial, check_target
-from ens10.untrusted import check_regular, parse_json, readable
+from ens10.untrusted import check_regular, dataclass_of, parse_json, readable
 
 FORMAT = 1
 MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.md", "checksums.json"
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
+_LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 # the earliest time of ZIP; constant, so that equal runs give equal bytes
 _EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
@@ -59,9 +61,8 @@ class Parts:
         name: of the run.
         config: its configuration, which names trusted code only.
         weights: parameters and buffers by name.
-        statistics: "channels", "mean" and "scale" of the normalisation.
-        training_metadata: description of the training data, see
-            `ens10.loader.datamodule.TrainingData`; runs of earlier versions lack some of it.
+        normaliser: normalisation statistics of the features.
+        training: description of the training data of each target and lead time.
         checksum: SHA-256 of the checkpoint or bundle.
     """
 
@@ -69,17 +70,36 @@ class Parts:
     name: str
     config: dict[str, Any]
     weights: dict[str, Tensor]
-    statistics: dict[str, Any]
-    training_metadata: dict[str, Any]
+    normaliser: Normaliser
+    training: list[TrainingData]
     checksum: str
 
-    @property
-    def training_parts(self) -> list[dict[str, Any]]:
-        """Return the description of the training data of each target and lead time."""
-        parts: list[dict[str, Any]] = self.training_metadata.get("parts") or [
-            self.training_metadata
-        ]
-        return parts
+
+@dataclass(frozen=True)
+class _Versioned:
+    format: int
+
+
+@dataclass(frozen=True)
+class Description(_Versioned):
+    """The content of model.json; what bundles of earlier versions may lack is optional.
+
+    Attributes:
+        format: version of the format.
+        name: of the run.
+        channels: features with normalisation statistics, in order.
+        trained: see `TrainingData.read`.
+        licence: under which others may use the model.
+        ens10: version that made the bundle.
+        provenance: of the run.
+    """
+
+    name: str
+    channels: list[str]
+    trained: dict[str, Any]
+    licence: str = ""
+    ens10: str = ""
+    provenance: dict[str, Any] = field(default_factory=dict)
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
@@ -155,7 +175,32 @@ def _read_run(run: Path, trust: Sequence[str]) -> Parts:
     training = state.get("trained") or _older_training_metadata(run)
     checksum = sha256(file.read_bytes()).hexdigest()
     weights = checkpoint["state_dict"]
-    return Parts(run, run.resolve().name, config, weights, state, training, checksum)
+    return _parts(file, run, run.resolve().name, config, weights, state, training, checksum)
+
+
+def _parts(
+    file: Path,
+    path: Path,
+    name: str,
+    config: dict[str, Any],
+    weights: dict[str, Tensor],
+    statistics: Mapping[str, Any],
+    trained: object,
+    checksum: str,
+) -> Parts:
+    """Check statistics and training metadata, and that both are of the same lead times.
+
+    Raises:
+        FileError: they cannot be used; the message names the key.
+    """
+    try:
+        training, normaliser = TrainingData.read(trained), normaliser_of(statistics)
+        *leads, _, _, _ = normaliser.mean.shape
+        if leads and leads[0] != len({part.step for part in training}):
+            raise ValueError(f"the statistics are of {leads[0]} lead times, trained of others")
+    except ValueError as error:
+        raise FileError(file, f"damaged: {error}", _REMEDY) from error
+    return Parts(path, name, config, weights, normaliser, training, checksum)
 
 
 def _older_training_metadata(run: Path) -> dict[str, Any]:
@@ -171,29 +216,61 @@ def _older_training_metadata(run: Path) -> dict[str, Any]:
 
 def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
     files = _read_files(path)
-    with readable(path, "damaged", _REMEDY):
-        description = parse_json(files[MODEL])
-        version = description["format"]
-    if version != FORMAT:
-        reason = f"a bundle of format {version}; this version reads {FORMAT}"
-        raise FileError(path, reason, "Update ens10, or make the bundle again")
-    config = yaml.safe_load(checked_text(files[CONFIG], path, trust))
-    with readable(path, "damaged", _REMEDY):
+    about = _read_description(path, files[MODEL])
+    config = yaml.safe_load(checked_text(files[CONFIG], path / CONFIG, trust))
+    with readable(path, f"damaged: {WEIGHTS}", _REMEDY):
         tensors = load_tensors(files[WEIGHTS])
-        statistics = {name: tensors[_STATISTICS_PREFIX + name] for name in _STATISTICS}
-        return Parts(
-            path,
-            str(description["name"]),
-            config,
-            {
-                name.removeprefix(_MODEL_PREFIX): value
-                for name, value in tensors.items()
-                if name.startswith(_MODEL_PREFIX)
-            },
-            {**statistics, "channels": [str(channel) for channel in description["channels"]]},
-            dict(description["trained"]),
-            sha256(path.read_bytes()).hexdigest(),
-        )
+    weights = {
+        name.removeprefix(_MODEL_PREFIX): tensors.pop(name)
+        for name in list(tensors)
+        if name.startswith(_MODEL_PREFIX)
+    }
+    statistics: dict[str, Any] = {
+        name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS
+    }
+    if tensors:
+        reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
+        raise FileError(path, reason, _REMEDY)
+    statistics["channels"] = about.channels
+    checksum = sha256(path.read_bytes()).hexdigest()
+    parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
+    _require_same_grid(parts)
+    return parts
+
+
+def _require_same_grid(parts: Parts) -> None:
+    """Refuse a bundle whose statistics are of another grid than its training.
+
+    Run folders may have such, if a model without parameters of points is tried on other points.
+
+    Raises:
+        FileError: it names the axis.
+    """
+    rows, columns = parts.normaliser.mean.shape[-2:]
+    for part in parts.training:
+        for axis, size in (("latitude", rows), ("longitude", columns)):
+            count = len(getattr(part, axis))
+            if count not in (0, size):
+                reason = f"damaged: trained.{axis} has {count} values, the statistics {size}"
+                raise FileError(parts.path, reason, _REMEDY)
+
+
+def _read_description(path: Path, text: bytes) -> Description:
+    """Read model.json.
+
+    Raises:
+        FileError: it is of another format, or a key is missing or has a value of another type.
+    """
+    try:
+        content = parse_json(text)
+        version = dataclass_of(_Versioned, content).format  # others may have other keys
+        if version != FORMAT:
+            reason = f"a bundle of format {version}; this version reads {FORMAT}"
+            raise FileError(path, reason, "Update ens10, or make the bundle again")
+        return dataclass_of(Description, content)
+    except ValueError as error:
+        reason = f"damaged: {MODEL}: {str(error)[:_LONGEST]}"
+        raise FileError(path, reason, _REMEDY) from error
 
 
 def _read_files(path: Path) -> dict[str, bytes]:
@@ -236,7 +313,10 @@ def _tensors(parts: Parts) -> dict[str, Tensor]:
             parts.path, f"{non_tensors[0]} is not a tensor", "Share the run folder instead"
         )
     tensors = {f"{_MODEL_PREFIX}{name}": value for name, value in parts.weights.items()}
-    tensors |= {f"{_STATISTICS_PREFIX}{name}": parts.statistics[name] for name in _STATISTICS}
+    tensors |= {
+        f"{_STATISTICS_PREFIX}{name}": torch.from_numpy(getattr(parts.normaliser, name))
+        for name in _STATISTICS
+    }
     return {
         name: value.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name, value in tensors.items()
@@ -256,13 +336,14 @@ def _shared_config(run: Path, parts: Parts) -> bytes:
 
 
 def _describe(parts: Parts, licence: str) -> dict[str, Any]:
+    trained = [asdict(part) for part in parts.training]
     return {
         "format": FORMAT,
         "name": parts.name,
         "licence": licence,
         "ens10": __version__,
-        "trained": parts.training_metadata,
-        "channels": list(parts.statistics["channels"]),
+        "trained": trained[0] if len(trained) == 1 else {"parts": trained},
+        "channels": list(parts.normaliser.channels),
         "provenance": _provenance(parts.path),
     }
 
@@ -273,20 +354,21 @@ def _provenance(run: Path) -> dict[str, Any]:
 
 def _card(parts: Parts, licence: str) -> str:
     """The model card, in Markdown."""
-    training, facts = parts.training_parts[0], _provenance(parts.path)
-    grid = [_axis(training[name], name) for name in ("latitude", "longitude") if training.get(name)]
-    dates = [datetime.fromtimestamp(s, UTC) for s in training.get("dates", [])]
+    training, facts = parts.training[0], _provenance(parts.path)
+    axes = {"latitude": training.latitude, "longitude": training.longitude}
+    grid = [_axis(values, name) for name, values in axes.items() if values]
+    dates = [datetime.fromtimestamp(s, UTC) for s in training.dates]
     span = f"{len(dates)} dates, {min(dates):%Y-%m-%d} to {max(dates):%Y-%m-%d}" if dates else ""
-    inputs = [c.removesuffix(":mean") for c in parts.statistics["channels"] if c.endswith(":mean")]
+    inputs = [c.removesuffix(":mean") for c in parts.normaliser.channels if c.endswith(":mean")]
     rows: Mapping[str, Any] = {
         "corrects": "; ".join(
-            f"{part['target']} ({part['units']}) at lead {part['step']:g} {part['step_units']}"
-            for part in parts.training_parts
+            f"{part.target} ({part.units}) at lead {part.step:g} {part.step_units}"
+            for part in parts.training
         ),
         "model": str(parts.config["model"].get("class_path", "")),
         "grid": "; ".join(grid),
         "inputs": ", ".join(inputs),
-        "members": training.get("members"),
+        "members": training.members,
         "trained on": span,
         "training data": (facts.get("data") or {}).get("checksum"),
         "protocol": facts.get("protocol"),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ens10.durable import whole_file
-from ens10.errors import FileError, listing
+from ens10.errors import FileError, listing, printable
 from ens10.untrusted import readable
 
 BEST, LAST, PREVIOUS = "best.ckpt", "last.ckpt", "previous.ckpt"
@@ -95,7 +95,7 @@ def resumable_checkpoint(folder: Path, *, repair: bool = False) -> Path | None:
         return intact
     if last.is_file():
         message = f"{last} is damaged; resuming from {intact.name}, the one before"
-        print(f"ens10: {message}", file=sys.stderr)
+        print(f"ens10: {printable(message)}", file=sys.stderr)
     with whole_file(last) as file:
         file.write(intact.read_bytes())
     return last

@@ -106,7 +106,7 @@ def make_run(
     if (run / STATES).exists():
         return
     if not quiet:
-        _CONSOLE.print(f"[bold]{run.name}[/]")
+        _CONSOLE.print(run.name, style="bold", markup=False)
     quiet_options = ["--quiet"] if quiet else []
     has_config = run.exists() and (run / "config.yaml").exists()
     if not has_config:

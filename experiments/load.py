@@ -19,8 +19,8 @@ import xarray as xr
 from torch import Tensor, nn
 
 from ens10.channels import step_number
-from ens10.errors import ArgumentError, DataNote, UnknownNameError, listing
-from ens10.experiments.bundle import read_parts
+from ens10.errors import ArgumentError, DataNote, FileError, UnknownNameError, listing
+from ens10.experiments.bundle import Parts, read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.input_checks import (
     DateInput,
@@ -36,12 +36,13 @@ from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
 from ens10.loader.batches import Batches, open_samples, with_lead
 from ens10.loader.content import masked_inputs
-from ens10.loader.datamodule import EnsembleDataModule, normaliser_of
+from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
-from ens10.loader.training_members import are_texts, choose_members, recorded_members
+from ens10.loader.training_members import are_texts, choose_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
+from ens10.models.statistical.base import GridBuffers
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target
@@ -49,6 +50,7 @@ from ens10.source.layouts import layout_of
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
 from ens10.stations import station_dims
+from ens10.untrusted import readable
 from ens10.usage import Parser, configuration_errors
 
 _NEAR_DEGREES = 1e-3
@@ -56,6 +58,8 @@ _STEP_COORDINATES = ["step", "valid_time"]
 _SEASON_DAYS = 31.0  # from the nearest training date in the calendar
 _SCHAAKE_DAYS = 30.0
 _DAY = 86400
+_LONGEST = 200  # characters of a library's message
+_REMEDY = "Fetch it again, or look at it in Python with `ens10.load_model`"
 _YEAR = 365.2425
 _NETWORK_LOCK = threading.RLock()  # dates come from several threads, the network uses them all
 MEMBERS_USED = "members_used"
@@ -114,18 +118,14 @@ def load_models(
     """Load the model of each target and lead time of a run or bundle; see `load_model`."""
     parts = read_parts(path, trust)
     module, data = _build(parts.path, parts.config)
-    _load_weights(module, parts.path, parts.weights)
+    _load_weights(module, parts.path, parts.weights, parts.normaliser.mean.shape[-2:])
     if draws is not None:
         _set_draws(module, parts.name, draws)
-    precision = str((parts.config.get("trainer") or {}).get("precision", ""))
     past = parts.config["data"].get("store", "") if history is None else history
     return [
-        TrainedModel(
-            parts.name, module, data, parts.statistics, parts.training_parts, precision, past,
-            parts.checksum, part,
-        ).to(device)
-        for part in range(len(parts.training_parts))
-    ]  # fmt: skip
+        TrainedModel(parts, module, data, past, part).to(device)
+        for part in range(len(parts.training))
+    ]
 
 
 def _set_draws(module: nn.Module, name: str, draws: int) -> None:
@@ -144,17 +144,11 @@ class TrainedModel:
     """A trained model: forecasts in, corrected forecasts out.
 
     Args:
-        name: for messages.
+        parts: of the run or bundle.
         module: the trained module.
         data: how features are made: inputs, extras, protocol, members.
-        state: of the data module in the checkpoint: normalisation statistics.
-        training_parts: description of the training data of each target and lead time, see
-            `ens10.loader.datamodule.TrainingData`; runs of earlier versions lack some of it, which
-            is then not compared.
-        precision: of the trainer.
         history: store with the truth of past dates.
-        checksum: SHA-256 of the file that it was loaded from.
-        part: which of the targets and lead times it corrects, by its place in `training_parts`.
+        part: which of the targets and lead times it corrects, by its place in `parts.training`.
 
     Attributes:
         target: channel that is corrected.
@@ -168,32 +162,24 @@ class TrainedModel:
 
     def __init__(
         self,
-        name: str,
+        parts: Parts,
         module: pl.LightningModule,
         data: EnsembleDataModule,
-        state: dict[str, Any],
-        training_parts: Sequence[dict[str, Any]],
-        precision: str = "",
         history: Path | str = "",
-        checksum: str = "",
         part: int = 0,
     ) -> None:
-        training = training_parts[part]
-        self.name, self.history, self.checksum = name, history, checksum
-        self.target, self.step = str(training["target"]), step_number(training["step"])
-        self.step_units, self.units = str(training["step_units"]), str(training["units"])
-        self.members: int | None = data.ensemble or training.get("members")
-        self._module, self._data, self._training = (
-            module.eval().requires_grad_(False),
-            data,
-            training,
-        )
-        self.targets = [
-            str(one["target"]) for one in training_parts if one["step"] == training["step"]
-        ]
+        training = parts.training[part]
+        self.name, self.history, self.checksum = parts.name, history, parts.checksum
+        self.target, self.step = training.target, step_number(training.step)
+        self.step_units, self.units = training.step_units, training.units
+        self.members = data.ensemble or training.members
+        self._path, self._data, self._training = parts.path, data, training
+        self._module = module.eval().requires_grad_(False)
+        self.targets = [one.target for one in parts.training if one.step == training.step]
         self.place = self.targets.index(self.target)
-        self._steps = list(dict.fromkeys(one["step"] for one in training_parts))
-        self._normaliser = normaliser_of(state).at(self._steps.index(training["step"]))
+        self._steps = list(dict.fromkeys(one.step for one in parts.training))
+        self._normaliser = parts.normaliser.at(self._steps.index(training.step))
+        precision = str((parts.config.get("trainer") or {}).get("precision", ""))
         self._precision = _PRECISIONS.get(precision)
         self._device = torch.device("cpu")
 
@@ -303,9 +289,15 @@ class TrainedModel:
         if len(self._steps) > 1:
             steps = torch.full_like(batch["dates"], self.step, dtype=torch.float32)
             batch = cast("Batch", {**batch, "steps": steps})
-        with _NETWORK_LOCK, torch.inference_mode(), autocast:
+        # a network of someone else may fail in any way
+        guard = readable(self._path, "its network fails on this forecast", _REMEDY)
+        with guard, _NETWORK_LOCK, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
-        return forecast if isinstance(forecast, tuple) else (forecast,)
+        forecasts = forecast if isinstance(forecast, tuple) else (forecast,)
+        if len(forecasts) != len(self.targets):
+            reason = f"its network forecasts {len(forecasts)} targets, it was trained for"
+            raise FileError(self._path, f"{reason} {len(self.targets)}", _REMEDY)
+        return forecasts
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
         """Return the features of forecasts, computed as in the training.
@@ -360,7 +352,7 @@ class TrainedModel:
         samples = open_samples(self.history, f"{self.target}@{self.step}")
         samples.require_truth()
         self._check_grid(samples)
-        places = np.flatnonzero(np.isin(_seconds(samples), self._training.get("dates", [])))
+        places = np.flatnonzero(np.isin(_seconds(samples), self._training.dates))
         places = np.setdiff1d(places, samples.without_truth())
         return samples, places, _seconds(samples)[places]
 
@@ -392,7 +384,7 @@ class TrainedModel:
         """
         if self.members is None:
             return list(labels)
-        trained = recorded_members(self._training)[: self.members]
+        trained = self._training.member_labels[: self.members]
         try:
             chosen, note = choose_members(
                 labels, self.members, trained, fewer=fewer, least=self.least_members
@@ -444,7 +436,7 @@ class TrainedModel:
         """
         target_units = str(samples.targets[self.place].attributes.get("units", ""))
         pairs = {"the lead time": (samples.step_units, self.step_units)}
-        for channel, units in self._training.get("input_units", {}).items():
+        for channel, units in self._training.input_units.items():
             own = samples.units.get(channel) or units
             pairs[channel] = (own, units or own)
         pairs[self.target] = (target_units, self.units)
@@ -459,7 +451,7 @@ class TrainedModel:
         Raises:
             ArgumentError: the windows of a channel differ; the error names both.
         """
-        trained = self._training.get("windows", {})
+        trained = self._training.windows
         for channel in dict.fromkeys(name.partition("@")[0] for name in self.channels):
             windows = samples.windows.get(channel), trained.get(channel)
             if windows[0] != windows[1]:
@@ -471,7 +463,7 @@ class TrainedModel:
                 raise ArgumentError("forecast", reason, remedy)
 
     def _check_grid(self, samples: Samples) -> None:
-        training_names = self._training.get("stations", [])
+        training_names = self._training.stations
         forecast_names = samples.station_names
         if training_names != forecast_names:
             points = [listing(names) or "a grid" for names in (forecast_names, training_names)]
@@ -479,7 +471,7 @@ class TrainedModel:
             remedy = "Select the stations of the training, in their order"
             raise ArgumentError("stations", reason, remedy)
         for name in ("latitude", "longitude"):
-            expected, actual = np.asarray(self._training.get(name, [])), getattr(samples, name)
+            expected, actual = np.asarray(getattr(self._training, name)), getattr(samples, name)
             same = expected.size == actual.size and np.abs(expected - actual).max() < _NEAR_DEGREES
             if expected.size and not same:
                 raise ArgumentError(
@@ -518,7 +510,7 @@ class TrainedModel:
             )
 
     def _warn_of_seasons(self, samples: Samples) -> None:
-        training_dates = np.asarray(self._training.get("dates", []), np.float64)
+        training_dates = np.asarray(self._training.dates, np.float64)
         if not training_dates.size:
             return
         years = (_seconds(samples)[:, None] - training_dates[None, :]) / (_YEAR * _DAY)
@@ -974,22 +966,61 @@ def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, Ense
     parser.add_subclass_arguments(pl.LightningModule, "model", fail_untyped=False, required=True)
     parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
-    with configuration_errors(path):
+    with readable(path, "its configuration cannot be used", _REMEDY), configuration_errors(path):
         data = {"store": "", **config["data"]}
         instances = build(parser.parse_object({"model": config["model"], "data": data}))
     return instances.model, instances.data
 
 
-def _load_weights(module: pl.LightningModule, path: Path, state: dict[str, Any]) -> None:
+def _load_weights(
+    module: pl.LightningModule, path: Path, state: dict[str, Any], grid: tuple[int, ...]
+) -> None:
     """Load trained weights into a module.
 
+    Args:
+        module: untrained.
+        path: of the run or bundle.
+        state: parameters and buffers by name.
+        grid: rows and columns of the training.
+
     Raises:
-        FileError: they are of another model, which is told from their shapes.
+        FileError: they are of another model, which is told from their shapes, of another kind of
+            number, of another grid, or not finite.
     """
     try:
-        module.load_state_dict(state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch remarks on types, which are compared below
+            module.load_state_dict(state)
     except RuntimeError as error:
         differing = differences(shapes(state), shapes(module.state_dict()))
         if not differing:
-            raise
+            reason = f"damaged weights ({' '.join(str(error).split())[:_LONGEST]})"
+            raise FileError(path, reason, _REMEDY) from error
         raise other_architecture(path, differing) from error
+    for name, value in module.state_dict().items():
+        if _kind_of_numbers(value) != _kind_of_numbers(state[name]):
+            reason = (
+                f"damaged: {name} is of the type {state[name].dtype}, in the model {value.dtype}"
+            )
+            raise FileError(path, reason, _REMEDY)
+    for prefix, part in module.named_modules():
+        for name in part.of_another_grid(grid) if isinstance(part, GridBuffers) else ():
+            reason = f"damaged: {prefix}.{name} is not on the grid of the training, {grid}"
+            raise FileError(path, reason, _REMEDY)
+        for name, value in (*part._parameters.items(), *part._buffers.items()):
+            if value is not None and _has_damage(part, name, value):
+                reason = f"damaged: {prefix}.{name} has values that are NaN or infinite"
+                raise FileError(path, reason, "Fetch it again, or train again")
+
+
+def _has_damage(part: nn.Module, name: str, value: Tensor) -> bool:
+    """Return True if a tensor of a module has a value that means nothing there."""
+    if name in getattr(part, "may_be_nan", ()):
+        return False
+    wrong = value.isnan() if name in getattr(part, "may_be_infinite", ()) else ~value.isfinite()
+    return bool(wrong.any())
+
+
+def _kind_of_numbers(value: Tensor) -> tuple[bool, bool, bool]:
+    """Return what must agree between weights; the number of bits need not."""
+    return value.is_floating_point(), value.is_complex(), value.dtype == torch.bool

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError
+from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError, printable
 from ens10.experiments import provenance
 from ens10.stations import STATION
 from ens10.store.opening import has_manifest, root_attributes
@@ -166,7 +166,7 @@ def _open_dataset(path: Path, dask: bool) -> xr.Dataset:
     dataset = open_store(path, dask=dask)
     if _is_of_run(path) and not has_manifest(path):
         message = "written by an earlier version, without checksums: its files are not checked"
-        print(f"ens10: {path}: {message}. {_REMEDY}.", file=sys.stderr)
+        print(f"ens10: {printable(path)}: {message}. {_REMEDY}.", file=sys.stderr)
     return dataset
 
 

@@ -6,7 +6,9 @@ other commands too (`validate`, `test`, `predict`, `fit --resume`), and a run fo
 downloaded. So these commands take it as it is only if `fit` wrote exactly these bytes for this
 user, which a record outside the run folder shows. From any other run folder they take values and
 the classes of this package and of torch's optimisers and schedulers; modules besides must be named
-with `--trust`. The check reads text: no module is imported before it.
+with `--trust`. The check reads text: no module is imported before it, and then only those of this
+package and of torch's optimisers, to see that a name is that of a class that is defined there and
+not of one that such a module has imported.
 """
 
 import os
@@ -14,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ OPTION = "--trust"
 _CLASSES = re.compile(
     r"ens10(\.[a-z]\w*)+\.[A-Z]\w*|torch\.optim\.(lr_scheduler\.)?[A-Z]\w*"  # no functions
 )
+_PACKAGES = ("ens10.", "torch.optim.")
+_NAMES = re.compile(r"data\.(store|protocol|(target|inputs)(\.\d+)?)")  # of files and variables
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _TRAINER_OBJECTS = ("callbacks", "logger", "plugins", "profiler")  # they run code
@@ -161,7 +166,7 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
             raise FileError(path, f"{section} is not a mapping", "Write its values out")
     for name, value in _find_code_names(content):
         is_trusted = isinstance(value, str) and (
-            _CLASSES.fullmatch(value)
+            _is_class_of_packages(value)
             or any(value == module or value.startswith(f"{module}.") for module in trusted)
         )
         if not is_trusted:
@@ -173,21 +178,51 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
                 f"If you trust the run and that code, add {OPTION} {module}",
             )
     for name, value in _strings(content, ""):
-        if name.partition(".")[0] != "data" and any(
+        if not name.startswith("data.") and any(
             _is_file(folder / value) for folder in (path.parent, Path())
         ):
             raise FileError(path, f"{name} names the file {value}", "Write its content there")
+        if _is_document(value):  # the parser would take it for its content, which nobody checked
+            reason = f"{name} is a text that holds values of its own"
+            raise FileError(path, reason, "Write them out")
+
+
+def _is_class_of_packages(name: str) -> bool:
+    """Return True if a name is that of a class that this package or torch's optimisers define."""
+    if not _CLASSES.fullmatch(name):
+        return False
+    module, _, attribute = name.rpartition(".")
+    try:  # `import_module` takes no attribute, such as an imported module, for a module
+        value = getattr(import_module(module), attribute, None)
+    except ImportError:
+        return False
+    return isinstance(value, type) and f"{value.__module__}.".startswith(_PACKAGES)
+
+
+def _is_document(text: str) -> bool:
+    """Return True for a text that the parser of configurations reads as a list or a mapping.
+
+    Only the structure is read, as libyaml does, which the parser uses where there is one: it takes
+    tabs that Python's own reader refuses. What dates, tags and depth make of the values is left.
+    """
+    try:
+        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return False
+    except RecursionError:
+        return True
+    return isinstance(node, yaml.CollectionNode)
 
 
 def _find_code_names(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield key and value of all entries that may be looked up as code.
 
-    Those are class paths anywhere and, outside `data` (which holds names of files and variables),
-    all strings of names joined by dots, which may name a function.
+    Those are class paths anywhere and all strings of names joined by dots, which may name a class
+    or a function, except where names of files and variables belong.
     """
     for name, value in _leaves(content, ""):
         if name.rpartition(".")[2] == "class_path" or (
-            isinstance(value, str) and name.partition(".")[0] != "data" and _DOTTED.fullmatch(value)
+            isinstance(value, str) and not _NAMES.fullmatch(name) and _DOTTED.fullmatch(value)
         ):
             yield name, value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ens10.errors import MissingDataError
+from ens10.errors import MissingDataError, printable
 
 ABSENT = "–"
 NOT_CLEAR = "≈"  # marks a difference whose interval holds 0
@@ -93,7 +93,7 @@ def latex_of(columns: Sequence[Column], notes: Sequence[str] = ()) -> str:
     """Return columns as a LaTeX tabular, with notes as comments above it."""
     shape = "".join("r" if c.numeric else "l" for c in columns)
     table: str = _frame(columns, _LATEX).to_latex(index=False, column_format=shape)
-    return "".join(f"% {note}\n" for note in notes) + table
+    return "".join(f"% {printable(note)}\n" for note in notes) + table
 
 
 def csv_of(
@@ -129,4 +129,4 @@ def _frame(columns: Sequence[Column], special: Mapping[str, str]) -> pd.DataFram
 
 def escape_markup(text: str, special: Mapping[str, str]) -> str:
     """Return text in one line, with the special characters of its markup escaped."""
-    return "".join(special.get(c, c) for c in " ".join(text.split()))
+    return "".join(special.get(c, c) for c in printable(" ".join(text.split())))

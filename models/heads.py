@@ -111,6 +111,8 @@ class TargetHeads(Head):
             are not positive or of another number than the heads.
     """
 
+    may_be_nan = ("scales",)
+
     def __init__(self, heads: Sequence[Head], scales: Sequence[float] | None = None) -> None:
         super().__init__()
         if len(heads) < 2:

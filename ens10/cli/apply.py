@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ens10.cli.data import add_group
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, printable
 from ens10.extras import telling_extras
 from ens10.usage import Command, Parser
 
@@ -104,7 +104,7 @@ def _couple_options(parser: Parser) -> None:
 def _couple(**options: Any) -> None:
     from ens10.experiments.couple import couple_run
 
-    print(f"Wrote {couple_run(**options)}")
+    print(printable(f"Wrote {couple_run(**options)}"))
 
 
 def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
@@ -117,7 +117,7 @@ def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
     if into_folder:
         out.mkdir(exist_ok=True)
     for run, file in zip(runs, files, strict=True):
-        print(f"Wrote {bundle(run, file, **options)}")
+        print(printable(f"Wrote {bundle(run, file, **options)}"))
 
 
 def _apply(
@@ -144,7 +144,7 @@ def _apply(
         options["encoding"] = Encoding(edition, post_processed)
     options["names"] = names and read_names(names)
     out = apply(runs, forecast, **options, progress=sys.stderr.isatty())
-    print(f"Wrote {out}")
+    print(printable(f"Wrote {out}"))
 
 
 COMMANDS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from ens10.cli.output import print_info, print_rows, print_store, print_verification
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, printable
 from ens10.usage import Command, Parser
 
 
@@ -31,7 +31,7 @@ def _synth(folder: Path, years: str, **options: Any) -> None:
 
     world = World(years=_years("--years", years), **options)
     world.write(folder, progress=True)
-    print(f"Wrote {folder}: truth of {', '.join(world.targets) or 'no target'}")
+    print(printable(f"Wrote {folder}: truth of {', '.join(world.targets) or 'no target'}"))
     for need in world.missing_winds:
         print(f"  {need}")
 
@@ -60,9 +60,8 @@ def _download(folder: Path, years: str | None, **options: Any) -> None:
     year_range = _years("--years", years) if years else None
     report = download(folder, years=year_range, **options, progress=True)
     if not (options["dry_run"] or options["cds"]):
-        print(
-            f"{folder}: {len(report.new_files)} fetched, {len(report.existing_files)} there already"
-        )
+        counts = f"{len(report.new_files)} fetched, {len(report.existing_files)} there already"
+        print(printable(f"{folder}: {counts}"))
 
 
 def _inspect_options(parser: Parser) -> None:
@@ -183,7 +182,7 @@ def _export_options(parser: Parser) -> None:
 def _export(**options: Any) -> None:
     from ens10.export import export
 
-    print(f"Wrote {export(**options, progress=True)}")
+    print(printable(f"Wrote {export(**options, progress=True)}"))
 
 
 def add_group(parser: Parser) -> None:

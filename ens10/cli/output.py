@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ens10 import catalog
-from ens10.errors import listing
+from ens10.errors import listing, printable
 
 _PIPED_WIDTH = 120
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def print_info() -> None:
     """Print what ENS-10 is: variables, levels, dates, size, licence, citation."""
-    console = _console()
+    console = _console(markup=True)
     rows, columns = catalog.GRID_SHAPE
     days = catalog.month_days()
     first, last = catalog.HINDCAST_YEARS[0], catalog.HINDCAST_YEARS[-1]
@@ -62,10 +62,11 @@ def print_rows(title: str, rows: "Sequence[Row]") -> None:
         statistics = (row.minimum, row.mean, row.maximum)
         numbers = ["" if math.isnan(value) else f"{value:.6g}" for value in statistics]
         steps = ",".join(map(str, row.steps[:4])) + ("..." if len(row.steps) > 4 else "")
-        table.add_row(
+        cells = (
             row.name, row.level, str(row.dates or "?"), steps, str(row.members or "?"),
             str(row.missing), *numbers, row.units, "ok" if row.status == "ok" else "look below",
         )  # fmt: skip
+        table.add_row(*map(printable, cells))
     _line(console, title, "bold")
     console.print(table)
     lines = [f"dates: {row.first_date} to {row.last_date}" for row in fields if row.first_date]
@@ -95,14 +96,19 @@ def _row_name(row: "Row") -> str:
 
 
 def _line(console: Console, text: str, style: str = "") -> None:
-    """Print a line without markup or wrapping: paths may contain brackets, and be long."""
-    console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+    """Print a line without wrapping, since paths may be long."""
+    console.print(printable(text), style=style, highlight=False, soft_wrap=True)
 
 
-def _console() -> Console:
-    """Return a console that is wider than 80 columns if the output is piped."""
-    plain = Console()
-    return plain if plain.is_terminal else Console(width=_PIPED_WIDTH)
+def _console(*, markup: bool = False) -> Console:
+    """Return a console that is wider than 80 columns if the output is piped.
+
+    Names of files and variables may contain brackets and colons, which are no markup.
+    """
+    plain = Console(markup=markup, emoji=False)
+    if plain.is_terminal:
+        return plain
+    return Console(markup=markup, emoji=False, width=_PIPED_WIDTH)
 
 
 def print_store(path: Path) -> None:
@@ -112,7 +118,7 @@ def print_store(path: Path) -> None:
 
     dataset = forecasts(path)
     sizes = ", ".join(f"{n} {name}" for name, n in dataset.sizes.items())
-    print(f"{path}: {', '.join(channel_names(dataset))}; {sizes}")
+    print(printable(f"{path}: {', '.join(channel_names(dataset))}; {sizes}"))
     if "truth" not in store_kinds(path):
         print("No truth: a model needs it (--truth)")
         return
@@ -120,7 +126,7 @@ def print_store(path: Path) -> None:
     steps = ", ".join(map(str, truth["step"].to_numpy().tolist()))
     methods = {field.attrs.get("regridded") for field in truth.data_vars.values()} - {None}
     line = f"Truth: {', '.join(channel_names(truth))} at step {steps}, {truth.sizes['time']} dates"
-    print(line, *(f"interpolated: {method}" for method in methods), sep="; ")
+    print(printable("; ".join([line, *(f"interpolated: {method}" for method in methods)])))
 
 
 def print_verification(path: Path, verification: "Verification") -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, printable
 from ens10.usage import Command, Parser
 
 
@@ -73,11 +73,11 @@ def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
     for path in paths:
         options["reference"] = reference and same_part(reference, path)
         scores = score_forecast(path, by=by, points=points, progress=progress, **options)
-        print(f"{path}: {scores.in_words()}")
+        print(printable(f"{path}: {scores.in_words()}"))
         if by:
-            print(scores.table())
+            print(printable(scores.table(), keep="\n"))
         if scores.cross_check:
-            print(f"{path}: {scores.cross_check}")
+            print(printable(f"{path}: {scores.cross_check}"))
             agrees &= scores.cross_check.agrees
     return int(not agrees)
 
@@ -110,7 +110,7 @@ def _case_options(parser: Parser) -> None:
 def _case(**options: Any) -> None:
     from ens10.experiments.case_page import run_case
 
-    print(run_case(**options))
+    print(printable(run_case(**options)))
 
 
 def _plan_options(parser: Parser) -> None:
@@ -141,7 +141,7 @@ def _report_options(parser: Parser) -> None:
 def _report(**options: Any) -> None:
     from ens10.experiments.report import write_report
 
-    print(f"Wrote {write_report(**options, progress=True)}")
+    print(printable(f"Wrote {write_report(**options, progress=True)}"))
 
 
 def _reproduce_options(parser: Parser) -> None:

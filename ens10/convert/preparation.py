@@ -40,7 +40,7 @@ from ens10.convert.work_units import (
 )
 from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import leftovers, sync_files
-from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError, printable
 from ens10.extras import cluster_library
 from ens10.partial import INPUTS, PLAN, Partial, changed_inputs, check_target, fingerprints
 from ens10.progress import bar
@@ -163,7 +163,7 @@ def prepare(
     count = workers_for(size_of(source), workers)
     if _is_complete(store, plan, force):
         if progress:
-            print(f"{store} is complete: nothing to do", file=sys.stderr)
+            print(f"{printable(store)} is complete: nothing to do", file=sys.stderr)
         return store
     if scheduler is not None:
         cluster_library()  # refused before anything is written

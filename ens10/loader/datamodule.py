@@ -1,7 +1,7 @@
 """The Lightning data module around `Batches`."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
+from ens10.errors import ArgumentError
 from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Kind, KindName, kind_of
@@ -22,8 +23,11 @@ from ens10.loader.samples import Samples
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.loader.training_members import are_texts, members_of_store, recorded_members
 from ens10.protocol import Protocol, Split
+from ens10.untrusted import dataclass_of
 
 __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
+
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300800  # of the years 1 to 9999, since 1970
 
 
 class EnsembleDataModule(pl.LightningDataModule):
@@ -268,9 +272,16 @@ class EnsembleDataModule(pl.LightningDataModule):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the statistics of the checkpoint; batches are created anew with them."""
+        """Load the statistics of the checkpoint; batches are created anew with them.
+
+        Raises:
+            ArgumentError: they are no statistics of features.
+        """
         if state_dict:
-            self._normaliser = normaliser_of(state_dict)
+            try:
+                self._normaliser = normaliser_of(state_dict)
+            except ValueError as error:
+                raise ArgumentError("checkpoint", f"damaged: {error}", "Train again") from error
             self._training_data = state_dict.get("trained", {})
             samples = self._samples_cache
             if samples is not None and samples.member_labels != self._trained_members:
@@ -282,6 +293,8 @@ class EnsembleDataModule(pl.LightningDataModule):
 @dataclass(frozen=True)
 class TrainingData:
     """Description of the data of a training, with which other data are compared.
+
+    Earlier versions recorded less. What is empty or None is not compared.
 
     Attributes:
         target: channel that is corrected.
@@ -303,15 +316,52 @@ class TrainingData:
     units: str
     step: float
     step_units: str
-    members: int
-    latitude: list[float]
-    longitude: list[float]
-    dates: list[int]
-    stations: list[str]
-    numbers: list[int]
-    labels: list[str]
-    input_units: dict[str, str]
-    windows: dict[str, str]
+    members: int | None = None
+    latitude: list[float] = field(default_factory=list)
+    longitude: list[float] = field(default_factory=list)
+    dates: list[int] = field(default_factory=list)
+    stations: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    input_units: dict[str, str] = field(default_factory=dict)
+    windows: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: object, name: str = "trained") -> "list[TrainingData]":
+        """Return the descriptions, of each target and lead time, that `record` returned.
+
+        Raises:
+            ValueError: a key is missing, of another type or out of range; the message names it.
+        """
+        several = content.get("parts") if isinstance(content, dict) else None
+        if several is None:
+            named = {name: content}
+        elif isinstance(several, list) and several:
+            named = {f"{name}.parts[{n}]": part for n, part in enumerate(several)}
+        else:
+            raise ValueError(f"{name}.parts is not a list of mappings")
+        parts = [dataclass_of(cls, part, key) for key, part in named.items()]
+        for key, part in zip(named, parts, strict=True):
+            part._check_values(key)
+        return parts
+
+    @property
+    def member_labels(self) -> list[Label]:
+        """Return the labels of the members, texts where the data have them; empty if unknown."""
+        return list(self.labels or self.numbers)
+
+    def _check_values(self, name: str) -> None:
+        if self.members is not None and self.members < 1:
+            raise ValueError(f"{name}.members is {self.members}")
+        if not all(_FIRST_SECOND <= second < _LAST_SECOND for second in self.dates):
+            raise ValueError(f"{name}.dates has one outside the years 1 to 9999")
+        for key, labels in {"numbers": self.numbers, "labels": self.labels}.items():
+            if labels and len(set(labels)) < max(len(labels), self.members or 0):
+                raise ValueError(f"{name}.{key} has no label of its own for each member")
+        if self.stations and len(self.stations) != len(self.longitude):
+            raise ValueError(
+                f"{name}.stations has {len(self.stations)} names of {len(self.longitude)}"
+            )
 
     @classmethod
     def record(cls, batches: Batches) -> dict[str, Any]:
@@ -350,9 +400,25 @@ class TrainingData:
 
 
 def normaliser_of(state: Mapping[str, Any]) -> Normaliser:
-    """Return the normaliser whose statistics and feature names a checkpoint holds."""
-    return Normaliser(
-        tuple(state["channels"]),
-        state["mean"].numpy(force=True).astype(np.float32),
-        state["scale"].numpy(force=True).astype(np.float32),
-    )
+    """Return the normaliser whose statistics and feature names a checkpoint holds.
+
+    Raises:
+        ValueError: they are no statistics of these features; the message names the key.
+    """
+    values: list[Any] = [state.get(name) for name in ("channels", "mean", "scale")]
+    channels, mean, scale = values
+    if not isinstance(channels, list | tuple) or not all(isinstance(c, str) for c in channels):
+        raise ValueError("channels is not a list of texts")
+    for name, value in (("mean", mean), ("scale", scale)):
+        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{name} is not a tensor of 32 or 64 bit numbers")
+        if value.ndim not in (3, 4) or value.shape[-3] != len(channels):
+            shape = tuple(value.shape)
+            raise ValueError(f"{name} has the shape {shape} for {len(channels)} names in channels")
+        if not bool(value.isfinite().all()) or (name == "scale" and not bool((value > 0).all())):
+            raise ValueError(f"{name} has values that are not finite, or not positive")
+    if mean.shape != scale.shape:
+        shapes = f"{tuple(mean.shape)} and {tuple(scale.shape)}"
+        raise ValueError(f"mean and scale have the shapes {shapes}")
+    arrays = [value.numpy(force=True).astype(np.float32) for value in (mean, scale)]
+    return Normaliser(tuple(channels), *arrays)

@@ -37,7 +37,7 @@ import zarr
 from crc32c import crc32c as crc32c_of
 
 from ens10.durable import sync_files, write_whole
-from ens10.errors import DamagedFileError, FileError
+from ens10.errors import DamagedFileError, FileError, printable
 from ens10.packed16.layout import DamagedChunkError, crc32c
 from ens10.places import for_zarr, is_url
 from ens10.store.file_bytes import Buffer, Source
@@ -237,7 +237,9 @@ def open_record(store: Path | str) -> Record | None:
     if openers:
         reason = "neither it nor its copy matches its own checksum"
         raise DamagedFileError(f"{store}/{NAME}", 0, reason, "Prepare the store anew with --force")
-    _LOG.warning("%s has no manifest: what is read from it is not compared with checksums", store)
+    _LOG.warning(
+        "%s has no manifest: what is read from it is not compared with checksums", printable(store)
+    )
     return None
 
 

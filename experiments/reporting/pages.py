@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ens10.errors import printable
 from ens10.experiments.writers import number
 
 
@@ -31,7 +32,7 @@ def _environment() -> Environment:
     loader = PackageLoader("ens10.experiments.reporting")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        lstrip_blocks=True, finalize=_printable_text,
     )  # fmt: skip
     environment.filters["percent"] = lambda share: number(100 * share, ".1f")
     environment.globals |= {"anchors": _anchors, "digest": _digest}
@@ -40,6 +41,11 @@ def _environment() -> Environment:
         # with the line ends that a browser sees: the digest of the script is of them
         environment.globals[name.partition(".")[0]] = Markup(text.replace("\r\n", "\n").strip())
     return environment
+
+
+def _printable_text(value: Any) -> Any:
+    """Return a plain text of a page without characters that hide or reverse others."""
+    return printable(value, keep="\n") if type(value) is str else value
 
 
 def _digest(script: str) -> str:

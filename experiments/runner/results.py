@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ens10.durable import clear_leftovers, whole_path
-from ens10.errors import FileError
+from ens10.errors import FileError, printable
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.runner.key import Key
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.unpack is not None:
         results.unpack(options.unpack)
     for place in results.places():
-        print(f"{place}: {code_in_words(results.key(place) or {})}")
+        print(printable(f"{place}: {code_in_words(results.key(place) or {})}"))
     return 0
 
 

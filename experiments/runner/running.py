@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO
 
-from ens10.errors import FileError, listing
+from ens10.errors import FileError, listing, printable
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import claim, end_with_parent, holder
 from ens10.experiments.runner.results import KEY
@@ -202,7 +202,8 @@ class Work:
             remaining = (
                 elapsed / max(1, self._computed_count) * (len(self.cells) - self._report_count)
             )
-            print(f"{cell.name}: {message} ({self._report_count} of {len(self.cells)}", end="")
+            line = f"{cell.name}: {message} ({self._report_count} of {len(self.cells)}"
+            print(printable(line), end="")
             show_remaining = self._computed_count and remaining > 60
             print(f", about {remaining / 60:.0f} min left)" if show_remaining else ")", flush=True)
 
@@ -252,7 +253,7 @@ def run_cells(
     """
     _refuse_folders(cells)
     for name, reason in (refusals or {}).items():
-        print(f"{name}: left out: {reason}", file=sys.stderr)
+        print(printable(f"{name}: left out: {reason}"), file=sys.stderr)
     work = Work(cells, older, threads)
     try:
         with stoppable():
@@ -261,7 +262,7 @@ def run_cells(
         error.line += "; the same command resumes"
         raise
     for name, lines in work.errors.items():
-        print(f"{name} failed:\n{lines}\n", file=sys.stderr)
+        print(f"{printable(name)} failed:\n{printable(lines, keep=chr(10))}\n", file=sys.stderr)
     errors = {
         **(refusals or {}),
         **{name: _last_line(lines) for name, lines in work.errors.items()},

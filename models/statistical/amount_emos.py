@@ -217,6 +217,8 @@ class AmountEMOS(StatisticalMethod):
         UnknownNameError: another family.
     """
 
+    may_be_nan = ("constants",)
+
     def __init__(
         self,
         family: AmountFamily = "csgd",
@@ -234,8 +236,8 @@ class AmountEMOS(StatisticalMethod):
         self.threshold, self.strength = threshold, strength
         self.coefficients: Tensor
         self.constants: Tensor
-        self.register_buffer("coefficients", torch.zeros(0, 0, 0, 0))
-        self.register_buffer("constants", torch.zeros(0, 0, 0))
+        self.register_buffer("coefficients", torch.zeros(_COEFFICIENTS, 1 + 2 * harmonics, 0, 0))
+        self.register_buffer("constants", torch.zeros(_CONSTANTS, 0, 0))
         self._spool: Spool | None = None
 
     @property

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,40 @@ Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises 
 
 
 class GridBuffers(nn.Module):
-    """A module whose buffers take their shapes, and so the grid, from the loaded checkpoint."""
+    """A module whose buffers take their shapes, and so the grid, from the loaded checkpoint.
+
+    A buffer is registered with the number of its dimensions, and with 0 or 1 for each size that a
+    fit determines. The other sizes must be the same in a checkpoint.
+
+    Attributes:
+        may_be_nan: names of buffers in which NaN or an infinity has a meaning, such as a point
+            without truth; those of other buffers are damage.
+        may_be_infinite: those in which only an infinity has one, such as the logarithm of 0.
+    """
+
+    may_be_nan: ClassVar[tuple[str, ...]] = ()
+    may_be_infinite: ClassVar[tuple[str, ...]] = ()
+    _registered_shapes: dict[str, tuple[int, ...]]
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Register a buffer, and keep its shape as the one that checkpoints must have."""
+        shapes = self.__dict__.setdefault("_registered_shapes", {})
+        shapes[name] = () if tensor is None else tuple(tensor.shape)
+        super().register_buffer(name, tensor, persistent)
+
+    def of_another_grid(self, grid: tuple[int, ...]) -> list[str]:
+        """Return the names of maps that are neither on a grid nor one value for all its points."""
+        maps = [name for name, shape in self._registered_shapes.items() if shape[-2:] == (0, 0)]
+        shapes = {name: tuple(getattr(self, name).shape[-2:]) for name in maps}
+        return [name for name, shape in shapes.items() if shape not in (grid, (1, 1))]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
-        for name, buffer in self._buffers.items():
-            saved_value = state_dict.get(prefix + name)
-            if buffer is not None and saved_value is not None and saved_value.shape != buffer.shape:
-                self._buffers[name] = buffer.new_empty(saved_value.shape)
+        for name, shape in self._registered_shapes.items():
+            buffer, value = self._buffers.get(name), state_dict.get(prefix + name)
+            if buffer is None or not isinstance(value, Tensor) or value.ndim != len(shape):
+                continue
+            if all(size < 2 or size == new for size, new in zip(shape, value.shape, strict=True)):
+                self._buffers[name] = buffer.new_empty(value.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -42,7 +42,7 @@ class BiasMap(StatisticalMethod):
         check_harmonics(harmonics)
         self.harmonics, self.members, self.estimator = harmonics, members, estimator
         self.coefficients: Tensor
-        self.register_buffer("coefficients", torch.zeros(0, 0, 0))
+        self.register_buffer("coefficients", torch.zeros(1 + 2 * harmonics, 0, 0))
         self._sums: CycleSums | None = None
 
     def collect(self, batch: Batch) -> None:

@@ -16,6 +16,8 @@ class Climatology(StatisticalMethod):
     NaN forecast; one with a single date has sigma 0.
     """
 
+    may_be_nan = ("mu", "sigma")
+
     def __init__(self) -> None:
         super().__init__()
         self.mu: Tensor
@@ -84,14 +86,16 @@ class SeasonalClimatology(StatisticalMethod):
         ArgumentError: a negative number of harmonics.
     """
 
+    may_be_nan = ("mean_cycle", "variance_cycle")
+
     def __init__(self, harmonics: int = 2) -> None:
         super().__init__()
         check_harmonics(harmonics)
         self.harmonics = harmonics
         self.mean_cycle: Tensor
         self.variance_cycle: Tensor
-        self.register_buffer("mean_cycle", torch.zeros(0, 0, 0))
-        self.register_buffer("variance_cycle", torch.zeros(0, 0, 0))
+        self.register_buffer("mean_cycle", torch.zeros(1 + 2 * harmonics, 0, 0))
+        self.register_buffer("variance_cycle", torch.zeros(1 + 2 * harmonics, 0, 0))
         self._sums: CycleSums | None = None
 
     def collect(self, batch: Batch) -> None:

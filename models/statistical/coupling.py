@@ -201,6 +201,8 @@ class SchaakeShuffle(Coupled):
         UnknownNameError: another variant.
     """
 
+    may_be_nan = ("history",)
+
     def __init__(
         self,
         marginal: StatisticalMethod,

@@ -130,6 +130,8 @@ class IsotonicRegression(StatisticalMethod):
         ArgumentError: fewer than one level or threshold, or than two nodes.
     """
 
+    may_be_nan = ("node_means", "quantiles")
+
     def __init__(self, levels: int = 20, nodes: int = 64, thresholds: int = 400) -> None:
         super().__init__()
         for name, value, least in (
@@ -142,8 +144,8 @@ class IsotonicRegression(StatisticalMethod):
         self.levels, self.nodes, self.thresholds = levels, nodes, thresholds
         self.node_means: Tensor
         self.quantiles: Tensor
-        self.register_buffer("node_means", torch.zeros(0, 0, 0))
-        self.register_buffer("quantiles", torch.zeros(0, 0, 0, 0))
+        self.register_buffer("node_means", torch.zeros(nodes, 0, 0))
+        self.register_buffer("quantiles", torch.zeros(levels, nodes, 0, 0))
         self._spool: Spool | None = None
 
     @property

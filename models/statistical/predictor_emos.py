@@ -219,6 +219,8 @@ class RidgeEMOS(_PredictorEMOS):
         2.0
     """
 
+    may_be_nan = ("chosen_strength",)
+
     def __init__(
         self,
         local: bool = True,
@@ -342,6 +344,8 @@ class BoostedEMOS(_PredictorEMOS):
             members.
         UnknownNameError: another criterion or stop.
     """
+
+    may_be_nan = ("chosen_steps",)
 
     def __init__(
         self,

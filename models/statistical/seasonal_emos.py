@@ -54,6 +54,9 @@ class SeasonalEMOS(StatisticalMethod):
         UnknownNameError: another family.
     """
 
+    may_be_nan = ("chosen_strength",)
+    may_be_infinite = ("coefficients",)  # log c of a point that keeps the raw ensemble
+
     def __init__(
         self,
         harmonics: int = 1,
@@ -76,7 +79,7 @@ class SeasonalEMOS(StatisticalMethod):
         self.centre: Tensor
         self.floor: Tensor
         self.chosen_strength: Tensor
-        self.register_buffer("coefficients", torch.zeros(0, 0, 0, 0))
+        self.register_buffer("coefficients", torch.zeros(4, 1 + 2 * harmonics, 0, 0))
         self.register_buffer("centre", torch.zeros(0, 0))
         self.register_buffer("floor", torch.zeros(0, 0))
         self.register_buffer("chosen_strength", torch.full((2,), math.nan))

@@ -87,9 +87,15 @@ class TargetMethods(nn.Module):
             prefix: of the method's names in it.
         """
         tensors = [state.get(f"{prefix}{name}") for name in ("leads", "scales")]
-        if isinstance(method, cls) or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        if isinstance(method, cls) or not all(
+            isinstance(tensor, Tensor) and tensor.ndim == 1 for tensor in tensors
+        ):
             return method
         leads, scales = (cast("Tensor", tensor).tolist() for tensor in tensors)
+        start = f"{prefix}methods."
+        copies = {n.removeprefix(start).partition(".")[0] for n in state if n.startswith(start)}
+        if len(copies) != len(leads) * len(scales):
+            return method  # its keys will not fit, which is the error
         return cls(cast("StatisticalMethod", method), leads, scales)
 
     @property
@@ -144,8 +150,14 @@ class TargetMethods(nn.Module):
             set_past(method, data, lead, target)
 
     def of(self, step: float, target: int) -> StatisticalMethod:
-        """Return the method of a lead time (hours) and the target of index `target`."""
-        return self._lead_methods(int((self.leads == step).nonzero()[0]))[target]
+        """Return the method of a lead time (hours) and the target of index `target`.
+
+        Raises:
+            ArgumentError: a lead time that was not fitted.
+        """
+        batch = {"dates": torch.zeros(1), "steps": torch.tensor([step])}
+        lead = self._lead_indices(cast("Batch", batch))
+        return self._lead_methods(int(lead[0]))[target]
 
     @property
     def _method_list(self) -> list[StatisticalMethod]:

@@ -230,6 +230,9 @@ def test_state_of_a_checkpoint(store):
         assert again.channels == tuple(state["channels"])
         np.testing.assert_array_equal(again.mean, state["mean"].numpy())
         np.testing.assert_array_equal(again.scale, state["scale"].numpy())
+    for name, damage in (("scale", torch.zeros_like), ("mean", lambda values: values[:-1])):
+        with pytest.raises(ArgumentError, match=f"checkpoint: damaged: {name} has "):
+            fresh.load_state_dict(state | {name: damage(state[name])})
     fresh.load_state_dict({})
     assert fresh.batches("val").normaliser.channels == tuple(state["channels"])
     swapped = EnsembleDataModule(str(store), "t2m", ["u10", "t2m", "sst"])

@@ -1,10 +1,16 @@
 """A run folder of someone else can name no code but this package's and torch's own."""
 
+import re
+import zipfile
+from pathlib import Path
+
 import pytest
 import yaml
 
+import ens10
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.trust import (
+    _is_class_of_packages,
     checked_config,
     is_user_config,
     record_user_config,
@@ -68,6 +74,20 @@ HOSTILE = {
     "a class in a list": ("model.init_args.extra", [[{"class_path": "evil.Net"}]]),
     "a class by its end": ("model.init_args.network.class_path", "ens10.models.Net.evil"),
     "a class beside": ("model.init_args.network.class_path", "ens10.models.Net\nevil.Net"),
+    "a class that a module of ours imports": (
+        "model.init_args.network.class_path",
+        "ens10.grib.isolated.subprocess.Popen",
+    ),
+    "one that it imports by name": ("model.class_path", "ens10.experiments.bundle.Path"),
+    "one that an optimiser's module imports": (
+        "model.init_args.scheduler.class_path",
+        "torch.optim.lr_scheduler.Counter",
+    ),
+    "a class that does not exist": ("model.class_path", "ens10.models.Absent"),
+    "a module that does not exist": ("model.class_path", "ens10.absent.Absent"),
+    "a class as a text in the data": ("data.kind", "evil.Patches"),
+    "a class in place of a dataset": ("data.truth", "evil.Patches"),
+    "a class in place of an extra": ("data.extras", ["evil.Patches"]),
     "a name that begins alike": ("model.init_args.network.class_path", "ens10_evil.models.Net"),
 }
 
@@ -151,3 +171,44 @@ def test_the_option():
     for wrong in (["--trust"], ["--trust="], ["--trust", "--run"], ["--trust", "a/b.py"]):
         with pytest.raises(ArgumentError, match=r"--trust: .* is not the name of a module"):
             split_trust(wrong)
+
+
+@pytest.mark.parametrize(
+    "place", ["model.init_args.network", "data.kind", "data.target", "trainer"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"class_path": "evil.Net"}',
+        "class_path: evil.Net",
+        "[evil.Net]",
+        '{\t"class_path": "evil.Net"}',
+        "{class_path: evil.Net, x: 2001-13-45}",
+        "{class_path: evil.Net, x: =}",
+        "{class_path: evil.Net, x: " + "[" * 150 + "]" * 150 + "}",
+        "&a [*a]",
+    ],
+)
+def test_a_text_with_a_class_inside_is_refused(tmp_path, place, text):
+    """The parser would read the text as YAML, and build the class that it names."""
+    with pytest.raises(FileError, match=r"config\.yaml: "):
+        checked_config(written(tmp_path, changed(place, text)), [], fit=False)
+
+
+def class_paths(text):
+    return set(re.findall(r'class_path"?: *"?([\w.]+)', text))
+
+
+def test_the_classes_of_all_configurations_and_kept_results_are_those_of_packages():
+    top = Path(ens10.__file__).parents[1] / "experiments"
+    names = set()
+    for path in sorted(top.glob("configs/**/*.yaml")):
+        names |= class_paths(path.read_text())
+    for path in sorted(top.glob("results/**/cells.zip")):
+        with zipfile.ZipFile(path) as cells:
+            for name in cells.namelist():
+                if name.endswith("config.yaml"):
+                    names |= class_paths(cells.read(name).decode())
+    names -= {"pytorch_lightning.callbacks.EarlyStopping"}  # only one's own run builds it
+    assert len(names) > 40
+    assert [name for name in sorted(names) if not _is_class_of_packages(name)] == []

@@ -245,6 +245,20 @@ def checkpoint(content: bytes) -> None:
     checkpoint_shapes(path)
 
 
+def model_json(content: bytes) -> None:
+    """The description in a bundle."""
+    from ens10.experiments.bundle import _read_description
+    from ens10.loader.datamodule import TrainingData
+
+    path = folder() / "a.ens10"
+    try:
+        about = _read_description(path, content)
+    except FileError as error:
+        _check_named(error, path)
+        raise
+    TrainingData.read(about.trained)
+
+
 @dataclass(frozen=True)
 class Target:
     """A reader, the errors that it may raise, and how many runs the ordinary tests make."""
@@ -267,6 +281,7 @@ TARGETS = {
     "yaml": Target(yaml_text, (ValueError,), 300),
     "config": Target(config, (Ens10Error,), 100),
     "checkpoint": Target(checkpoint, (FileError,), 200),
+    "model_json": Target(model_json, (FileError, ValueError), 500),
 }
 
 
