@@ -24,6 +24,7 @@ ALONE = [
     "ens10.channels:split",
     "ens10.errors:printable",
     "ens10.grid:area_weights",
+    "ens10.identity:level_in_name",
     "ens10.protocol:period",
     "ens10.stations:as_row",
     "ens10.protocol:protocol_of",

@@ -355,7 +355,8 @@ class TrainingData:
             raise ValueError(f"{name}.members is {self.members}")
         if not all(_FIRST_SECOND <= second < _LAST_SECOND for second in self.dates):
             raise ValueError(f"{name}.dates has one outside the years 1 to 9999")
-        for key, labels in {"numbers": self.numbers, "labels": self.labels}.items():
+        named: dict[str, list[Any]] = {"numbers": self.numbers, "labels": self.labels}
+        for key, labels in named.items():
             if labels and len(set(labels)) < max(len(labels), self.members or 0):
                 raise ValueError(f"{name}.{key} has no label of its own for each member")
         if self.stations and len(self.stations) != len(self.longitude):

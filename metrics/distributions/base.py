@@ -466,8 +466,11 @@ class ClosedForm(Distribution):
         return super().pit(y, seed) if "cdf_below" in self.formulas else self._evaluate("cdf", y)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
-        """Return the threshold-weighted CRPS: in closed form if there is one, else by quantiles."""
-        if not (self.censored_as or self.truncates):
+        """Return the threshold-weighted CRPS: in closed form if there is one, else by quantiles.
+
+        That of truncated families has no gradient; tensors are scored by quantiles.
+        """
+        if not (self.censored_as or (self.truncates and self.ops is NUMPY)):
             return super().twcrps(y, lower, upper)
         ops, bounds = self.ops, (getattr(self, "lower", -np.inf), getattr(self, "upper", np.inf))
         start, end, a, b = (self._as_field(x) for x in (lower, upper, *bounds))

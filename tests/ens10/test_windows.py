@@ -9,7 +9,7 @@ from ens10.cli import main
 from ens10.errors import ArgumentError, DataNote, Ens10Error, FileError, MissingDataError
 from ens10.identity import Method, Window, WindowIndex, format_windows, parse_windows
 from ens10.source import open_source
-from ens10.source.cf_times import _starts_and_leads
+from ens10.source.cf_times import _Run, _starts_and_leads
 from ens10.source.layout import tidy
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
@@ -516,7 +516,7 @@ def test_a_lead_time_of_centuries():
     lead = xr.DataArray(np.array([3.2e6]), dims="t", attrs={"units": "hours"})  # 365 years
     start = xr.DataArray(np.array(["1800-01-01"], "M8[ns]"), dims="t")
     data = xr.Dataset({"start": start, "lead": lead})
-    starts, leads = _starts_and_leads(data, "start", "lead", None, Names(), "f.nc")
+    starts, leads = _starts_and_leads(data, _Run("start", "lead", None), Names(), "f.nc")
     assert starts[0] == np.datetime64("1800-01-01")
     assert leads[0] / np.timedelta64(1, "h") == 3.2e6
 

@@ -75,7 +75,7 @@ def test_names_order_and_orientation_of_others_are_recognised(model, forecast):
 def test_what_does_not_fit_is_refused_before_anything_is_computed(runs, model, forecast):
     one = forecast.isel(time=[0])
     network = ens10.load_model(runs["unet"])
-    other = one.assign_coords(step=[24])
+    other = one.drop_vars("valid_time").assign_coords(step=[24])
     warm = one.assign(t2m=one["t2m"].assign_attrs(units="furlong"))
     for wrong, said, error in (
         (one.drop_vars("u10"), "lacks u10, which unet takes; it has", ArgumentError),
