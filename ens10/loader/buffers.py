@@ -177,27 +177,32 @@ class Ring(Generic[Job]):
 
 
 class _RingState:
-    """State shared by the reader threads and the consumer of one iteration."""
+    """State shared by the reader threads and the consumer of one iteration.
+
+    A signal may raise an exception in the consumer at any call, so that it holds no locks: queues,
+    whose operations are indivisible, pass the buffers on.
+    """
 
     def __init__(self, jobs: Sequence[Any], fill: Fill[Any], pool: BlockPool, size: int) -> None:
         self._jobs, self._fill, self._pool = jobs, fill, pool
         self._free_queue: SimpleQueue[Any] = SimpleQueue()
+        self._result_queue: SimpleQueue[tuple[int, Block | BaseException]] = SimpleQueue()
         self._buffer_count, self._next_job = size, 0
         self._leases: list[weakref.ref[Lease]] = []
         self._results: dict[int, Block | BaseException] = {}
-        self._condition = threading.Condition()
+        self._reader_lock = threading.Lock()
         self._stopped = False
         for _ in range(size):
             self._free_queue.put(_NEW)
 
     def begin(self) -> tuple[int, Block] | None:
         """Wait for a free buffer; return it with the next job, or None when all are done."""
-        item = self._free_queue.get()
-        if item is _STOP:
-            return None
-        with self._condition:
+        with self._reader_lock:
             number = self._next_job
             if self._stopped or number == len(self._jobs):
+                return None
+            item = self._free_queue.get()
+            if self._stopped:
                 self._free_queue.put(item)
                 return None
             self._next_job += 1
@@ -217,10 +222,9 @@ class _RingState:
             self._finish(number, block)
 
     def _finish(self, number: int, result: Block | BaseException) -> None:
-        with self._condition:
-            self._results[number] = result
-            self._stopped |= isinstance(result, BaseException)
-            self._condition.notify_all()
+        if isinstance(result, BaseException):
+            self._stopped = True
+        self._result_queue.put((number, result))
 
     def fill(self, number: int) -> Block:
         """Fill and return the buffer of a job in the calling thread."""
@@ -234,12 +238,12 @@ class _RingState:
 
     def wait(self, number: int) -> Block:
         """Return the buffer of a job once a reader thread has filled it."""
-        with self._condition:
-            if self._next_job <= number and self._all_in_use():
-                self._buffer_count += 1
-                self._free_queue.put(_NEW)
-            self._condition.wait_for(lambda: number in self._results)
-            result = self._results.pop(number)
+        if self._next_job <= number and self._all_in_use():
+            self._buffer_count += 1
+            self._free_queue.put(_NEW)
+        while number not in self._results:
+            self._results.update([self._result_queue.get()])
+        result = self._results.pop(number)
         if isinstance(result, BaseException):
             raise result
         return result
@@ -252,16 +256,15 @@ class _RingState:
 
     def stop(self, readers: Sequence[threading.Thread]) -> None:
         """Stop the readers after their current jobs, and keep the buffers."""
-        with self._condition:
-            self._stopped = True
-        for _ in readers:
-            self._free_queue.put(_STOP)
+        self._stopped = True
+        self._free_queue.put(_STOP)  # for the reader that waits for a buffer
         for reader in readers:
             if reader.is_alive() and reader is not threading.current_thread():
                 reader.join()
+        while not self._result_queue.empty():
+            self._results.update([self._result_queue.get()])
         for result in self._results.values():
-            if not isinstance(result, BaseException):
-                self._free_queue.put(result)
+            self._free_queue.put(result)
         self._results.clear()
         self._pool.collect(self._free_queue)
 

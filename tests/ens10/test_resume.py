@@ -237,7 +237,7 @@ def test_the_size_is_known_before(write, tmp_path, monkeypatch):
 
 def test_two_runs_into_one_store(write, tmp_path):
     source, store = write(cube()), tmp_path / "s"
-    process = start(source, store, pause=0.3)
+    process = start(source, store, most=1)
     wait_for_units(store, 1, process)
     with pytest.raises(FileError, match=f"{store}: another `ens10 prepare` is writing it"):
         prepare(source, store)
