@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ens10.loader import Batches
-from ens10.loader.samples import Samples, move_in_place
+from ens10.loader.samples import Samples, Where, move_in_place
 from ens10.loader.tensors import TorchBatches
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import CRPSLoss
@@ -222,29 +222,19 @@ class MemorySamples(Samples):
         return int(out.nbytes)
 
     def read_moments(
-        self,
-        i: int,
-        step: int,  # noqa: ARG002
-        channels: Sequence[str],
-        mean: Any,
-        std: Any,
-        rows: slice = slice(None),
-        moves: Any = (None, None),
+        self, where: Where, channels: Sequence[str], mean: Any, std: Any, moves: Any = (None, None)
     ) -> int:
         """See `Samples`."""
+        i = where.date % 3
         for n, channel in enumerate(channels):
             c = self.channels.index(channel)
-            mean[n], std[n] = self._mean[i % 3, c, rows], self._std[i % 3, c, rows]
+            mean[n], std[n] = self._mean[i, c, where.rows], self._std[i, c, where.rows]
         move_in_place(moves, mean, std)
         return int(mean.nbytes + std.nbytes)
 
     def read_members(self, *_: Any, **__: Any) -> int:
         """No members are held."""
         raise NotImplementedError
-
-    def sums(self, dates: Any, step: int, channels: Sequence[str]) -> Any:
-        """See `Samples`."""
-        return self._sums_by_a_pass(dates, step, channels)
 
 
 VARIABLES = ("t2m", "sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "tp", "skt")

@@ -96,32 +96,31 @@ def exp(x: Any) -> Any:
     raise NotImplementedError("exp is for compiled loops")
 
 
-def _exp32() -> Callable[..., Any]:
-    taylor = tuple(np.float32(1 / math.factorial(n)) for n in range(7, -1, -1))
-    rounding, log2e = np.float32(1.5 * 2.0**23), np.float32(math.log2(math.e))
-    ln2 = np.float32(math.log(2))
+def _exp_of(real: Any, whole: Any, terms: int, bits: int, bias: int) -> Callable[..., Any]:
+    """Return the formula of `exp` for a type of floating point.
+
+    Args:
+        real: the type.
+        whole: integers of its size.
+        terms: highest power of the Taylor series.
+        bits: of its mantissa.
+        bias: of its exponent.
+    """
+    taylor = tuple(real(1 / math.factorial(n)) for n in range(terms, -1, -1))
+    rounding, log2e, ln2 = real(1.5 * 2.0**bits), real(math.log2(math.e)), real(math.log(2))
 
     def formula(x):  # type: ignore[no-untyped-def]
-        shifted = np.float32(x * log2e + rounding)
-        power = np.int32((np.float32(shifted).view(np.int32) + 127) << 23).view(np.float32)
+        shifted = real(x * log2e + rounding)
+        power = whole((shifted.view(whole) + bias) << bits).view(real)
         return horner(taylor, (x * log2e - (shifted - rounding)) * ln2) * power
 
     return formula
 
 
-def _exp64() -> Callable[..., Any]:
-    taylor = tuple(1 / math.factorial(n) for n in range(12, -1, -1))
-    rounding, log2e, ln2 = 1.5 * 2.0**52, math.log2(math.e), math.log(2)
-
-    def formula(x):  # type: ignore[no-untyped-def]
-        shifted = x * log2e + rounding
-        power = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
-        return horner(taylor, (x * log2e - (shifted - rounding)) * ln2) * power
-
-    return formula
-
-
-_EXP = {types.float32: _exp32(), types.float64: _exp64()}
+_EXP = {
+    types.float32: _exp_of(np.float32, np.int32, 7, 23, 127),
+    types.float64: _exp_of(np.float64, np.int64, 12, 52, 1023),
+}
 
 
 @overload(exp, jit_options=INLINED)

@@ -68,9 +68,7 @@ class EfiRules:
         else:
             check_number("efi.years", self.years, 1)
         check_number("efi.window", self.window, 1)
-        if self.window % 2 == 0:
-            reason = f"{self.window} dates have no middle"
-            raise ArgumentError("efi.window", reason, "Use an odd number, such as 9")
+        check_window(self.window, "efi.window")
         check_type("efi.round", self.round, bool, "true or false")
 
 
@@ -170,6 +168,17 @@ def check_number(argument: str, value: object, least: int) -> None:
         raise ArgumentError(argument, f"{value!r} is not a whole number", f"Use {least} or more")
     if value < least:
         raise ArgumentError(argument, f"{value} is too few", f"Use {least} or more")
+
+
+def check_window(window: int, argument: str = "window") -> None:
+    """Refuse a window of dates that has no middle.
+
+    Raises:
+        ArgumentError: it is even or less than 1.
+    """
+    if window < 1 or window % 2 == 0:
+        reason = f"{window} dates have no middle"
+        raise ArgumentError(argument, reason, "Pass an odd number, such as 9")
 
 
 def _check_splits(test: object, val: object, train: object) -> None:

@@ -5,8 +5,8 @@ children, and Ctrl-C raises `KeyboardInterrupt` between any two instructions, al
 step has changed half of the parameters. Work that can only end at certain places, such as after a
 batch, checks `Stop.signal` there. A second signal ends it at once.
 
-Python prints and ignores an exception in a finaliser, such as the closing of a generator that is no
-longer referenced. A signal that arrives in a finaliser is therefore delivered again after it.
+Python prints and ignores an exception where it frees an object, for example while it closes a
+generator that nobody refers to. An ignored exception of a signal is raised again shortly after.
 """
 
 import _thread
@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from traceback import walk_stack, walk_tb
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -27,20 +26,8 @@ from ens10.errors import Ens10Error
 from ens10.machine_errors import machine_error
 
 _REPEAT_SECONDS = 1.0  # seconds within which signals are one request
-_RETRY_SECONDS = 0.02  # seconds until a signal that must wait is delivered again
+_RETRY_SECONDS = 0.02  # until an exception that Python ignored is raised again
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Python prints and ignores an exception in these functions and modules: they are called when an
-# object is freed (`cb` and `weakref_cb` are those of importlib and concurrent.futures).
-_FINALISERS, _FINALISER_MODULES = {"__del__", "cb", "weakref_cb"}, {"weakref", "_weakrefset"}
-# After an exception in these, another thread would wait for a lock, or this one for a thread.
-_INDIVISIBLE = {
-    function.__code__
-    for function in (
-        threading.Condition.__enter__,
-        threading.Condition.__exit__,
-        threading.Thread.start,
-    )
-}
 
 
 class Terminated(SystemExit):
@@ -108,37 +95,19 @@ def end_process(status: int) -> NoReturn:
 
     Exit functions are run and streams are flushed. The interpreter does not finalise its modules:
     that takes seconds where many libraries are loaded, which may print errors if memory is short.
+    A further signal leaves out the rest.
 
     Args:
         status: of the process.
     """
-    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # in an exit function it would be printed
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: os._exit(status))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
     os._exit(status)
-
-
-def must_wait(frame: FrameType | None) -> bool:
-    """Return True if a signal must not raise its exception in a frame, but later.
-
-    Args:
-        frame: that the signal interrupts; None for no frame.
-    """
-    frames = [one for one, _ in walk_stack(frame)] if frame else []
-    for one in frames:
-        is_finaliser = one.f_code.co_name in _FINALISERS or one.f_code in _INDIVISIBLE
-        if is_finaliser or one.f_globals.get("__name__") in _FINALISER_MODULES:
-            return True
-    error = sys.exception()
-    while error is not None:  # a generator handles GeneratorExit while it is being closed
-        places = walk_tb(error.__traceback__)
-        if isinstance(error, GeneratorExit) and any(place in frames for place, _ in places):
-            return True
-        error = error.__context__
-    return False
 
 
 class Stop:
@@ -147,51 +116,47 @@ class Stop:
     Attributes:
         signal: the first signal; 0 for none so far.
         deferred: True to record the first signal in `signal`; False to raise its exception where it
-            arrives, or after a finaliser. It may be changed at any time.
+            arrives. It may be changed at any time.
     """
 
     def __init__(self) -> None:
         self.signal = 0
         self.deferred = False
         self._arrival_time = -math.inf
-        self._late_signal = 0  # it arrived where it must wait
 
-    def handle(self, number: int, frame: FrameType | None = None) -> None:
+    def handle(self, number: int, frame: FrameType | None = None) -> None:  # noqa: ARG002
         """Defer a signal or raise its exception; ignore one that follows at once.
 
         Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
         """
-        self._late_signal = 0
-        is_recorded = self.deferred and not self.signal
         is_repeated = self.signal and time.monotonic() - self._arrival_time < _REPEAT_SECONDS
-        if is_recorded or is_repeated:
-            self.signal, self._arrival_time = self.signal or number, time.monotonic()
-        elif must_wait(frame):
-            self._late_signal = number
-            with suppress(RuntimeError):  # the interpreter ends: no thread can be started
-                # `threading` would wait for its own locks, which the interrupted code may hold
-                _thread.start_new_thread(self._deliver_again, (number,))
-        else:
-            self.end(number)
-
-    def _deliver_again(self, number: int) -> None:
-        time.sleep(_RETRY_SECONDS)
-        if self._late_signal:
-            signal.pthread_kill(threading.main_thread().ident or 0, number)
+        is_recorded = self.deferred and not self.signal
+        self.signal, self._arrival_time = self.signal or number, time.monotonic()
+        if not (is_repeated or is_recorded):
+            raise ending(number)
 
     def end(self, number: int) -> NoReturn:
-        """Raise the exception of a signal, which another process may have received.
-
-        One that follows at once is ignored: the other process passes it on.
-        """
+        """Raise the exception of a signal that another process received and may pass on."""
         self.signal, self._arrival_time = number, time.monotonic()
         raise ending(number)
 
-    def check(self) -> None:
-        """Raise the exception of a signal that arrived and has not raised it."""
-        number, self._late_signal = self.signal or self._late_signal, 0
-        if number:
-            raise ending(number)
+    def handle_ignored(self, error: BaseException | None) -> bool:
+        """Return True if Python ignored the exception of a signal, which is then raised again.
+
+        Args:
+            error: that Python ignored.
+        """
+        if not (self.signal and isinstance(error, Terminated | Interrupted)):
+            return False
+        self._arrival_time = -math.inf  # or the signal would be ignored as a repeated one
+        with suppress(RuntimeError):  # the interpreter ends: no thread can be started
+            _thread.start_new_thread(self._repeat, ())
+        return True
+
+    def _repeat(self) -> None:
+        time.sleep(_RETRY_SECONDS)
+        if signal.getsignal(self.signal) == self.handle:
+            signal.pthread_kill(threading.main_thread().ident or 0, self.signal)
 
     def install(self) -> dict[int, Any]:
         """Make this the handler of both signals, and return the previous handlers.
@@ -217,10 +182,18 @@ def stoppable() -> Iterator[Stop]:
     """
     handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
     stop = handler if isinstance(handler, Stop) else Stop()
-    previous_handlers = stop.install()
+    previous_handlers, previous_hook = stop.install(), sys.unraisablehook
+
+    def report_ignored(unraisable: Any) -> None:
+        if not stop.handle_ignored(unraisable.exc_value):
+            previous_hook(unraisable)
+
+    sys.unraisablehook = report_ignored
     try:
         yield stop
-        stop.check()
+        if stop.signal:
+            raise ending(stop.signal)
     finally:
+        sys.unraisablehook = previous_hook
         for number, previous in previous_handlers.items():
             signal.signal(number, previous if previous is not None else signal.SIG_DFL)

@@ -60,6 +60,9 @@ def split_dates(protocol: Protocol, time: Times, valid_time: Times) -> Splits:
     else:
         divide = _by_periods if protocol.kind_of_splits == "periods" else _by_shares
         index = divide(protocol, dates)
+        if protocol.selects_on_test():
+            index["val"] = index["test"]
+        index = {name: index[name] for name in ("train", "val", "test")}
         _refuse_disorder(protocol, index, dates)
         index, gap = _without_gap(protocol, index, time, valid_time)
         years = {name: np.unique(years_of(dates[index[name]])).tolist() for name in index}
@@ -89,13 +92,11 @@ def _by_periods(protocol: Protocol, times: Times) -> Index:
         if kind_of_dates(dates) and not in_periods.any():
             raise _no_dates_error(protocol, name, f"lies in {dates}", times)
         index[name] = np.flatnonzero(in_periods)
-    if protocol.selects_on_test():
-        index["val"] = index["test"]
     if protocol.train is None:
         later = np.concatenate([index["val"], index["test"]])
         is_earlier = times < times[later].min() if later.size else np.ones(times.size, np.bool_)
         index["train"] = np.flatnonzero(is_earlier)
-    return {name: index[name] for name in ("train", "val", "test")}
+    return index
 
 
 def _by_shares(protocol: Protocol, times: Times) -> Index:
@@ -114,9 +115,7 @@ def _by_shares(protocol: Protocol, times: Times) -> Index:
         if isinstance(dates, float) and first == last:
             raise _no_dates_error(protocol, name, f"is left for a share of {dates:g}", times)
         last = first
-    if protocol.selects_on_test():
-        index["val"] = index["test"]
-    return {name: index[name] for name in ("train", "val", "test")}
+    return index
 
 
 def _later_positions(protocol: Protocol, index: Index) -> Index:

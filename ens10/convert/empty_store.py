@@ -73,19 +73,23 @@ class Form:
 
 @dataclass(frozen=True)
 class Part:
-    """One chunk of a forecast: a variable at one level.
+    """One chunk of each date and step of the forecasts: a variable at one level.
 
     Attributes:
         variable: its name.
         level: index of the level, None at the surface.
         channel: index of the channel, None if the variable lacks this level.
-        path: path of the chunk in the store.
     """
 
     variable: str
     level: int | None
     channel: int | None
-    path: str
+
+    def path(self, place: tuple[int, int]) -> str:
+        """Return the path of the chunk of a date and step in the store."""
+        if self.level is None:
+            return chunk_path(f"sfc/{self.variable}", place, 3)
+        return chunk_path(f"pl/{self.variable}", (*place, self.level), 3)
 
 
 def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
@@ -201,37 +205,17 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
     return Packing(settings["cname"], settings["clevel"], shuffle, settings["typesize"])
 
 
-@dataclass(frozen=True)
-class Chunks:
-    """The chunks of one date and step, which are the same for all, by variable and level.
-
-    Attributes:
-        entries: variable, index of the level, index of the channel, and path of the array, of each
-            chunk; see `Part`.
-    """
-
-    entries: tuple[tuple[str, int | None, int | None, str], ...]
-
-    @classmethod
-    def of(cls, forecasts: xr.Dataset) -> "Chunks":
-        """List the chunks of a forecast dataset."""
-        names = enumerate(channel_names(forecasts))
-        channels = {_variable_and_level(forecasts, name): n for n, name in names}
-        entries: list[tuple[str, int | None, int | None, str]] = []
-        for name, field in forecasts.data_vars.items():
-            upper = "level" in field.dims
-            for level in range(field.sizes["level"]) if upper else (None,):
-                array = f"{'pl' if upper else 'sfc'}/{name}"
-                entries.append((str(name), level, channels.get((str(name), level)), array))
-        return cls(tuple(entries))
-
-    def at(self, place: tuple[int, int]) -> tuple[Part, ...]:
-        """Return the chunks of one date and step."""
-        parts = []
-        for name, level, channel, array in self.entries:
-            chunk = place if level is None else (*place, level)
-            parts.append(Part(name, level, channel, chunk_path(array, chunk, 3)))
-        return tuple(parts)
+def forecast_parts(forecasts: xr.Dataset) -> tuple[Part, ...]:
+    """Return the chunks of each date and step, by variable and level."""
+    names = enumerate(channel_names(forecasts))
+    channels = {_variable_and_level(forecasts, name): n for n, name in names}
+    parts: list[Part] = []
+    for name, field in forecasts.data_vars.items():
+        levels: Sequence[int | None] = (None,)
+        if "level" in field.dims:
+            levels = range(field.sizes["level"])
+        parts += [Part(str(name), n, channels.get((str(name), n))) for n in levels]
+    return tuple(parts)
 
 
 def _variable_and_level(dataset: xr.Dataset, channel: str) -> tuple[str, int | None]:

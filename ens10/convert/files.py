@@ -224,25 +224,11 @@ def _rename(temporary: Path, root: Path, path: str) -> None:
     try:
         temporary.rename(target)
     except FileNotFoundError:
-        _make_parents(root, target.parent)
+        # below the root alone: a worker may outlive its store, which must not be created again
+        for part in Path(path).parts[:-1]:
+            root = root / part
+            root.mkdir(exist_ok=True)
         temporary.rename(target)
-
-
-def _make_parents(root: Path, folder: Path) -> None:
-    """Create a folder and its parents below the root; the root itself must exist.
-
-    A worker may outlive its store, which must not be created again.
-    """
-    if folder == root:
-        raise FileNotFoundError(errno.ENOENT, "the store has gone", str(root))
-    for _ in range(2):
-        try:
-            folder.mkdir()
-            return
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            _make_parents(root, folder.parent)
 
 
 @contextmanager

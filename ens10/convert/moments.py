@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
 from ens10.packed16.layout import CONSTANT, FLOAT, MISSING, PACKED, parse
-from ens10.packed16.unpack import fits_single
+from ens10.packed16.unpack import fits_single, unpack_double, unpack_single
 
 _BLOCK = 2048  # points at a time: ten members of them stay in the processor's cache
 _PACKED_SINGLE = 4  # a kind of the kernels: packed, and single precision gives the same bits
@@ -176,16 +176,11 @@ def _add_square(values, mean, square):  # type: ignore[no-untyped-def]
 @numba.njit(**OPTIONS)
 def _unpack(codes, floats, kind, begin, gap, numbers, start, out):  # type: ignore[no-untyped-def]
     scale, reference, decimal = numbers
+    part = codes[begin // 2 + start : begin // 2 + start + out.size]
     if kind == _PACKED_SINGLE:
-        part = codes[begin // 2 + start : begin // 2 + start + out.size]
-        factor, base = np.float32(scale), np.float32(reference)
-        for i in range(out.size):
-            out[i] = np.float32(part[i]) * factor + base
+        unpack_single(part, np.float32(scale), np.float32(reference), out)
     elif kind == PACKED:
-        part = codes[begin // 2 + start : begin // 2 + start + out.size]
-        for i in range(out.size):
-            value = np.float32((np.float64(part[i]) * scale + reference) * decimal)
-            out[i] = np.float32(np.nan) if part[i] == gap else value
+        unpack_double(part, gap, scale, reference, decimal, out)
     elif kind == FLOAT:
         out[:] = floats[begin // 4 + start : begin // 4 + start + out.size]
     else:

@@ -5,10 +5,10 @@ GRIB messages are not decoded: the store keeps their integers as they are packed
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import dask
 import numpy as np
@@ -25,7 +25,7 @@ from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
-from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.layout import tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
@@ -81,46 +81,6 @@ class DatasetFields:
         return f"{self.where}, {name}{pressure}, number {number}"
 
 
-class Fields(Protocol):
-    """The fields of one date and step.
-
-    Attributes:
-        may_be_empty: True if a field may be missing without being known to be.
-    """
-
-    @property
-    def may_be_empty(self) -> bool:
-        """See above."""
-
-    def open(self) -> AbstractContextManager[Callable[[int], Sequence[Field]]]:
-        """Open the files, and yield a function from a part's index to its members."""
-
-    def origin(self, part: int) -> str:
-        """Return where the members of a part are stored, for the manifest."""
-
-    def place(self, part: int, member: int) -> str:
-        """Return where one member is stored, for messages."""
-
-
-class Forecasts(Protocol):
-    """Forecasts to be read unit by unit.
-
-    Attributes:
-        template: a dataset whose coordinates, dimensions and attributes shape the store.
-    """
-
-    template: xr.Dataset
-
-    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> Fields:
-        """Return the fields of one date and step, for a worker to read."""
-
-    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
-        """Return the maximum number of bytes of all fields of one date and step."""
-
-    def at(self, times: Any) -> "Forecasts":
-        """Return the forecasts of some start dates."""
-
-
 class DatasetForecasts:
     """Forecasts in a lazy dataset.
 
@@ -154,6 +114,110 @@ class DatasetForecasts:
         return DatasetForecasts(self.template.sel(time=times), self._label)
 
 
+@dataclass(frozen=True)
+class PackedFields:
+    """The messages of one date and step.
+
+    Attributes:
+        members: the parts of the fields of all members, of each chunk.
+        files: the number of each file in the store's plan.
+        grid: of the fields.
+    """
+
+    members: tuple[tuple[Parts, ...], ...]
+    files: dict[Path, int]
+    grid: LatLonGrid
+    may_be_empty = False
+
+    @contextmanager
+    def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
+        """Open each file once."""
+        with field_reader(self.grid) as read:
+            yield lambda part: [read(parts) for parts in self.members[part]]
+
+    def origin(self, part: int) -> str:
+        """Return FILE:BYTE+LENGTH of each member, with the file's number.
+
+        A dash stands for a missing field, and for one that is computed: a sum of messages, or one
+        in other units.
+        """
+        messages = [p[0].message if p and is_copy(p) else None for p in self.members[part]]
+        return " ".join(
+            "-" if m is None else f"{self.files[m.path]}:{m.offset}+{m.length}" for m in messages
+        )
+
+    def place(self, part: int, member: int) -> str:
+        """Return file and byte of one member."""
+        parts = self.members[part][member]
+        return parts[-1].message.place if parts else "no message"
+
+
+class GribForecasts:
+    """Forecasts in GRIB files.
+
+    Args:
+        fields: the fields of the files.
+        template: the fields as a dataset.
+        file_numbers: number of each file in the store's plan.
+        time_indices: index of each date of the template among the times of `fields`.
+
+    Attributes:
+        template: as given; its coordinates, dimensions and attributes shape the store.
+    """
+
+    def __init__(
+        self,
+        fields: GribFields,
+        template: xr.Dataset,
+        file_numbers: dict[Path, int],
+        time_indices: list[int],
+    ) -> None:
+        self.template = template
+        self._fields = fields
+        self._file_numbers, self._time_indices = file_numbers, time_indices
+
+    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
+        """Return the fields of one date and step, for a worker to read."""
+        chunks = tuple(self._members(place, part) for part in parts)
+        paths = {one.message.path for chunk in chunks for field in chunk for one in field or ()}
+        files = {path: self._file_numbers[path] for path in paths}
+        return PackedFields(chunks, files, self._fields.grid)
+
+    def _members(self, place: tuple[int, int], part: Part) -> tuple[Parts, ...]:
+        i, j = self._time_indices[place[0]], place[1]
+        if part.level is None:
+            return tuple(self._fields.messages(part.variable, i, j))
+        level = float(self.template["level"].to_numpy()[part.level])
+        levels = self._fields.levels[part.variable]
+        if level not in levels:
+            return (None,) * len(self._fields.numbers)
+        return tuple(self._fields.messages(part.variable, i, j, levels.index(level)))
+
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
+        """Return the maximum number of bytes of all fields of one date and step."""
+        fields = (field for part in parts for field in self._members(place, part))
+        total = sum(map(_bytes_per_value, fields))
+        return total * self.template.sizes["latitude"] * self.template.sizes["longitude"]
+
+    def at(self, times: Any) -> "GribForecasts":
+        """Return the forecasts of some start dates."""
+        places = self.template.indexes["time"].get_indexer(times.to_numpy()).tolist()
+        template = self.template.isel(time=places)
+        return GribForecasts(
+            self._fields,
+            template,
+            self._file_numbers,
+            [self._time_indices[place] for place in places],
+        )
+
+
+# what is read at one date and step: `may_be_empty` is True if a field may be missing without being
+# known to be, `open` yields a function from a part's index to its members, and `origin` and `place`
+# say where they are stored
+Fields = DatasetFields | PackedFields
+Forecasts = DatasetForecasts | GribForecasts
+
+
 def open_forecasts(
     src: Source,
     names: Names,
@@ -179,7 +243,7 @@ def open_forecasts(
     if gribs:
         numbers = {path: n for n, path in enumerate(files_in(Path(src)))}
         fields = open_gribs(gribs, selection, missing, workers, progress)
-        template = _with_all_dims(tidy(fields.dataset(), names, src))
+        template = with_forecast_dims(tidy(fields.dataset(), names, src))
         if matches(fields, template):
             return GribForecasts(fields, template, numbers, list(range(template.sizes["time"])))
     dataset = open_source(src, names, missing, variables=selection.variables)
@@ -193,24 +257,12 @@ def grib_files(src: Path | str) -> list[Path]:
 
 
 def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) -> Forecasts:
-    dataset = _with_all_dims(dataset)
+    dataset = with_forecast_dims(dataset)
     _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
     _check_dimensions(dataset, label)
     dataset = _load_stations(dataset)
     return DatasetForecasts(dataset, label)
-
-
-def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return the dataset with the dimensions `number` and `step`, of size 1 if it lacks them."""
-    for dim in ("number", "step"):
-        if dim not in dataset.dims:
-            dataset = dataset.expand_dims({dim: [0]})
-    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    if "step" not in dataset["valid_time"].dims:
-        valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
-        dataset = dataset.assign_coords(valid_time=valid)
-    return dataset
 
 
 def _load_stations(dataset: xr.Dataset) -> xr.Dataset:
@@ -320,103 +372,6 @@ def open_inputs(
         pair_truth(forecasts.template, truth, missing, regrid=inputs.regrid)
     )
     return forecasts.at(paired_truth["time"]), paired_truth
-
-
-@dataclass(frozen=True)
-class PackedFields:
-    """The messages of one date and step.
-
-    Attributes:
-        members: the parts of the fields of all members, of each chunk.
-        files: the number of each file in the store's plan.
-        grid: of the fields.
-    """
-
-    members: tuple[tuple[Parts, ...], ...]
-    files: dict[Path, int]
-    grid: LatLonGrid
-    may_be_empty = False
-
-    @contextmanager
-    def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
-        """Open each file once."""
-        with field_reader(self.grid) as read:
-            yield lambda part: [read(parts) for parts in self.members[part]]
-
-    def origin(self, part: int) -> str:
-        """Return FILE:BYTE+LENGTH of each member, with the file's number.
-
-        A dash stands for a missing field, and for one that is computed: a sum of messages, or one
-        in other units.
-        """
-        messages = [p[0].message if p and is_copy(p) else None for p in self.members[part]]
-        return " ".join(
-            "-" if m is None else f"{self.files[m.path]}:{m.offset}+{m.length}" for m in messages
-        )
-
-    def place(self, part: int, member: int) -> str:
-        """Return file and byte of one member."""
-        parts = self.members[part][member]
-        return parts[-1].message.place if parts else "no message"
-
-
-class GribForecasts:
-    """Forecasts in GRIB files.
-
-    Args:
-        fields: the fields of the files.
-        template: the fields as a dataset.
-        file_numbers: number of each file in the store's plan.
-        time_indices: index of each date of the template among the times of `fields`.
-
-    Attributes:
-        template: as given; its coordinates, dimensions and attributes shape the store.
-    """
-
-    def __init__(
-        self,
-        fields: GribFields,
-        template: xr.Dataset,
-        file_numbers: dict[Path, int],
-        time_indices: list[int],
-    ) -> None:
-        self.template = template
-        self._fields = fields
-        self._file_numbers, self._time_indices = file_numbers, time_indices
-
-    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
-        """Return the fields of one date and step, for a worker to read."""
-        chunks = tuple(self._members(place, part) for part in parts)
-        paths = {one.message.path for chunk in chunks for field in chunk for one in field or ()}
-        files = {path: self._file_numbers[path] for path in paths}
-        return PackedFields(chunks, files, self._fields.grid)
-
-    def _members(self, place: tuple[int, int], part: Part) -> tuple[Parts, ...]:
-        i, j = self._time_indices[place[0]], place[1]
-        if part.level is None:
-            return tuple(self._fields.messages(part.variable, i, j))
-        level = float(self.template["level"].to_numpy()[part.level])
-        levels = self._fields.levels[part.variable]
-        if level not in levels:
-            return (None,) * len(self._fields.numbers)
-        return tuple(self._fields.messages(part.variable, i, j, levels.index(level)))
-
-    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
-        """Return the maximum number of bytes of all fields of one date and step."""
-        fields = (field for part in parts for field in self._members(place, part))
-        total = sum(map(_bytes_per_value, fields))
-        return total * self.template.sizes["latitude"] * self.template.sizes["longitude"]
-
-    def at(self, times: Any) -> "GribForecasts":
-        """Return the forecasts of some start dates."""
-        places = self.template.indexes["time"].get_indexer(times.to_numpy()).tolist()
-        template = self.template.isel(time=places)
-        return GribForecasts(
-            self._fields,
-            template,
-            self._file_numbers,
-            [self._time_indices[place] for place in places],
-        )
 
 
 def _bytes_per_value(parts: Parts) -> int:

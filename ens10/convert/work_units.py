@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.climate import blocks
-from ens10.convert.empty_store import SUMS, Chunks, Form, Part, chunk_path
+from ens10.convert.empty_store import SUMS, Form, Part, chunk_path, forecast_parts
 from ens10.convert.files import Writer
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.convert.plan import Plan
@@ -61,14 +61,15 @@ class ForecastUnit:
         futures: list[Future[None]] = []
         with self.fields.open() as read:
             for n, part in enumerate(self.parts):
-                key = part.path if form.records_position else ""
+                path = part.path(self.place)
+                key = path if form.records_position else ""
                 data = encode(read(n), form.rows, form.columns, key)
                 chunk = Chunk(data, form.members, form.rows, form.columns)
                 ranges = chunk.ranges()
                 for member, limits in enumerate(ranges):
                     self._check(part, limits, partial(self.fields.place, n, member))
                 details = [*_combine_ranges(ranges), self.fields.origin(n)]
-                writer.put(part.path, data, details, form.packing)
+                writer.put(path, data, details, form.packing)
                 if part.channel is not None:
                     for pair, (_, members) in zip(moments, form.ensembles, strict=True):
                         job = (pair[0, part.channel], pair[1, part.channel], members)
@@ -279,13 +280,14 @@ def planned_units(
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
-    chunks = Chunks.of(forecasts.template)
+    parts = forecast_parts(forecasts.template)
+    header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
     units = []
     for place in product(range(sizes["time"]), range(sizes["step"])):
-        parts = chunks.at(place)
-        header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
+        name = f"forecast-{place[0]:06d}-{place[1]:03d}"
         size = forecasts.max_bytes(place, parts) + header_size + moments
-        units.append(_plan_forecast(forecasts, form, chunks, place, size))
+        make = partial(_forecast_unit, name, place, form, parts, forecasts)
+        units.append(PlannedUnit(name, size, make))
     if truth is not None:
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
@@ -293,16 +295,10 @@ def planned_units(
     return units
 
 
-def _plan_forecast(
-    forecasts: Forecasts, form: Form, chunks: Chunks, place: tuple[int, int], size: int
-) -> PlannedUnit:
-    name = f"forecast-{place[0]:06d}-{place[1]:03d}"
-
-    def make() -> Unit:
-        parts = chunks.at(place)
-        return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
-
-    return PlannedUnit(name, size, make)
+def _forecast_unit(
+    name: str, place: tuple[int, int], form: Form, parts: tuple[Part, ...], forecasts: Forecasts
+) -> Unit:
+    return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 
 
 def _plan_truth(truth: xr.Dataset, date: int, size: int, where: str, form: Form) -> PlannedUnit:

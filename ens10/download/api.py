@@ -7,7 +7,7 @@ from typing import Literal
 
 from ens10.catalog import HINDCAST_YEARS, TARGETS
 from ens10.download.choice import choose, start_days, valid_hours
-from ens10.download.files import DownloadSettings, Report, bases, fetch_files, file_names
+from ens10.download.files import DownloadSettings, Notify, Report, bases, fetch_files, file_names
 from ens10.download.remote import RetryPolicy, Sleep
 from ens10.errors import ArgumentError, UnknownNameError
 
@@ -71,7 +71,7 @@ def download(
         raise UnknownNameError("kind", kind, _KINDS)
     if jobs < 1:
         raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
-    notify = print if progress else _silent
+    notify: Notify = print if progress else lambda _: None
     stop = threading.Event()
     retries = RetryPolicy(sleep=sleep or stop.wait, notify=notify)
     settings = DownloadSettings(jobs, dry_run, check, progress, notify, retries, stop)
@@ -94,7 +94,3 @@ def download(
     from ens10.download.truth import fetch_truth
 
     return fetch_truth(folder, choice, base, settings)
-
-
-def _silent(_: str) -> None:
-    """Discard a message."""

@@ -21,7 +21,7 @@ from ens10.channels import split_exactly
 from ens10.errors import ArgumentError
 from ens10.export.grib import check_for_grib
 from ens10.export.grib_products import REMEDY, Encoding, Product, set_product
-from ens10.export.message import grid_of
+from ens10.export.message import grid_of, handle_of
 from ens10.grib import Encoder, Message
 from ens10.progress import track
 from ens10.source.gribs import GribFields
@@ -54,8 +54,7 @@ class Header:
         values = np.empty(field.size)
         # in double precision before the mark goes in: as float32 it would be another number
         values[self.order.ravel()] = np.where(np.isnan(field), _MISSING, field.astype("f8")).ravel()
-        handle = eccodes.codes_new_from_message(self.data)
-        try:
+        with handle_of(self.data) as handle:
             self._set_edition(handle)
             set_product(handle, product, self.encoding.post_processed)
             eccodes.codes_set(handle, "bitmapPresent", int(np.isnan(field).any()))
@@ -64,8 +63,6 @@ class Header:
             eccodes.codes_set(handle, "bitsPerValue", _BITS)
             eccodes.codes_set_values(handle, values)
             return bytes(eccodes.codes_get_message(handle))
-        finally:
-            eccodes.codes_release(handle)
 
     def _set_edition(self, handle: Any) -> None:
         """Convert a message to the edition of the encoding, if it has another."""
@@ -142,7 +139,10 @@ class Headers:
         encoder: Any = self._encoder
         data = encoder.message(zeros, variable, date=date, step=step, level=level)
         order = np.arange(zeros.size).reshape(zeros.shape)
-        return Header(_with_time(data, moment.hour * 100 + moment.minute), order, self._encoding)
+        with handle_of(data) as handle:
+            eccodes.codes_set(handle, "dataTime", moment.hour * 100 + moment.minute)
+            data = bytes(eccodes.codes_get_message(handle))
+        return Header(data, order, self._encoding)
 
 
 def write_corrected(
@@ -174,9 +174,8 @@ def write_corrected(
     Raises:
         ArgumentError: GRIB cannot hold the grid, the steps, or a product.
     """
-    forecasts = dataset if "step" in dataset.dims else _with_step(dataset)
-    total = forecasts.sizes["time"] * forecasts.sizes["step"] * len(targets)
-    parts = _message_groups(forecasts, targets, raw, encoding, raw_members)
+    total = dataset.sizes["time"] * dataset.sizes.get("step", 1) * len(targets)
+    parts = _message_groups(dataset, targets, raw, encoding, raw_members)
     with path.open("wb") as file:
         for messages in track(parts, "GRIB", total, progress):
             for message in messages:
@@ -203,11 +202,8 @@ def check_corrected(
     Raises:
         ArgumentError: GRIB cannot hold the grid, the steps, or a product.
     """
-    first_date = dataset.isel(time=[0])
-    forecasts = first_date if "step" in first_date.dims else _with_step(first_date)
-    if "number" in forecasts.dims:
-        forecasts = forecasts.isel(number=[0])
-    for messages in _message_groups(forecasts, targets, raw, encoding, raw_members):
+    part = dataset.isel(time=[0], number=[0], missing_dims="ignore")
+    for messages in _message_groups(part, targets, raw, encoding, raw_members):
         for _ in messages:
             pass
 
@@ -217,6 +213,7 @@ def _message_groups(
     raw_members: Sequence[int] | None,
 ) -> Iterator[Iterator[bytes]]:  # fmt: skip
     """Yield the messages of each date, step and target."""
+    dataset = dataset if "step" in dataset.dims else _with_step(dataset)
     check_for_grib(dataset.drop_attrs(), "sfc")
     headers = Headers(dataset, raw, encoding)
     for i, time in enumerate(dataset["time"].to_numpy()):
@@ -275,12 +272,3 @@ def _variable(name: str) -> Variable:
         reason = f"{name} has no GRIB parameter number in the catalogue"
         raise ArgumentError("format", reason, REMEDY)
     return VARIABLES[name]
-
-
-def _with_time(data: bytes, clock: int) -> bytes:
-    handle = eccodes.codes_new_from_message(data)
-    try:
-        eccodes.codes_set(handle, "dataTime", clock)
-        return bytes(eccodes.codes_get_message(handle))
-    finally:
-        eccodes.codes_release(handle)

@@ -1,7 +1,7 @@
 """Forecasts and truth of a store as GRIB edition 1, message by message."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,21 +27,15 @@ class Cell:
     """One variable and level at one date and step.
 
     Attributes:
-        variable: of GRIB.
+        label: of its messages, without a member.
         name: of the variable in the dataset.
-        level: hPa, 0 at the surface.
-        time: start.
         valid: valid time.
-        step: hours.
         positions: positions in the dataset along time, step and level.
     """
 
-    variable: Variable
+    label: Label
     name: str
-    level: float
-    time: np.datetime64
     valid: np.datetime64
-    step: int
     positions: dict[str, int]
 
 
@@ -83,7 +77,8 @@ def cells_of(dataset: xr.Dataset) -> Iterator[Cell]:
         for j, step in enumerate(steps):
             for variable, name, level, level_position in parts:
                 positions = {"time": i, "step": j, **level_position}
-                yield Cell(variable, name, level, time, valid_times[i, j], int(step), positions)
+                label = Label(variable, level, time, int(step))
+                yield Cell(label, name, valid_times[i, j], positions)
 
 
 def _variable_levels(field: xr.DataArray) -> list[tuple[Variable, str, float, dict[str, int]]]:
@@ -133,8 +128,7 @@ def _write_forecasts(
     chunks = _Chunks(store, dataset)
     for cell in cells:
         for number, field in zip(numbers, chunks.fields(cell), strict=True):
-            label = Label(cell.variable, cell.level, cell.time, cell.step, number)
-            file.write(messages.message(field, label))
+            file.write(messages.message(field, replace(cell.label, number=number)))
 
 
 def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> None:
@@ -143,14 +137,13 @@ def _write_truth(file: BinaryIO, cells: Iterable[Cell], dataset: xr.Dataset) -> 
     first_cells: dict[tuple[str, float, np.datetime64], Cell] = {}
     for cell in cells:
         values = _read_values(dataset, cell)
-        first_cell = first_cells.setdefault((cell.name, cell.level, cell.valid), cell)
+        first_cell = first_cells.setdefault((cell.name, cell.label.level, cell.valid), cell)
         if first_cell is cell:
-            label = Label(cell.variable, cell.level, cell.valid, 0, 0)
-            file.write(messages.message(values, label))
+            file.write(messages.message(values, replace(cell.label, time=cell.valid, step=0)))
         elif not same_bits(_read_values(dataset, first_cell), values):
             reason = (
                 f"the truth of {cell.name} at {str(cell.valid)[:13]} differs between the starts "
-                f"{str(first_cell.time)[:13]} and {str(cell.time)[:13]}"
+                f"{str(first_cell.label.time)[:13]} and {str(cell.label.time)[:13]}"
             )
             raise ArgumentError("kind", reason, "Export to netCDF")
 

@@ -1,6 +1,7 @@
 """GRIB edition 1 messages from a header and a packing that keeps every bit of the values."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -194,13 +195,13 @@ _ZERO_FIELD = SimplePacking(np.zeros(0, np.uint32), 0.0, 0, 0, 0, None)  # a fie
 
 @dataclass(frozen=True)
 class Label:
-    """Variable, level, date, step and member of a message."""
+    """Variable, level (hPa, 0 at the surface), date, step (hours) and member of a message."""
 
     variable: Variable
     level: float
     time: np.datetime64
     step: int
-    number: int
+    number: int = 0
 
 
 class Messages:
@@ -304,8 +305,7 @@ def _assemble(product: bytes, grid: bytes, packing: SimplePacking) -> bytes:
 def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
     """Return a message with its field as 32-bit IEEE numbers, by ecCodes."""
     gaps = np.isnan(values)
-    handle = eccodes.codes_new_from_message(message)
-    try:
+    with handle_of(message) as handle:
         if gaps.any():
             eccodes.codes_set(handle, "bitmapPresent", 1)
             eccodes.codes_set(handle, "missingValue", _MISSING_VALUE)
@@ -314,20 +314,25 @@ def _as_ieee(message: bytes, values: npt.NDArray[np.float32]) -> bytes:
         flat = np.where(gaps, _MISSING_VALUE, values.astype(np.float64)).ravel()
         eccodes.codes_set_values(handle, flat)
         return bytes(eccodes.codes_get_message(handle))
-    finally:
-        eccodes.codes_release(handle)
 
 
 def _decode(message: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-    handle = eccodes.codes_new_from_message(message)
-    try:
+    with handle_of(message) as handle:
         eccodes.codes_set(handle, "missingValue", _MISSING_VALUE)
         values = eccodes.codes_get_values(handle)
-    finally:
-        eccodes.codes_release(handle)
     values[values == _MISSING_VALUE] = np.nan
     single: npt.NDArray[np.float32] = values.astype(np.float32).reshape(shape)
     return single
+
+
+@contextmanager
+def handle_of(message: bytes) -> Iterator[Any]:
+    """Yield ecCodes' handle of a message, released at the end of the block."""
+    handle = eccodes.codes_new_from_message(message)
+    try:
+        yield handle
+    finally:
+        eccodes.codes_release(handle)
 
 
 def variable_of(field: xr.DataArray) -> Variable:

@@ -2,9 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -184,10 +183,16 @@ def _measure(
 ) -> None:
     total = sum(map(len, groups.values()))
     fields = ((key, message) for key, group in groups.items() for message in group)
-    with closing(_OpenFile()) as files:
+    path: Path | None = None  # of the file that is open: the one that was read last
+    with ExitStack() as stack:
         for key, message in track(fields, "inspect", total, progress and total > _PROGRESS_MINIMUM):
             try:
-                values = unpack(message, files.of(message.path))
+                if message.path != path:
+                    path = None
+                    stack.close()
+                    file = stack.enter_context(message.path.open("rb"))
+                    path = message.path
+                values = unpack(message, file)
                 factor, offset = _conversion(message.meaning)
                 if (factor, offset) != (1.0, 0.0):
                     values = (values * np.float64(factor) + offset).astype(np.float32)
@@ -212,26 +217,6 @@ def _note_steps(rows: Sequence[Row]) -> None:
         if lacking and len(row.steps) > 1:
             text = f"no step {','.join(lacking)} h, which other variables have"
             row.note = f"{row.note}; {text}" if row.note else text
-
-
-class _OpenFile:
-    """Cache of one open file: the one that was read last."""
-
-    def __init__(self) -> None:
-        self._path: Path | None = None
-        self._file: BinaryIO | None = None
-
-    def of(self, path: Path) -> BinaryIO:
-        """Return the open file of a path."""
-        if self._file is None or path != self._path:
-            self.close()
-            self._path, self._file = path, path.open("rb")
-        return self._file
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
 
 
 def _row(key: _Key, group: MessageList, statistics: FieldStatistics, max_fields: int) -> Row:

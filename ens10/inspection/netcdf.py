@@ -14,7 +14,6 @@ from ens10.inspection.rows import FieldStatistics, Row, format_count, format_pla
 from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
-from ens10.source.opening import check_length
 from ens10.source.stores import check_group, is_reference, store_of
 from ens10.source.tables import is_table
 from ens10.stations import STATION
@@ -32,16 +31,6 @@ def is_netcdf(file: Path) -> bool:
     with file.open("rb") as stream:
         magic = stream.read(4)
     return magic in _MAGICS or (file.suffix in _SUFFIXES and not magic.startswith(b"PK"))
-
-
-def netcdf_rows(file: Path, values: bool, progress: bool, group: str = "") -> list[Row]:
-    """Return one row for each variable and level of a netCDF file.
-
-    Raises:
-        FileError: the file is cut short, or cannot be read.
-    """
-    check_length(file)
-    return zarr_rows(file, values, progress, group)
 
 
 def zarr_rows(path: Path, values: bool, progress: bool, group: str = "") -> list[Row]:
@@ -104,7 +93,8 @@ def _variable_rows(
     for place in track(places, f"inspect {name}", len(places), show_bar):
         part = variable.isel(dict(zip(outer, place, strict=True)))
         _add_fields(part, statistics, f"{path}: {name} {_format_position(part, outer, place)}")
-    notes = [*_notes(variable), *notes]
+    if "converted_from" in variable.attrs:
+        notes = [f"converted from {variable.attrs['converted_from']}", *notes]
     return [_row(variable, level, s, notes) for level, s in zip(levels, statistics, strict=True)]
 
 
@@ -132,11 +122,6 @@ def _add_fields(part: xr.DataArray, statistics: list[FieldStatistics], where: st
 
 def _read_error(where: str, error: Exception) -> FileError:
     return FileError(where, f"the values cannot be read ({error})", "Fetch or write the file again")
-
-
-def _notes(variable: xr.DataArray) -> Iterator[str]:
-    if "converted_from" in variable.attrs:
-        yield f"converted from {variable.attrs['converted_from']}"
 
 
 def _row(variable: xr.DataArray, level: Any, statistics: FieldStatistics, notes: list[str]) -> Row:

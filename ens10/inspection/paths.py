@@ -6,12 +6,12 @@ from pathlib import Path
 from ens10.errors import ArgumentError, Ens10Error, FileError
 from ens10.grib import MessageList, is_grib, survey
 from ens10.inspection.gribs import grib_rows
-from ens10.inspection.netcdf import is_netcdf, netcdf_rows, zarr_rows
+from ens10.inspection.netcdf import is_netcdf, zarr_rows
 from ens10.inspection.rows import Row, format_count, format_places
 from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
 from ens10.machine_errors import read_failure
 from ens10.places import is_url
-from ens10.source.opening import IGNORED_SUFFIXES, check_complete
+from ens10.source.opening import IGNORED_SUFFIXES, check_complete, check_length
 from ens10.source.stores import is_reference, is_zarr
 from ens10.source.tables import is_table
 from ens10.untrusted import check_regular, why_unreadable
@@ -75,7 +75,8 @@ def _file_rows(
                 lists.append(messages)
                 rows += _damage_rows(file, errors)
             elif is_netcdf(file):
-                rows += netcdf_rows(file, values, progress, group)
+                check_length(file)
+                rows += zarr_rows(file, values, progress, group)
             elif is_table(file):
                 rows += zarr_rows(file, values, progress)
             elif path.is_file() or _should_be_data(file):

@@ -24,9 +24,9 @@ from ens10.loader.buffers import (
     BlockPool,
     CachedContent,
     Layout,
-    Ring,
     dates_that_fit,
     plain_memory,
+    read_ahead,
 )
 from ens10.loader.content import (
     EXTRA_NAMES,
@@ -40,7 +40,7 @@ from ens10.loader.content import (
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.order import Epoch, Even, GridPart, Position, Ranks
+from ens10.loader.order import Even, GridPart, Position, Ranks, jobs_of_epoch
 from ens10.loader.samples import Members, Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
@@ -322,7 +322,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         progress = self._position.begin()
-        jobs = Epoch(
+        jobs = jobs_of_epoch(
             self.index, self._ranks, self._batch_size, self._seed, progress.epoch, self._shuffle
         )
         skipped_jobs, skipped_batches = divmod(
@@ -330,19 +330,19 @@ class Batches:
         )
         date_count = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
         layout = Layout(self.kind.arrays(self.content, date_count))
-        ring = Ring(
-            jobs.skip(skipped_jobs),
+        filled_buffers = read_ahead(
+            jobs[skipped_jobs:],
             lambda job, block: self._fill(job, layout, block),
             self._pool_of(layout.size),
             self._ring,
             self._threads,
         )
-        with closing(ring.__iter__()) as buffers:
+        with closing(filled_buffers) as buffers:
             for job, block in buffers:
                 batches = self.kind.batches(job, layout.views(block), self._point_count)
                 for number, batch in enumerate(batches):
                     if number >= skipped_batches:
-                        progress.advance()
+                        progress.batches += 1
                         yield batch
                 skipped_batches = 0
 

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -137,13 +137,15 @@ def _first_block(queue: "SimpleQueue[Any]") -> Block | None:
             return item
 
 
-Job = TypeVar("Job")
-Fill = Callable[[Job, Block], None]
-_NEW, _STOP = "make a new one", "no more"
+Fill = Callable[[Any, Block], None]
 
 
-class Ring(Generic[Job]):
-    """An iterable of jobs with their filled buffers, in order, read ahead by threads.
+def read_ahead(
+    jobs: Sequence[Any], fill: Fill, pool: BlockPool, size: int, threads: int
+) -> Generator[tuple[Any, Block], None, None]:
+    """Yield jobs with their filled buffers, in order, read ahead by threads.
+
+    An error of a job is raised in its place.
 
     Args:
         jobs: descriptions of the content of each buffer.
@@ -152,87 +154,66 @@ class Ring(Generic[Job]):
         size: number of buffers in the ring.
         threads: number of reader threads; 0 to fill each buffer on demand.
     """
-
-    def __init__(
-        self, jobs: Sequence[Job], fill: Fill[Job], pool: BlockPool, size: int, threads: int
-    ) -> None:
-        self._jobs, self._fill, self._pool = jobs, fill, pool
-        self._threads = min(threads, len(jobs))
-        self._size = size if threads else 1  # nothing is read ahead without a thread
-
-    def __iter__(self) -> Generator[tuple[Job, Block], None, None]:
-        """Yield each job with its buffer, or raise the error of the job."""
-        state = _RingState(self._jobs, self._fill, self._pool, self._size)
-        readers = [
-            threading.Thread(target=_read, args=(state,), name=f"ens10 reader {n}", daemon=True)
-            for n in range(self._threads)
-        ]
-        try:
-            for reader in readers:
-                reader.start()
-            for number, job in enumerate(self._jobs):
-                yield job, state.lend(state.wait(number) if readers else state.fill(number))
-        finally:
-            state.stop(readers)
+    ring = _Ring(jobs, fill, pool, size if threads else 1)  # nothing is read ahead without a thread
+    readers = [
+        threading.Thread(target=ring.read, name=f"ens10 reader {n}", daemon=True)
+        for n in range(min(threads, len(jobs)))
+    ]
+    try:
+        for reader in readers:
+            reader.start()
+        for number, job in enumerate(jobs):
+            block = (
+                ring.wait(number) if readers else ring.fill(number, _first_block(ring.free_queue))
+            )
+            yield job, ring.lend(block)
+    finally:
+        # Python handles no signal before these two lines have ended the readers
+        ring.stopped = True
+        ring.free_queue.put(None)
+        ring.collect(readers)
 
 
-class _RingState:
+class _Ring:
     """State shared by the reader threads and the consumer of one iteration.
 
-    A signal may raise an exception in the consumer at any call, so that it holds no locks: queues,
-    whose operations are indivisible, pass the buffers on.
+    A signal may raise an exception in the consumer at any call. It therefore holds no lock, which
+    would stay locked, but takes results from a queue.
     """
 
-    def __init__(self, jobs: Sequence[Any], fill: Fill[Any], pool: BlockPool, size: int) -> None:
-        self._jobs, self._fill, self._pool = jobs, fill, pool
-        self._free_queue: SimpleQueue[Any] = SimpleQueue()
-        self._result_queue: SimpleQueue[tuple[int, Block | BaseException]] = SimpleQueue()
-        self._buffer_count, self._next_job = size, 0
+    def __init__(self, jobs: Sequence[Any], fill: Fill, pool: BlockPool, size: int) -> None:
+        self._fill, self._pool = fill, pool
+        # free blocks, and None for each that may be taken from the pool
+        self.free_queue: SimpleQueue[Any] = SimpleQueue()
+        self._jobs, self._job_lock, self._next_job = jobs, threading.Lock(), 0
+        self._buffer_count, self.stopped = size, False
         self._leases: list[weakref.ref[Lease]] = []
+        self._result_queue: SimpleQueue[tuple[int, Block | BaseException]] = SimpleQueue()
         self._results: dict[int, Block | BaseException] = {}
-        self._reader_lock = threading.Lock()
-        self._stopped = False
         for _ in range(size):
-            self._free_queue.put(_NEW)
+            self.free_queue.put(None)
 
-    def begin(self) -> tuple[int, Block] | None:
-        """Wait for a free buffer; return it with the next job, or None when all are done."""
-        with self._reader_lock:
-            number = self._next_job
-            if self._stopped or number == len(self._jobs):
-                return None
-            item = self._free_queue.get()
-            if self._stopped:
-                self._free_queue.put(item)
-                return None
-            self._next_job += 1
-        try:
-            return number, self._pool.take() if item is _NEW else item
-        except BaseException as error:  # as in `carry_out`
-            self._finish(number, error)
-            return None
+    def read(self) -> None:
+        """Execute jobs in a reader thread until an error, the last job or the consumer ends it."""
+        while True:
+            block = self.free_queue.get()
+            with self._job_lock:
+                number = self._next_job
+                if self.stopped or number == len(self._jobs):
+                    self.free_queue.put(block)  # which ends the next reader
+                    return
+                self._next_job += 1
+            result: Block | BaseException
+            try:
+                result = self.fill(number, block)
+            except BaseException as error:  # whatever it is, the consumer raises it
+                result, self.stopped = error, True
+            self._result_queue.put((number, result))
+            del block, result  # or the thread would keep the buffer while it waits for the next
 
-    def carry_out(self, number: int, block: Block) -> None:
-        """Execute a job; store an error for the consumer."""
-        try:
-            self._fill(self._jobs[number], block)
-        except BaseException as error:  # whatever it is, the consumer raises it
-            self._finish(number, error)
-        else:
-            self._finish(number, block)
-
-    def _finish(self, number: int, result: Block | BaseException) -> None:
-        if isinstance(result, BaseException):
-            self._stopped = True
-        self._result_queue.put((number, result))
-
-    def fill(self, number: int) -> Block:
-        """Fill and return the buffer of a job in the calling thread."""
-        try:
-            item = self._free_queue.get_nowait()
-        except Empty:
-            item = _NEW
-        block: Block = self._pool.take() if item is _NEW else item
+    def fill(self, number: int, block: Block | None) -> Block:
+        """Fill and return the buffer of a job: a free block, or one of the pool."""
+        block = self._pool.take() if block is None else block
         self._fill(self._jobs[number], block)
         return block
 
@@ -240,7 +221,7 @@ class _RingState:
         """Return the buffer of a job once a reader thread has filled it."""
         if self._next_job <= number and self._all_in_use():
             self._buffer_count += 1
-            self._free_queue.put(_NEW)
+            self.free_queue.put(None)
         while number not in self._results:
             self._results.update([self._result_queue.get()])
         result = self._results.pop(number)
@@ -250,34 +231,26 @@ class _RingState:
 
     def lend(self, block: Block) -> Block:
         """Return the buffer as an array; it is reused when the array's last view is gone."""
-        array, reference = self._pool.lend(block, self._free_queue)
+        array, reference = self._pool.lend(block, self.free_queue)
         self._leases.append(reference)
         return array
 
-    def stop(self, readers: Sequence[threading.Thread]) -> None:
-        """Stop the readers after their current jobs, and keep the buffers."""
-        self._stopped = True
-        self._free_queue.put(_STOP)  # for the reader that waits for a buffer
+    def collect(self, readers: Sequence[threading.Thread]) -> None:
+        """Wait for the end of the readers, and keep the buffers."""
         for reader in readers:
             if reader.is_alive() and reader is not threading.current_thread():
                 reader.join()
         while not self._result_queue.empty():
             self._results.update([self._result_queue.get()])
         for result in self._results.values():
-            self._free_queue.put(result)
+            if not isinstance(result, BaseException):
+                self.free_queue.put(result)
         self._results.clear()
-        self._pool.collect(self._free_queue)
+        self._pool.collect(self.free_queue)
 
     def _all_in_use(self) -> bool:
         self._leases = [lease for lease in self._leases if lease() is not None]
         return len(self._leases) >= self._buffer_count
-
-
-def _read(state: _RingState) -> None:
-    """Run a reader thread, which ends when `stop` or the last job ends it."""
-    while (task := state.begin()) is not None:
-        state.carry_out(*task)
-        del task  # or the thread would keep the buffer while it waits for the next
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

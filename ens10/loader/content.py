@@ -19,7 +19,7 @@ from ens10.climate import Normaliser, normaliser, years_of
 from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import location_features
-from ens10.loader.samples import Field, Moment, Samples, SumsOfDates
+from ens10.loader.samples import Field, Moment, Samples, SumsOfDates, Where
 from ens10.protocol import Protocol
 from ens10.splits import Splits
 
@@ -201,7 +201,15 @@ _TILE = 64  # points that are copied at once: all their features fit in the near
 
 
 @numba.njit(**OPTIONS)
-def _set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+def set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-untyped-def]
+    """Set the weights of a date's points, and weights and truth to 0 where one field is missing.
+
+    Args:
+        truth: shape (H, W), changed in place.
+        raw_mean: shape (H, W).
+        row_weights: shape (H,).
+        weights: shape (H, W), written.
+    """
     rows, columns = truth.shape
     for row in range(rows):
         for column in range(columns):
@@ -212,7 +220,15 @@ def _set_weights(truth, raw_mean, row_weights, weights):  # type: ignore[no-unty
 
 
 @numba.njit(**OPTIONS)
-def _scatter_points(source, first, places, out):  # type: ignore[no-untyped-def]
+def scatter_points(source, first, places, out):  # type: ignore[no-untyped-def]
+    """Write the features of each point contiguously, at the point's position.
+
+    Args:
+        source: shape (features, points), the fields of one date.
+        first: position in `places` of the first point.
+        places: row of `out` for each point of all dates.
+        out: shape (rows, features).
+    """
     features, points = source.shape
     for begin in range(0, points, _TILE):
         end = min(begin + _TILE, points)
@@ -241,30 +257,6 @@ def standardise(values: Floats, mean: Floats, scale: Floats, out: Floats) -> Non
         out: like `values`, which it may be.
     """
     _standardise(values.reshape(-1), mean.reshape(-1), scale.reshape(-1), out.reshape(-1))
-
-
-def set_weights(truth: Floats, raw_mean: Floats, row_weights: Floats, weights: Floats) -> None:
-    """Set the weights of a date's points, and weights and truth to 0 where one field is missing.
-
-    Args:
-        truth: shape (H, W), changed in place.
-        raw_mean: shape (H, W).
-        row_weights: shape (H,).
-        weights: shape (H, W), written.
-    """
-    _set_weights(truth, raw_mean, row_weights, weights)
-
-
-def scatter_points(source: Floats, first: int, places: npt.NDArray[np.int64], out: Floats) -> None:
-    """Write the features of each point contiguously, at the point's position.
-
-    Args:
-        source: shape (features, points), the fields of one date.
-        first: position in `places` of the first point.
-        places: row of `out` for each point of all dates.
-        out: shape (rows, features).
-    """
-    _scatter_points(source, first, places, out)
 
 
 Features = Literal["moments", "members"]
@@ -377,7 +369,8 @@ class DateContent:
             set_weights(truth[n], raw_mean[n], self._row_weights[rows], weights[n])
             if "members" in out:
                 members = self._by_target(out, "members")[n]
-                count += samples.read_members(i, samples.step, samples.target, members, rows)
+                where = Where(i, samples.step, rows)
+                count += samples.read_members(where, samples.target, members)
         self._write_extras(i, out["features"], rows)
         return count
 
@@ -394,7 +387,8 @@ class DateContent:
             mean, std = features[first:last], deviations[first:last]
             place = (out, rows, first)
             moves = partial(self._move_mean, *place), partial(self._move_deviation, *place)
-            count += self.samples.read_moments(i, step, channels, mean, std, rows, moves)
+            where = Where(i, step, rows)
+            count += self.samples.read_moments(where, channels, mean, std, moves)
             first = last
         for target in self._targets:
             if target not in self._inputs:
@@ -428,14 +422,15 @@ class DateContent:
 
             plain_copy = not self._normalise and n not in self._masked_inputs
             input_move = None if plain_copy else move
-            count += self.samples.read_members(i, step, channel, features[:, n], rows, input_move)
+            where = Where(i, step, rows)
+            count += self.samples.read_members(where, channel, features[:, n], input_move)
         return count
 
     def _read_raw(self, i: int, out: Arrays, rows: slice, target: Input) -> int:
         channel, step = target
         n = self._targets[target]
         mean, std = (self._by_target(out, name)[n] for name in ("raw_mean", "raw_std"))
-        count = self.samples.read_moments(i, step, [channel], mean[None], std[None], rows)
+        count = self.samples.read_moments(Where(i, step, rows), [channel], mean[None], std[None])
         if self._factor != 1:
             std *= self._factor
         return count

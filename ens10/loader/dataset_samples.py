@@ -5,23 +5,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import field_of
 from ens10.loader.samples import (
     _ALL,
-    _NO_MOVES,
+    _COPY,
     Field,
     Members,
-    Moment,
     Move,
     Moves,
     Samples,
-    SumsOfDates,
+    Where,
     move_in_place,
 )
-from ens10.source.layout import FORECAST_DIMS, tidy
+from ens10.source.layout import tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
 
@@ -52,7 +50,7 @@ class DatasetSamples(Samples):
         target: str,
         ensemble: Members = None,
     ) -> None:
-        dataset = _with_all_dims(tidy(dataset, Names(), "data"))
+        dataset = with_forecast_dims(tidy(dataset, Names(), "data"))
         if truth is not None:
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
         super().__init__(dataset, truth, target, ensemble)
@@ -72,52 +70,31 @@ class DatasetSamples(Samples):
         return _compute(self._truth.isel(time=i, latitude=rows), out)
 
     def read_moments(
-        self,
-        i: int,
-        step: float,
-        channels: Sequence[str],
-        mean: Field,
-        std: Field,
-        rows: slice = _ALL,
-        moves: Moves = _NO_MOVES,
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
     ) -> int:
-        """Compute ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
-        unit = self._unit(i, step, rows)
+        """Compute ensemble mean and standard deviation (n - 1), each (C, h, W)."""
+        unit = self._unit(where)
         fields = [field_of(unit, channel) for channel in channels]
         lazy_fields = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
         with _COMPUTE_LOCK:
             computed = lazy_fields.astype(np.float32).compute(scheduler="synchronous")
         for n, name in enumerate(computed):  # channel by channel: double precision takes memory
             values = computed[name].to_numpy()
-            mean[n], std[n] = self._moments_of(i, step, channels[n], values)
+            mean[n], std[n] = self._moments_of(where, channels[n], values)
         move_in_place(moves, mean, std)
         return sum(computed[name].nbytes for name in computed)
 
-    def read_members(
-        self,
-        i: int,
-        step: float,
-        channel: str,
-        out: Field,
-        rows: slice = _ALL,
-        move: Move | None = None,
-    ) -> int:
-        """Compute the members of one channel of date `i`, (M, h, W)."""
-        count = _compute(field_of(self._unit(i, step, rows), channel), out)
+    def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
+        """Compute the members of one channel, (M, h, W)."""
+        count = _compute(field_of(self._unit(where), channel), out)
         if self.checks is not None:
-            self.checks.examine(i, step, channel, out)
+            self.checks.examine(where.date, where.step, channel, out)
         move_in_place((move,), out)
         return count
 
-    def sums(
-        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfDates]:
-        """Return sums of ensemble mean and deviation, by one pass over the dates."""
-        return self._sums_by_a_pass(dates, step, channels)
-
-    def _unit(self, i: int, step: float, rows: slice) -> xr.Dataset:
-        unit: xr.Dataset = self._dataset.isel(time=int(self._positions[i])).sel(step=step)
-        return unit.isel(latitude=rows)
+    def _unit(self, where: Where) -> xr.Dataset:
+        date = self._dataset.isel(time=int(self._positions[where.date]))
+        return date.sel(step=where.step).isel(latitude=where.rows)
 
 
 def _compute(field: xr.DataArray, out: Any) -> int:
@@ -125,15 +102,3 @@ def _compute(field: xr.DataArray, out: Any) -> int:
         values = field.astype(np.float32).compute(scheduler="synchronous").to_numpy()
     out[...] = values
     return int(values.nbytes)
-
-
-def _with_all_dims(dataset: xr.Dataset) -> xr.Dataset:
-    """Return forecasts with the dimensions step and number, also if they have one of each."""
-    for dim in ("step", "number"):
-        if dim not in dataset.dims:
-            dataset = dataset.expand_dims({dim: [0]})
-    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
-    if "step" in dataset["valid_time"].dims:
-        return dataset
-    valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
-    return dataset.assign_coords(valid_time=valid)

@@ -5,10 +5,9 @@ resumes from its saved position.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -97,8 +96,11 @@ class Ranks:
         return sum(share(dates, self.rank, self.world, self.even))
 
 
-class Epoch(Sequence[Job]):
-    """The jobs of one rank in one epoch; a pure function of its arguments.
+def jobs_of_epoch(
+    dates: npt.NDArray[np.int64], ranks: Ranks, batch_size: int, seed: int, epoch: int,
+    shuffle: bool,
+) -> list[Job]:  # fmt: skip
+    """Return the jobs of one rank in one epoch; a pure function of its arguments.
 
     Args:
         dates: positions of the split's dates in the samples.
@@ -109,46 +111,19 @@ class Epoch(Sequence[Job]):
         shuffle: False for the order of time.
     """
 
-    def __init__(
-        self, dates: npt.NDArray[np.int64], ranks: Ranks, batch_size: int, seed: int, epoch: int,
-        shuffle: bool,
-    ) -> None:  # fmt: skip
-        self._size, self._seed = batch_size, (seed, epoch)
+    def of_rank(rank: int) -> npt.NDArray[np.int64]:
+        options = {"seed": seed, "epoch": epoch, "rank": rank, "world": ranks.world}
+        return order(len(dates), shuffle=shuffle, **options)
 
-        def of_rank(rank: int) -> npt.NDArray[np.int64]:
-            options = {"seed": seed, "epoch": epoch, "rank": rank, "world": ranks.world}
-            return order(len(dates), shuffle=shuffle, **options)
-
-        positions = of_rank(ranks.rank)
-        visits, repeats = share(len(dates), ranks.rank, ranks.world, ranks.even)
-        if repeats:
-            repeat_positions = positions if visits else of_rank(0)
-            positions = np.concatenate([positions[:visits], repeat_positions[:repeats]])
-        self._dates = dates[positions[: visits + repeats]]
-        self._is_repeat = np.arange(visits + repeats) >= visits
-        self._first = 0
-
-    def __len__(self) -> int:
-        return -(-len(self._dates) // self._size) - self._first
-
-    @overload
-    def __getitem__(self, number: int) -> Job: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[Job]: ...
-    def __getitem__(self, number: int | slice) -> Job | list[Job]:
-        """Return a job, or several."""
-        if isinstance(number, slice):
-            return [self[n] for n in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        number += self._first
-        span = slice(number * self._size, (number + 1) * self._size)
-        return Job(number, self._dates[span], self._is_repeat[span], self._seed)
-
-    def skip(self, jobs: int) -> "Epoch":
-        """Skip the first jobs of the epoch, in place; return this object."""
-        self._first = jobs
-        return self
+    positions = of_rank(ranks.rank)
+    visits, repeats = share(len(dates), ranks.rank, ranks.world, ranks.even)
+    if repeats:
+        repeat_positions = positions if visits else of_rank(0)
+        positions = np.concatenate([positions[:visits], repeat_positions[:repeats]])
+    visited = dates[positions[: visits + repeats]]
+    is_repeat = np.arange(visits + repeats) >= visits
+    spans = [slice(n, n + batch_size) for n in range(0, len(visited), batch_size)]
+    return [Job(n, visited[s], is_repeat[s], (seed, epoch)) for n, s in enumerate(spans)]
 
 
 @dataclass
@@ -162,10 +137,6 @@ class IterationProgress:
 
     epoch: int
     batches: int
-
-    def advance(self) -> None:
-        """Count a batch that is about to be yielded."""
-        self.batches += 1
 
 
 class Position:

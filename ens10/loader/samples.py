@@ -3,7 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ _ALL = slice(None)
 # values and the destination, both (h, W). `ens10.store.chunks.Reader.read_into` calls it.
 Move = Callable[[int, Field, Field], None]
 Moves = tuple[Move | None, Move | None]  # of means and of deviations; None copies
-_NO_MOVES: Moves = (None, None)
+_COPY: Moves = (None, None)
 # the number of members, counted from the first; or a function from the labels of the data's members
 # to those of the ensemble, in their order; None for all
 Members = int | Callable[[Sequence[int]], Sequence[int]] | None
@@ -42,6 +42,20 @@ _COMMON = (
     "has_truth",
 )  # fmt: skip
 _WITH_TRUTH = "Prepare the store again with --truth, or give truth= beside a dataset"
+
+
+class Where(NamedTuple):
+    """The fields to read: date, lead time and rows.
+
+    Attributes:
+        date: position of the date.
+        step: lead time.
+        rows: slice of the rows, without a step.
+    """
+
+    date: int
+    step: float
+    rows: slice = _ALL
 
 
 class MemberChecks(Protocol):
@@ -159,38 +173,44 @@ class Samples(ABC):
 
     @abstractmethod
     def read_moments(
-        self,
-        i: int,
-        step: float,
-        channels: Sequence[str],
-        mean: Field,
-        std: Field,
-        rows: slice = _ALL,
-        moves: Moves = _NO_MOVES,
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
     ) -> int:
-        """Write ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W).
+        """Write ensemble mean and standard deviation (n - 1), each (C, h, W).
 
-        Arguments as in `read_truth`; `moves` write the fields of `mean` and of `std` to their
-        places, e.g. normalised; None copies them.
+        Args:
+            where: date, lead time and rows.
+            channels: of the fields.
+            mean: each field contiguous.
+            std: like `mean`.
+            moves: write the fields of `mean` and of `std` to their places, e.g. normalised; None
+                copies them.
+
+        Returns:
+            Bytes read.
         """
 
     @abstractmethod
-    def read_members(
-        self,
-        i: int,
-        step: float,
-        channel: str,
-        out: Field,
-        rows: slice = _ALL,
-        move: Move | None = None,
-    ) -> int:
-        """Write the members of one channel of date `i`, (M, h, W), each contiguous."""
+    def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
+        """Write the members of one channel, (M, h, W), each contiguous."""
 
-    @abstractmethod
     def sums(
         self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
     ) -> dict[Moment, SumsOfDates]:
-        """Return sums of ensemble mean and deviation over the dates at these positions."""
+        """Return sums of ensemble mean and deviation over the dates at these positions.
+
+        The fields of these dates are read.
+        """
+        shape = (len(channels), *self._grid)
+        mean, deviation = Sums(shape), Sums(shape)
+        _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(dates))
+        for i in dates:
+            moments = self.moments(int(i), step, channels)
+            mean.add(moments[0])
+            deviation.add(moments[1])
+        return {
+            "mean": (mean.count, mean.total, mean.square),
+            "std": (deviation.count, deviation.total, deviation.square),
+        }
 
     @property
     def leads(self) -> "list[Samples]":
@@ -221,13 +241,13 @@ class Samples(ABC):
     def moments(self, i: int, step: float, channels: Sequence[str]) -> tuple[Field, Field]:
         """Return ensemble mean and standard deviation (n - 1) of date `i`, each (C, H, W)."""
         mean, std = np.empty((2, len(channels), *self._grid), np.float32)
-        self.read_moments(i, step, channels, mean, std)
+        self.read_moments(Where(i, step), channels, mean, std)
         return mean, std
 
     def ensemble(self, i: int) -> Field:
         """Return the members of the target of date `i`, (M, H, W)."""
         out = np.empty((self.members, *self._grid), np.float32)
-        self.read_members(i, self.step, self.target, out)
+        self.read_members(Where(i, self.step), self.target, out)
         return out
 
     def without_truth(self) -> npt.NDArray[np.int64]:
@@ -253,29 +273,13 @@ class Samples(ABC):
     def _grid(self) -> tuple[int, int]:
         return len(self.latitude), len(self.longitude)
 
-    def _moments_of(self, i: int, step: float, channel: str, members: Field) -> tuple[Field, Field]:
+    def _moments_of(self, where: Where, channel: str, members: Field) -> tuple[Field, Field]:
         """Return mean and standard deviation of members (M, h, W) that were read."""
         from ens10.convert import ensemble_moments  # needs zarr
 
         if self.checks is None:
             return ensemble_moments(members, axis=0)
-        return self.checks.moments(i, step, channel, members)
-
-    def _sums_by_a_pass(
-        self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
-    ) -> dict[Moment, SumsOfDates]:
-        """Compute sums of ensemble mean and deviation by reading the fields of these dates."""
-        shape = (len(channels), *self._grid)
-        mean, deviation = Sums(shape), Sums(shape)
-        _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(dates))
-        for i in dates:
-            moments = self.moments(int(i), step, channels)
-            mean.add(moments[0])
-            deviation.add(moments[1])
-        return {
-            "mean": (mean.count, mean.total, mean.square),
-            "std": (deviation.count, deviation.total, deviation.square),
-        }
+        return self.checks.moments(where.date, where.step, channel, members)
 
 
 class SeveralSamples(Samples):
@@ -326,8 +330,9 @@ class SeveralSamples(Samples):
 
     def require_truth(self) -> None:
         """Raise an error if the samples of a target or lead time have no truth."""
-        for samples in self._all_samples:
-            samples.require_truth()
+        for lead in self._parts:
+            for samples in lead:
+                samples.require_truth()
 
     def read_truth(self, i: int, out: Field, rows: slice = _ALL) -> int:
         """Write the truth of the first target."""
@@ -335,31 +340,17 @@ class SeveralSamples(Samples):
         return self._parts[lead][0].read_truth(place, out, rows)
 
     def read_moments(
-        self,
-        i: int,
-        step: float,
-        channels: Sequence[str],
-        mean: Field,
-        std: Field,
-        rows: slice = _ALL,
-        moves: Moves = _NO_MOVES,
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
     ) -> int:
-        """Write ensemble mean and standard deviation of date `i`."""
-        lead, place = self.locate(i)
-        return self._parts[lead][0].read_moments(place, step, channels, mean, std, rows, moves)
+        """Write ensemble mean and standard deviation."""
+        lead, date = self.locate(where.date)
+        where = where._replace(date=date)
+        return self._parts[lead][0].read_moments(where, channels, mean, std, moves)
 
-    def read_members(
-        self,
-        i: int,
-        step: float,
-        channel: str,
-        out: Field,
-        rows: slice = _ALL,
-        move: Move | None = None,
-    ) -> int:
-        """Write the members of one channel of date `i`."""
-        lead, place = self.locate(i)
-        return self._parts[lead][0].read_members(place, step, channel, out, rows, move)
+    def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
+        """Write the members of one channel."""
+        lead, date = self.locate(where.date)
+        return self._parts[lead][0].read_members(where._replace(date=date), channel, out, move)
 
     def sums(
         self, dates: npt.NDArray[np.int64], step: float, channels: Sequence[str]
@@ -376,10 +367,6 @@ class SeveralSamples(Samples):
                 places = np.intersect1d(places, other.without_truth())
             positions.append(places + end - len(lead[0]))
         return np.concatenate(positions)
-
-    @property
-    def _all_samples(self) -> list[Samples]:
-        return [samples for lead in self._parts for samples in lead]
 
 
 def move_in_place(moves: Iterable[Move | None], *fields: Field) -> None:

@@ -12,25 +12,23 @@ import xarray as xr
 
 from ens10.channels import split_exactly
 from ens10.climate import blocks
-from ens10.errors import DamagedFileError, FileError
+from ens10.errors import FileError
 from ens10.loader.samples import (
     _ALL,
-    _NO_MOVES,
+    _COPY,
     Field,
     Members,
     Moment,
     Moves,
     Samples,
     SumsOfDates,
+    Where,
     move_in_place,
 )
-from ens10.packed16.layout import DamagedChunkError
-from ens10.places import is_url
 from ens10.store import StoreKind, open_store, store_kinds
 from ens10.store.checked import open_strictly
-from ens10.store.chunks import MEND, Move, Reader, open_reader
-from ens10.store.file_bytes import FileBytes
-from ens10.store.manifest import Record, compare, open_record
+from ens10.store.chunks import Move, Reader, open_reader
+from ens10.store.manifest import open_record
 
 _PARTS = ("count", "sum", "square_sum")
 
@@ -95,37 +93,33 @@ class StoreSamples(Samples):
         return reader.read_into((i, *self._truth_place), out[None], rows=rows)
 
     def read_moments(
-        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field,
-        rows: slice = _ALL, moves: Moves = _NO_MOVES,
-    ) -> int:  # fmt: skip
-        """Read ensemble mean and standard deviation (n - 1) of date `i`, each (C, h, W)."""
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
+    ) -> int:
+        """Read ensemble mean and standard deviation (n - 1), each (C, h, W)."""
         if self.checks is not None or not self._has_moments:
-            return self._moments_of_members(i, step, channels, mean, std, rows, moves)
-        place = (int(self._positions[i]), self.steps.index(step))
+            return self._moments_of_members(where, channels, mean, std, moves)
+        place = self._place(where)
         fields = [self._channel_rows[channel] for channel in channels]
         count = 0
         for moment, out, move in (("mean", mean, moves[0]), ("std", std, moves[1])):
             reader = self._reader(f"statistics/ensemble_{moment}{self._suffix}")
-            count += reader.read_into(place, out, fields, rows, move)
+            count += reader.read_into(place, out, fields, where.rows, move)
         return count
 
-    def read_members(
-        self, i: int, step: float, channel: str, out: Field, rows: slice = _ALL,
-        move: Move | None = None,
-    ) -> int:  # fmt: skip
-        """Read the members of one channel of date `i`, (M, h, W)."""
+    def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
+        """Read the members of one channel, (M, h, W)."""
         name, level = self._variable_and_level(channel)
-        place = [int(self._positions[i]), self.steps.index(step)]
+        place = self._place(where)
         if level is not None:
-            place.append(self._levels.index(level))
+            place = (*place, self._levels.index(level))
         reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
         if self.checks is None:  # no member is missing
-            return reader.read_into(tuple(place), out, self._member_places, rows, move)
+            return reader.read_into(place, out, self._member_places, where.rows, move)
         present = np.empty((len(self._present), *out.shape[1:]), np.float32)
-        count = reader.read_into(tuple(place), present, self._member_places, rows)
+        count = reader.read_into(place, present, self._member_places, where.rows)
         out[...] = np.nan
         out[self._present] = present
-        self.checks.examine(i, step, channel, out)
+        self.checks.examine(where.date, where.step, channel, out)
         move_in_place((move,), out)
         return count
 
@@ -138,14 +132,14 @@ class StoreSamples(Samples):
         are computed from the requested dates.
         """
         if not self._has_moments:
-            return self._sums_by_a_pass(dates, step, channels)
+            return super().sums(dates, step, channels)
         is_requested = np.isin(np.arange(self._block.size), self._positions[dates])
         block_sizes = np.bincount(self._block)
         full = np.bincount(self._block, is_requested) == block_sizes
         full_blocks = np.flatnonzero(full).tolist()
         other_dates = dates[~full[self._block[self._positions[dates]]]]
         rows = [self._channel_rows[channel] for channel in channels]
-        other_sums = self._sums_by_a_pass(other_dates, step, channels) if other_dates.size else None
+        other_sums = super().sums(other_dates, step, channels) if other_dates.size else None
         sums: dict[Moment, Any] = {}
         for moment in get_args(Moment):
             names = [f"{moment}{self._suffix}_{part}" for part in _PARTS]
@@ -175,25 +169,34 @@ class StoreSamples(Samples):
 
     def _read_sum(self, name: str, blocks: list[int], step: float, rows: list[int]) -> Any:
         """Return one of the sums, added over blocks in order, (channels, H, W)."""
-        array: Any = self._root[f"statistics/{name}"]
+        name, s = f"statistics/{name}", self.steps.index(step)
+        array: Any = self._root[name]
         total = np.zeros((len(rows), *self._grid), array.dtype)
-        planes, s = _PlaneReader(self._arguments[0], array, self._record), self.steps.index(step)
+        if array.chunks[1] != 1:  # of earlier versions: a chunk holds all steps
+            for block in blocks:
+                total += np.asarray(array[block, s])[rows]
+            return total
+        reader = open_reader(self._arguments[0], name, self._record, array.dtype.name)
+        planes: Any = np.empty_like(total)
         for block in blocks:
-            total += planes.read(block, s, rows)
+            reader.read_into((block, s), planes, rows)
+            total += planes
         return total
 
+    def _place(self, where: Where) -> tuple[int, ...]:
+        return int(self._positions[where.date]), self.steps.index(where.step)
+
     def _moments_of_members(
-        self, i: int, step: float, channels: Sequence[str], mean: Field, std: Field, rows: slice,
-        moves: Moves,
-    ) -> int:  # fmt: skip
+        self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves
+    ) -> int:
         members = getattr(self._thread_buffers, "members", None)
         shape = (self.members, *mean.shape[1:])
         if members is None or members.shape != shape:
             members = self._thread_buffers.members = np.empty(shape, np.float32)
         count = 0
         for n, channel in enumerate(channels):
-            count += self.read_members(i, step, channel, members, rows)
-            mean[n], std[n] = self._moments_of(i, step, channel, members)
+            count += self.read_members(where, channel, members)
+            mean[n], std[n] = self._moments_of(where, channel, members)
         move_in_place(moves, mean, std)
         return count
 
@@ -222,53 +225,3 @@ class StoreSamples(Samples):
             if name not in self._readers:
                 self._readers[name] = open_reader(self._arguments[0], name, self._record)
             return self._readers[name]
-
-
-class _PlaneReader:
-    """Reader of some channels of a sum, at one block of dates and one step.
-
-    A chunk may hold all steps and channels, and zarr would read all of them. From local files of
-    plain numbers only the channels needed are read.
-
-    Args:
-        store: path or URL.
-        array: of zarr, over (block, step, channel, latitude, longitude).
-        record: the store's manifest.
-    """
-
-    def __init__(self, store: Path | str, array: Any, record: Record | None) -> None:
-        self._array, self._name = array, array.path
-        self._folder = None if is_url(store) else Path(store) / self._name
-        self._shape = shape = array.chunks
-        is_one_step = shape[1] in (1, array.shape[1])
-        full_planes = shape[2:] == array.shape[2:] and shape[0] == 1 and is_one_step
-        plain = not array.compressors and not array.filters and array.dtype.isnative
-        self._is_plain = full_planes and plain
-        outer = (array.shape[0], array.shape[1] // shape[1])
-        self._sums = record.array(self._name, outer) if record and self._is_plain else None
-
-    def read(self, block: int, step: int, channels: Sequence[int]) -> Any:
-        """Return channels of one block and step, shape (channels, latitude, longitude).
-
-        Raises:
-            FileError: the chunk is missing.
-            DamagedFileError: it is too short, or differs from the manifest.
-        """
-        chunk, within = (step, 0) if self._shape[1] == 1 else (0, step)
-        file = self._folder and self._folder / f"c/{block}/{chunk}/0/0/0"
-        if not (self._is_plain and file and file.is_file()):
-            return np.asarray(self._array[block, step])[channels]
-        planes = np.empty((len(channels), *self._shape[3:]), self._array.dtype)
-        try:
-            with file.open("rb", buffering=0) as handle:
-                source = FileBytes(handle.fileno())
-                if self._sums is not None:
-                    fields = self._shape[2] if self._shape[1] == 1 else 0
-                    sums = self._sums.at(self._sums.number((block, chunk)))
-                    compare(sums, source, channels, fields)
-                for plane, channel in zip(planes, channels, strict=True):
-                    begin = (within * self._shape[2] + channel) * plane.nbytes
-                    source.read(begin, plane.nbytes, plane.reshape(-1).view(np.uint8))
-        except DamagedChunkError as error:
-            raise DamagedFileError(file, error.offset, error.reason, MEND) from error
-        return planes

@@ -21,7 +21,8 @@ _HUGE = float(np.finfo(np.float32).max)
 
 
 @numba.njit(**OPTIONS)
-def _single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
+def unpack_single(codes, scale, reference, out):  # type: ignore[no-untyped-def]
+    """Write values without gaps for which `fits_single`, in single precision."""
     for i in range(out.size):
         out[i] = np.float32(codes[i]) * scale + reference
 
@@ -35,7 +36,8 @@ def _single_with_gaps(codes, gap, scale, reference, out):  # type: ignore[no-unt
 
 
 @numba.njit(**OPTIONS)
-def _double(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+def unpack_double(codes, gap, scale, reference, decimal, out):  # type: ignore[no-untyped-def]
+    """Write values in double precision, NaN where the code is `gap`."""
     missing = np.float32(np.nan)
     for i in range(out.size):
         value = np.float32((np.float64(codes[i]) * scale + reference) * decimal)
@@ -64,11 +66,11 @@ def unpack(record: Any, values: npt.NDArray[np.uint8], out: npt.NDArray[np.float
     elif fits_single(scale, reference, decimal):
         single = (np.float32(scale), np.float32(reference))
         if gap < 0:
-            _single(values.view(np.uint16), *single, out)
+            unpack_single(values.view(np.uint16), *single, out)
         else:
             _single_with_gaps(values.view(np.uint16), np.uint16(gap), *single, out)
     else:  # no code equals a gap of -1
-        _double(values.view(np.uint16), gap, scale, reference, decimal, out)
+        unpack_double(values.view(np.uint16), gap, scale, reference, decimal, out)
 
 
 def fits_single(scale: float, reference: float, decimal: float) -> bool:

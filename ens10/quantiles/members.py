@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numba
 import numpy as np
@@ -20,49 +19,15 @@ from ens10.store.chunks import Reader, open_reader
 _DIMS = ("time", "number", "latitude", "longitude")
 
 
-class Members(Protocol):
-    """Source of the members of one channel and step.
-
-    Attributes:
-        field: the lazy field over (time, number, latitude, longitude).
-        token: identifier of the members, computed without reading them.
-    """
-
-    field: xr.DataArray
-    token: str
-
-    def read(self, position: int, rows: slice) -> npt.NDArray[np.float32]:
-        """Read the members of one date, shape (members, points of the rows)."""
-
-
-def members_of(
-    source: Path | str | xr.DataArray, channel: str | None, step: float | None
-) -> Members:
-    """Return the members of a store or of an array.
-
-    Args:
-        source: a store's path, or an array over time[, step], number, latitude, longitude, with
-            the coordinate `valid_time`.
-        channel: channel of the store; ignored for an array.
-        step: lead time; optional if there is only one.
-
-    Raises:
-        ArgumentError: no channel, or no step where there are several.
-        UnknownNameError: no such channel or step.
-        MissingDataError: the array lacks dimensions or valid times.
-    """
-    if isinstance(source, xr.DataArray):
-        return ArrayMembers(_at_step(source, step)[0])
-    if channel is None:
-        raise ArgumentError("channel", "it is missing", "Name one, such as t2m or z500")
-    return StoreMembers(source, channel, step)
-
-
 class ArrayMembers:
     """Members of any array, lazy or not; parts of lazy arrays are computed when they are read.
 
     Args:
         field: array over time, number, latitude, longitude.
+
+    Attributes:
+        field: the lazy field over (time, number, latitude, longitude).
+        token: identifier of the members, computed without reading them.
     """
 
     def __init__(self, field: xr.DataArray) -> None:
@@ -88,6 +53,10 @@ class StoreMembers:
         channel: such as "t2m" or "z500".
         step: lead time; optional if there is only one.
         dataset: `forecasts(store)`, if it is already open.
+
+    Attributes:
+        field: the lazy field over (time, number, latitude, longitude).
+        token: identifier of the members, computed without reading them.
     """
 
     def __init__(
@@ -118,6 +87,32 @@ class StoreMembers:
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the reader, which has buffers for each thread."""
         return {**self.__dict__, "_reader": None}
+
+
+Members = ArrayMembers | StoreMembers
+
+
+def members_of(
+    source: Path | str | xr.DataArray, channel: str | None, step: float | None
+) -> Members:
+    """Return the members of a store or of an array.
+
+    Args:
+        source: a store's path, or an array over time[, step], number, latitude, longitude, with
+            the coordinate `valid_time`.
+        channel: channel of the store; ignored for an array.
+        step: lead time; optional if there is only one.
+
+    Raises:
+        ArgumentError: no channel, or no step where there are several.
+        UnknownNameError: no such channel or step.
+        MissingDataError: the array lacks dimensions or valid times.
+    """
+    if isinstance(source, xr.DataArray):
+        return ArrayMembers(_at_step(source, step)[0])
+    if channel is None:
+        raise ArgumentError("channel", "it is missing", "Name one, such as t2m or z500")
+    return StoreMembers(source, channel, step)
 
 
 def _at_step(field: xr.DataArray, step: float | None) -> tuple[xr.DataArray, int]:

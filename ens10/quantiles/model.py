@@ -1,7 +1,6 @@
 """Quantiles of the model climate of any dates: computed lazily, or read from a store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,9 @@ from dask.base import tokenize
 from ens10.channels import resolve
 from ens10.climate import years_of
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
-from ens10.protocol import Protocol, protocol_of
+from ens10.protocol import Protocol, check_window, protocol_of
 from ens10.quantiles.members import Members, members_of, quantiles_of
-from ens10.quantiles.options import (
-    ANY_YEAR,
-    Climatology,
-    check_window,
-    month_days_of,
-    quantile_levels,
-)
+from ens10.quantiles.options import ANY_YEAR, Climatology, month_days_of, quantile_levels
 from ens10.stations import coordinates
 from ens10.store import open_store
 
@@ -168,22 +161,16 @@ def _valid_date(
     return shifted_date
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The rows and dates that each block of the result needs."""
-
-    members: Members
-    positions: Sequence[npt.NDArray[np.int64]]
-    levels: npt.NDArray[np.float64]
-    rows: int
-
-    def block(self, block_info: Any = None) -> npt.NDArray[np.float32]:
-        """Compute one date and some rows; shape (1, quantiles, rows, columns)."""
-        date, _, n, _ = block_info[None]["chunk-location"]
-        shape = block_info[None]["chunk-shape"]
-        rows = slice(n * self.rows, n * self.rows + shape[2])
-        parts = [self.members.read(int(position), rows) for position in self.positions[date]]
-        return quantiles_of(parts, self.levels).reshape(shape)
+def _block(
+    members: Members, positions: Sequence[npt.NDArray[np.int64]],
+    levels: npt.NDArray[np.float64], height: int, block_info: Any = None,
+) -> npt.NDArray[np.float32]:  # fmt: skip
+    """Compute one date and some rows of the result; shape (1, quantiles, rows, columns)."""
+    date, _, n, _ = block_info[None]["chunk-location"]
+    shape = block_info[None]["chunk-shape"]
+    rows = slice(n * height, n * height + shape[2])
+    parts = [members.read(int(position), rows) for position in positions[date]]
+    return quantiles_of(parts, levels).reshape(shape)
 
 
 def _lazy_quantiles(
@@ -192,11 +179,11 @@ def _lazy_quantiles(
     sizes = members.field.sizes
     max_members = max(len(indices) for indices in positions) * sizes["number"]
     rows = rows_within(_BLOCK_BYTES, max_members * sizes["longitude"] * 4, sizes["latitude"])
-    plan = _Plan(members, positions, levels, rows)
     heights = [min(rows, sizes["latitude"] - first) for first in range(0, sizes["latitude"], rows)]
     chunks = ((1,) * len(positions), (levels.size,), tuple(heights), (sizes["longitude"],))
     name = "climate-" + tokenize(members.token, positions, levels)
-    meta, block = np.empty((0, 0, 0, 0), np.float32), partial(_Plan.block, plan)
+    meta = np.empty((0, 0, 0, 0), np.float32)
+    block = partial(_block, members, positions, levels, rows)
     array: da.Array = da.map_blocks(  # type: ignore[no-untyped-call]
         block, chunks=chunks, dtype=np.float32, meta=meta, name=name
     )

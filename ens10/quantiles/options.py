@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ens10.channels import step_number
 from ens10.climate import years_of
 from ens10.errors import ArgumentError
-from ens10.protocol import Protocol, protocol_names, protocol_of
+from ens10.protocol import Protocol, check_window, protocol_names, protocol_of
 from ens10.splits import split_dates
 
 _STEP = re.compile(r"\d+(\.\d+)?")
@@ -109,16 +109,6 @@ def quantile_levels(levels: int | None, protocol: str | Protocol) -> npt.NDArray
         reason = f"{count} quantile levels are too few"
         raise ArgumentError("levels", reason, "Pass 2 or more, such as 101")
     return np.linspace(0.0, 1.0, count)
-
-
-def check_window(window: int) -> None:
-    """Refuse a window that has no middle.
-
-    Raises:
-        ArgumentError: it is even or less than 1.
-    """
-    if window < 1 or window % 2 == 0:
-        raise ArgumentError("window", f"{window} dates have no middle", "Pass an odd number")
 
 
 ANY_YEAR = 0  # judged year of one climate for all years outside the climate years

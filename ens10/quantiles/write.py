@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,7 @@ import zarr
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
 from ens10.convert.plan import to_json_types
-from ens10.durable import write_whole
+from ens10.durable import clear_leftovers, whole_file, write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.file_locks import folder_lock
 from ens10.progress import track
@@ -147,9 +147,9 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
 def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any]:
     """Return the attributes of the climate, equal for equal options and dates."""
     first = arrays.climatologies[arrays.steps[0]]
-    climate_dates = [_climate_year_dates(first, first.eligible(i)) for i in arrays.judged_years]
-    years = {int(year) for dates in climate_dates for year in years_of(dates)}
     rules, rolling_years = protocol_of(options.protocol), first.rolling_years
+    dates = years_of(first.time if rolling_years else first.valid_time)
+    years = {int(year) for i in arrays.judged_years for year in dates[first.eligible(i)]}
     rolling = f"the {rolling_years} years that end with judged_year"
     rule = rolling if rolling_years else "the training years"
     reference = reference_of(rules)
@@ -159,13 +159,6 @@ def _attributes(arrays: ClimateArrays, options: ClimateOptions) -> dict[str, Any
         "window": options.window, "levels": arrays.levels.size, "method": "linear",
         "channels": arrays.channels, "dates": int(first.time.size),
     }  # fmt: skip
-
-
-def _climate_year_dates(
-    climatology: Climatology, eligible: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.datetime64]:
-    """Return the dates that define climate years: start dates of rolling years, or valid dates."""
-    return (climatology.time if climatology.rolling_years else climatology.valid_time)[eligible]
 
 
 def _create(arrays: ClimateArrays, attributes: dict[str, Any]) -> None:
@@ -229,17 +222,13 @@ def record_climate(store: Path, options: ClimateOptions) -> None:
     plan_options = {**manifest.plan["options"], "climate": to_json_types(options)}
     plan = {**manifest.plan, "options": plan_options}
     files = ["zarr.json", *(f"climate/{name}" for name in files_of(store / "climate"))]
-    rows = [row for row in manifest.units[METADATA_UNIT] if not _depends_on_climate(row[0])]
+    rows = [row for row in manifest.units[METADATA_UNIT] if not row[0].startswith("climate/")]
     _, *units, _, _, _ = path.read_bytes().split(b"\n")
     lines = [line.removesuffix(b",") for line in units]
     content = assemble_manifest(store, plan, lines, rows, files)
     (store / COPY).parent.mkdir(parents=True, exist_ok=True)
     for file in (path, store / COPY):
         write_whole(file, content.tobytes())
-
-
-def _depends_on_climate(name: str) -> bool:
-    return name == "zarr.json" or name.startswith("climate/")
 
 
 _RUN = 12  # month-days in a run: with 4 more on either side, a chunk is read 20 / 12 times
@@ -268,7 +257,8 @@ def write_climate(
     store = Path(store)
     arrays = create_climate(store, options)
     count = workers or len(os.sched_getaffinity(0))
-    with _lock_folder(arrays.folder), ThreadPoolExecutor(count) as pool:
+    in_use = FileError(arrays.folder, "another process is writing it", "Wait for it to end")
+    with folder_lock(arrays.folder, in_use), ThreadPoolExecutor(count) as pool:
         runs = list(_runs(arrays))
         futures = [pool.submit(_write_run, run) for run in runs]
         try:
@@ -280,20 +270,6 @@ def write_climate(
     arrays.finish()
     record_climate(store, options)
     return sorted(path.relative_to(store) for run in runs for path in run.files)
-
-
-@contextmanager
-def _lock_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder against other processes in the block, and remove partial files.
-
-    Raises:
-        FileError: another process has locked it.
-    """
-    in_use = FileError(folder, "another process is writing it", "Wait for it to end")
-    with folder_lock(folder, in_use):
-        for leftover in folder.rglob("*.part"):
-            leftover.unlink()
-        yield
 
 
 @dataclass(frozen=True)
@@ -337,20 +313,16 @@ def _write_run(run: _Run) -> None:
     max_dates = max(sum(run.dates(day).size for day in window) for window in windows)
     height = rows_within(_WINDOW_BYTES, max_dates * sizes["number"] * columns * 4, rows)
     with ExitStack() as stack:
-        parts = [file.with_name(file.name + ".part") for _, file in missing]
-        for part in parts:
-            part.parent.mkdir(parents=True, exist_ok=True)
-        part_files = [stack.enter_context(part.open("wb")) for part in parts]
+        for _, path in missing:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(path.parent)
+        part_files = [stack.enter_context(whole_file(path)) for _, path in missing]
         for first in range(0, rows, height):
             block = slice(first, min(first + height, rows))
             for file, quantiles in zip(part_files, _slide(run, windows, block), strict=True):
                 for n, field in enumerate(quantiles):
                     begin = (n * rows + first) * columns * 4
                     os.pwrite(file.fileno(), np.ascontiguousarray(field, "<f4").data, begin)
-        for file in part_files:
-            os.fsync(file.fileno())
-    for part, (_, path) in zip(parts, missing, strict=True):
-        part.rename(path)
 
 
 def _slide(

@@ -39,6 +39,18 @@ _HORIZONTAL = ("latitude", "longitude")
 _COORDINATE_NAMES = (*FORECAST_DIMS, "valid_time", *COORDINATES)
 
 
+def with_forecast_dims(dataset: xr.Dataset) -> xr.Dataset:
+    """Return forecasts with the dimensions `number` and `step`, of size 1 if they lack them."""
+    for dim in ("number", "step"):
+        if dim not in dataset.dims:
+            dataset = dataset.expand_dims({dim: [0]})
+    dataset = dataset.transpose(*FORECAST_DIMS, missing_dims="ignore")
+    if "step" not in dataset["valid_time"].dims:
+        valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
+        dataset = dataset.assign_coords(valid_time=valid)
+    return dataset
+
+
 def tidy(
     dataset: xr.Dataset,
     names: Names,

@@ -192,7 +192,7 @@ class Reader(ABC):
 
         Args:
             place: the chunk's position along the array's outer dimensions.
-            out: shape (fields, rows, columns), float32; each field contiguous.
+            out: shape (fields, rows, columns), of the array's type; each field contiguous.
             fields: positions of the fields to read, all if None.
             rows: slice of the rows to read, without a step.
             move: writes a field to its place, e.g. normalised: called with the index of the field
@@ -216,7 +216,9 @@ class Reader(ABC):
         """Read what is requested, and return the bytes read."""
 
 
-def open_reader(store: Path | str, name: str, record: Record | None = None) -> Reader:
+def open_reader(
+    store: Path | str, name: str, record: Record | None = None, dtype: str = "float32"
+) -> Reader:
     """Open the reader of one array, such as "sfc/t2m"; of a local store without zarr.
 
     Args:
@@ -224,14 +226,15 @@ def open_reader(store: Path | str, name: str, record: Record | None = None) -> R
         name: of the array.
         record: the store's manifest, with which each chunk is compared when it is first read, and
             again once its file has changed; None to compare none.
+        dtype: of the array.
 
     Raises:
-        FileError: no such array, or one that is chunked or coded in another way.
+        FileError: no such array, or one of another type, or chunked or coded in another way.
         DamagedFileError: the array's metadata differ from the manifest.
     """
     if is_url(store):
         return _ZarrReader(store, name, record)
-    return ChunkReader(Path(store) / name, record)
+    return ChunkReader(Path(store) / name, record, dtype)
 
 
 class ChunkReader(Reader):
@@ -240,29 +243,26 @@ class ChunkReader(Reader):
     Args:
         folder: of the array, with its `zarr.json`.
         record: the store's manifest; see `open_reader`.
+        dtype: of the array.
     """
 
-    def __init__(self, folder: Path, record: Record | None = None) -> None:
+    def __init__(self, folder: Path, record: Record | None = None, dtype: str = "float32") -> None:
         self.folder, self.name = folder, "/".join(folder.parts[-2:])
         try:
             metadata = (folder / "zarr.json").read_bytes()
-            array_metadata = parse_json(metadata)
-            chunk = array_metadata["chunk_grid"]["configuration"]["chunk_shape"]
-            dims = array_metadata["dimension_names"]
-            codecs = [codec["name"] for codec in array_metadata["codecs"]]
-            dtype = array_metadata["data_type"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            form = Form.read(metadata)
+        except (OSError, ValueError) as error:
             raise FileError(folder, f"no array of a store ({error})", MEND) from error
         _compare_metadata(metadata, folder, self.name, record)
-        self.shape: Place = tuple(array_metadata["shape"])
-        self.outer = _count_outer_dims(folder, self.shape, tuple(chunk), dims)
+        self.shape, self.dtype = form.shape, np.dtype(dtype)
+        self.outer = _count_outer_dims(folder, self.shape, form.chunk, form.dims)
         *field_counts, self.rows, self.columns = self.shape[self.outer :]
         self.fields = field_counts[0] if field_counts else 1
-        self.packed, self.compressed = codecs[0] == "packed16", codecs[1:] == ["blosc"]
-        if codecs[0] not in ("packed16", "bytes") or len(codecs) > 1 + self.compressed:
-            raise FileError(folder, f"coded as {codecs}, which is not read here", "Prepare it anew")
-        if dtype != "float32":
-            raise FileError(folder, f"holds {dtype}, and fields are float32", "Open it with zarr")
+        self.packed, self.compressed = form.codec == "packed16", form.compressed
+        if form.codec == "other":
+            raise FileError(folder, "coded in a way that is not read here", "Prepare it anew")
+        if form.dtype != dtype:
+            raise FileError(folder, f"holds {form.dtype}, not {dtype}", "Open it with zarr")
         self._thread_buffers, self._maps = threading.local(), MapCache()
         self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
         # state of each chunk's file when it was compared, and True for fields that were compared
@@ -330,14 +330,14 @@ class ChunkReader(Reader):
 
     def _read_plain(self, source: Source, request: _Request) -> int:
         _, out, fields, first_row, last_row, move = request
-        row_bytes, rows = self.columns * _FLOAT_BYTES, last_row - first_row
+        row_bytes, rows = self.columns * self.dtype.itemsize, last_row - first_row
         expected_size = self.fields * self.rows * row_bytes
         if source.size != expected_size:
             raise DamagedChunkError(source.size, f"{source.size} bytes instead of {expected_size}")
         for first, last in _runs(fields) if rows == self.rows else pairwise(range(len(fields) + 1)):
             begin = (fields[first] * self.rows + first_row) * row_bytes
             size = (last - first) * rows * row_bytes
-            part = source.read(begin, size, self._scratch("values")).view("<f4")
+            part = source.read(begin, size, self._scratch("values")).view(self.dtype)
             values = part.reshape(last - first, rows, self.columns)
             for n in range(first, last):
                 (move or _copy)(n, values[n - first], out[n])
@@ -353,8 +353,8 @@ class ChunkReader(Reader):
         """Refuse a buffer, position or fields that do not fit the array."""
         place, out, fields, first, last, _ = request
         shape = (len(fields), last - first, self.columns)
-        if out.shape != shape or out.dtype != np.float32 or not out[:1].flags.c_contiguous:
-            reason = f"expected float32 of shape {shape}, each field contiguous"
+        if out.shape != shape or out.dtype != self.dtype or not out[:1].flags.c_contiguous:
+            reason = f"expected {self.dtype} of shape {shape}, each field contiguous"
             raise ArgumentError("out", f"{reason}; got {out.dtype} of shape {out.shape}")
         if len(place) != self.outer:
             raise ArgumentError("place", f"expected {self.outer} positions, got {place}")

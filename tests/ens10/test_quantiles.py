@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.quantiles import model_climate, write
+from ens10.file_locks import folder_lock
+from ens10.quantiles import model_climate
 from ens10.quantiles.members import quantiles_of
 from ens10.store import open_store
 
@@ -187,9 +188,10 @@ def test_rows_are_read_in_blocks(yearly, monkeypatch):
 
 
 def test_only_a_lock_is_taken_for_another_process(tmp_path):
-    with pytest.raises(BlockingIOError, match="of the work"), write._lock_folder(tmp_path):
+    in_use = FileError(tmp_path, "another process is writing it")
+    with pytest.raises(BlockingIOError, match="of the work"), folder_lock(tmp_path, in_use):
         raise BlockingIOError("of the work")
-    with write._lock_folder(tmp_path):
-        lock = write._lock_folder(tmp_path)
+    with folder_lock(tmp_path, in_use):
+        lock = folder_lock(tmp_path, in_use)
         with pytest.raises(FileError, match="another process is writing it"):
             lock.__enter__()

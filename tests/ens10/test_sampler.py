@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError
-from ens10.loader.order import Epoch, Ranks, order
+from ens10.loader.order import Ranks, jobs_of_epoch, order
 
 SETTINGS = settings(max_examples=50, deadline=None)
 
@@ -33,7 +33,8 @@ def test_jobs_of_all_ranks(count, world, size, epoch, shuffle):
     dates = np.arange(count) * 10
     for even in (None, "pad", *(["drop"] if count >= world else [])):
         ranks = [
-            Epoch(dates, Ranks(rank, world, even), size, 3, epoch, shuffle) for rank in range(world)
+            jobs_of_epoch(dates, Ranks(rank, world, even), size, 3, epoch, shuffle)
+            for rank in range(world)
         ]
         jobs = [job for rank in ranks for job in rank]
         assert [job.number for job in ranks[0]] == list(range(len(ranks[0])))
