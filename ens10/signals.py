@@ -4,8 +4,12 @@ Python's default behaviour loses work in two ways: SIGTERM ends a process withou
 children, and Ctrl-C raises `KeyboardInterrupt` between any two instructions, also where a training
 step has changed half of the parameters. Work that can only end at certain places, such as after a
 batch, checks `Stop.signal` there. A second signal ends it at once.
+
+Python prints and ignores an exception where it frees an object, for example while it closes a
+generator that nobody refers to. An ignored exception of a signal is raised again shortly after.
 """
 
+import _thread
 import atexit
 import math
 import os
@@ -22,6 +26,7 @@ from ens10.errors import Ens10Error
 from ens10.machine_errors import machine_error
 
 _REPEAT_SECONDS = 1.0  # seconds within which signals are one request
+_RETRY_SECONDS = 0.02  # until an exception that Python ignored is raised again
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -90,10 +95,14 @@ def end_process(status: int) -> NoReturn:
 
     Exit functions are run and streams are flushed. The interpreter does not finalise its modules:
     that takes seconds where many libraries are loaded, which may print errors if memory is short.
+    A further signal leaves out the rest.
 
     Args:
         status: of the process.
     """
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: os._exit(status))
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -105,8 +114,8 @@ class Stop:
     """Handler of SIGTERM and SIGINT, which raises an exception at once or defers the signal.
 
     Attributes:
-        signal: the signal that arrived while `deferred`; 0 for none.
-        deferred: True to record a signal in `signal`; False to raise its exception where it
+        signal: the first signal; 0 for none so far.
+        deferred: True to record the first signal in `signal`; False to raise its exception where it
             arrives. It may be changed at any time.
     """
 
@@ -120,14 +129,34 @@ class Stop:
 
         Ctrl-C reaches all processes of a terminal, and those that started others pass it on.
         """
-        is_repeated = time.monotonic() - self._arrival_time < _REPEAT_SECONDS
-        self._arrival_time = time.monotonic()
-        if self.signal and is_repeated:
-            return
-        if self.deferred and not self.signal:
-            self.signal = number
-            return
+        is_repeated = self.signal and time.monotonic() - self._arrival_time < _REPEAT_SECONDS
+        is_recorded = self.deferred and not self.signal
+        self.signal, self._arrival_time = self.signal or number, time.monotonic()
+        if not (is_repeated or is_recorded):
+            raise ending(number)
+
+    def end(self, number: int) -> NoReturn:
+        """Raise the exception of a signal that another process received and may pass on."""
+        self.signal, self._arrival_time = number, time.monotonic()
         raise ending(number)
+
+    def handle_ignored(self, error: BaseException | None) -> bool:
+        """Return True if Python ignored the exception of a signal, which is then raised again.
+
+        Args:
+            error: that Python ignored.
+        """
+        if not (self.signal and isinstance(error, Terminated | Interrupted)):
+            return False
+        self._arrival_time = -math.inf  # or the signal would be ignored as a repeated one
+        with suppress(RuntimeError):  # the interpreter ends: no thread can be started
+            _thread.start_new_thread(self._repeat, ())
+        return True
+
+    def _repeat(self) -> None:
+        time.sleep(_RETRY_SECONDS)
+        if signal.getsignal(self.signal) == self.handle:
+            signal.pthread_kill(threading.main_thread().ident or 0, self.signal)
 
     def install(self) -> dict[int, Any]:
         """Make this the handler of both signals, and return the previous handlers.
@@ -146,11 +175,25 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Raise `Terminated` or `Interrupted` on SIGTERM or SIGINT in the block, or defer them."""
-    stop = Stop()
-    previous_handlers = stop.install()
+    """Raise `Terminated` or `Interrupted` on SIGTERM or SIGINT in the block, or defer them.
+
+    A signal that has not ended the block is raised after its last line. A block inside another one
+    has the same `Stop`.
+    """
+    handler = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    stop = handler if isinstance(handler, Stop) else Stop()
+    previous_handlers, previous_hook = stop.install(), sys.unraisablehook
+
+    def report_ignored(unraisable: Any) -> None:
+        if not stop.handle_ignored(unraisable.exc_value):
+            previous_hook(unraisable)
+
+    sys.unraisablehook = report_ignored
     try:
         yield stop
+        if stop.signal:
+            raise ending(stop.signal)
     finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        sys.unraisablehook = previous_hook
+        for number, previous in previous_handlers.items():
+            signal.signal(number, previous if previous is not None else signal.SIG_DFL)

@@ -15,7 +15,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from ens10.errors import Ens10Error, FileError, printable, suggestion
 from ens10.places import check_names
-from ens10.signals import end_process, report_interruption
+from ens10.signals import end_process, report_interruption, stoppable
 
 _MOST_CHARACTERS = 300
 
@@ -211,7 +211,8 @@ def reports_errors(command: Callable[..., int]) -> Callable[..., int]:
     def reporting(arguments: Sequence[str] | None = None) -> int:
         try:
             check_names(sys.argv[1:] if arguments is None else arguments)
-            return command(arguments)
+            with stoppable():
+                return command(arguments)
         except BaseException as error:
             status = report_interruption(error)
             if status is None:

@@ -26,7 +26,7 @@ from ens10.experiments.checkpoints import BEST, LAST, PREVIOUS
 from ens10.experiments.runlog import RunLog
 from ens10.models.postprocessor import WeightedMean
 from ens10.places import is_url
-from ens10.signals import Interrupted, Stop, Terminated, ending
+from ens10.signals import Interrupted, Stop, Terminated
 
 MINUTES = 10.0  # between checkpoints within an epoch
 _FORMAT = 1  # of what is added to Lightning's checkpoints
@@ -246,7 +246,7 @@ class RunCheckpoints(Checkpoint):
 
     def _end(self, number: int) -> None:
         if number:
-            raise ending(number)
+            self._stop.end(number)
 
     def _save_best(self, trainer: pl.Trainer) -> None:
         """Save `best.ckpt` if the monitored value is the least so far, or if there is none."""

@@ -134,6 +134,84 @@ def test_the_check_allows(name, text):
     assert list(violations(name, text)) == []
 
 
+CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "thread_time", "getrusage"}
+
+
+def called_name(node):
+    """The last part of the name of the function that a call calls; "" for other nodes."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def reads_clock(node):
+    """Whether an expression reads a clock of `time` or `resource`."""
+    return any(called_name(part) in CLOCKS for part in ast.walk(node))
+
+
+def limits(call):
+    """The seconds that a call waits at most, where they are written there."""
+    given = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"]
+    given += call.args if called_name(call) in ("join", "wait") else []
+    given = [getattr(one, "value", None) for one in given]
+    return [one for one in given if type(one) in (int, float)]
+
+
+def impatience(tree):
+    """What in a test depends on how busy the machine is, in words."""
+    measured = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and reads_clock(node.value):
+            measured |= {n.id for t in node.targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+    for node in ast.walk(tree):
+        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        if isinstance(node, ast.Assert) and (reads_clock(node) or names & measured):
+            yield f"line {node.lineno}: a measured time in an assertion"
+        if isinstance(node, ast.Call) and any(seconds < 60 for seconds in limits(node)):
+            yield f"line {node.lineno}: a wait of less than a minute"
+        if called_name(node) == "settings" and "deadline" not in [k.arg for k in node.keywords]:
+            yield f"line {node.lineno}: a deadline of hypothesis"
+        if isinstance(node, ast.FunctionDef):
+            decorators = [called_name(one) for one in node.decorator_list]
+            named = any(isinstance(one, ast.Name) for one in node.decorator_list)
+            if "given" in decorators and not named and "settings" not in decorators:
+                yield f"line {node.lineno}: a deadline of hypothesis"
+
+
+def test_no_test_depends_on_how_busy_the_machine_is():
+    """A limit ends what hangs, in minutes; a wait that proves an absence is a plain `sleep`."""
+    tests = sorted((ROOT / "tests").rglob("*.py"))
+    told = [f"{name_of(p)}, {v}" for p in tests for v in impatience(ast.parse(p.read_text()))]
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("start = time.perf_counter()\nf()\nassert time.perf_counter() - start < 5", "measured"),
+        ("spent = process_time() - begun\nassert spent / other > 2", "measured"),
+        ("thread.join(10)", "a wait"),
+        ("subprocess.run(words, timeout=30)", "a wait"),
+        ("process.communicate(timeout=9.5)", "a wait"),
+        ("@given(x)\ndef test_it(x):\n    pass", "deadline"),
+        ("@settings(max_examples=3)\n@given(x)\ndef test_it(x):\n    pass", "deadline"),
+    ],
+)
+def test_the_check_of_impatience_sees(text, word):
+    assert [word in told for told in impatience(ast.parse(text))] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "thread.join(300)\nprocess.wait()\nbarrier = threading.Barrier(8, timeout=PATIENCE)",
+        "@settings(deadline=None)\n@given(x)\ndef test_it(x):\n    pass",
+        "start = time.perf_counter()\nprint(time.perf_counter() - start)\nassert found",
+    ],
+)
+def test_the_check_of_impatience_allows(text):
+    assert list(impatience(ast.parse(text))) == []
+
+
 def python(*arguments, **options):
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, **options)

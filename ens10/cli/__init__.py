@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
+    # before torch is imported: threads of OpenMP that spin starve each other beside other work
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     words = list(sys.argv[1:] if arguments is None else arguments)
     name = words[0] if words else ""
     extras = ("train", "plot") if name in _TRAIN_AND_DRAW else ()

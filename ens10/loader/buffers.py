@@ -168,43 +168,47 @@ def read_ahead(
             )
             yield job, ring.lend(block)
     finally:
-        ring.stop(readers)
+        # Python handles no signal before these two lines have ended the readers
+        ring.stopped = True
+        ring.free_queue.put(None)
+        ring.collect(readers)
 
 
 class _Ring:
-    """State shared by the reader threads and the consumer of one iteration."""
+    """State shared by the reader threads and the consumer of one iteration.
+
+    A signal may raise an exception in the consumer at any call. It therefore holds no lock, which
+    would stay locked, but takes results from a queue.
+    """
 
     def __init__(self, jobs: Sequence[Any], fill: Fill, pool: BlockPool, size: int) -> None:
-        self._jobs, self._fill, self._pool = jobs, fill, pool
+        self._fill, self._pool = fill, pool
         # free blocks, and None for each that may be taken from the pool
         self.free_queue: SimpleQueue[Any] = SimpleQueue()
-        self._buffer_count, self._next_job = size, 0
+        self._jobs, self._job_lock, self._next_job = jobs, threading.Lock(), 0
+        self._buffer_count, self.stopped = size, False
         self._leases: list[weakref.ref[Lease]] = []
+        self._result_queue: SimpleQueue[tuple[int, Block | BaseException]] = SimpleQueue()
         self._results: dict[int, Block | BaseException] = {}
-        self._condition = threading.Condition()
-        self._stopped = False
         for _ in range(size):
             self.free_queue.put(None)
 
     def read(self) -> None:
-        """Execute jobs in a reader thread until `stop`, an error or the last job ends it."""
+        """Execute jobs in a reader thread until an error, the last job or the consumer ends it."""
         while True:
             block = self.free_queue.get()
-            with self._condition:
+            with self._job_lock:
                 number = self._next_job
-                if self._stopped or number == len(self._jobs):
-                    self.free_queue.put(block)
+                if self.stopped or number == len(self._jobs):
+                    self.free_queue.put(block)  # which ends the next reader
                     return
                 self._next_job += 1
             result: Block | BaseException
             try:
                 result = self.fill(number, block)
             except BaseException as error:  # whatever it is, the consumer raises it
-                result = error
-            with self._condition:
-                self._results[number] = result
-                self._stopped |= isinstance(result, BaseException)
-                self._condition.notify_all()
+                result, self.stopped = error, True
+            self._result_queue.put((number, result))
             del block, result  # or the thread would keep the buffer while it waits for the next
 
     def fill(self, number: int, block: Block | None) -> Block:
@@ -215,12 +219,12 @@ class _Ring:
 
     def wait(self, number: int) -> Block:
         """Return the buffer of a job once a reader thread has filled it."""
-        with self._condition:
-            if self._next_job <= number and self._all_in_use():
-                self._buffer_count += 1
-                self.free_queue.put(None)
-            self._condition.wait_for(lambda: number in self._results)
-            result = self._results.pop(number)
+        if self._next_job <= number and self._all_in_use():
+            self._buffer_count += 1
+            self.free_queue.put(None)
+        while number not in self._results:
+            self._results.update([self._result_queue.get()])
+        result = self._results.pop(number)
         if isinstance(result, BaseException):
             raise result
         return result
@@ -231,15 +235,13 @@ class _Ring:
         self._leases.append(reference)
         return array
 
-    def stop(self, readers: Sequence[threading.Thread]) -> None:
-        """Stop the readers after their current jobs, and keep the buffers."""
-        with self._condition:
-            self._stopped = True
-        for _ in readers:
-            self.free_queue.put(None)
+    def collect(self, readers: Sequence[threading.Thread]) -> None:
+        """Wait for the end of the readers, and keep the buffers."""
         for reader in readers:
             if reader.is_alive() and reader is not threading.current_thread():
                 reader.join()
+        while not self._result_queue.empty():
+            self._results.update([self._result_queue.get()])
         for result in self._results.values():
             if not isinstance(result, BaseException):
                 self.free_queue.put(result)

@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from waiting import wait_until
 
 SCRIPT = """
 import sys, time
@@ -12,6 +13,8 @@ from ens10.convert import workers
 
 def slowly(folder, group, real=workers.work):
     time.sleep({pause})
+    while {most} is not None and len(list((folder.path / "units").iterdir())) >= {most}:
+        time.sleep(0.01)  # until it is killed
     return real(folder, group)
 
 if __name__ == "__main__":
@@ -35,10 +38,13 @@ def assert_same(store, other):
     assert [name for name in ours if ours[name] != theirs[name]] == []
 
 
-def start(source, store, pause=0.0, together=0, **options):
-    """A process that prepares; each unit, or group of so many bytes, begins after a pause."""
+def start(source, store, pause=0.0, together=0, most=None, **options):
+    """A process that prepares; each unit, or group of so many bytes, begins after a pause.
+
+    With `most` none begins after so many.
+    """
     given = {"source": str(source), "store": str(store), "options": options}
-    script = SCRIPT.format(pause=pause, together=together, **given)
+    script = SCRIPT.format(pause=pause, together=together, most=most, **given)
     path = Path(store).with_name("prepare.py")
     path.write_text(script)
     return subprocess.Popen([sys.executable, path], stderr=subprocess.PIPE, text=True)
@@ -52,12 +58,9 @@ def units_done(store):
         return 0
 
 
-def wait_for_units(store, count, process, seconds=300):
+def wait_for_units(store, count, process):
     """Waits until so many units are done, or the process has ended."""
-    end = time.monotonic() + seconds
-    while units_done(store) < count and process.poll() is None:
-        assert time.monotonic() < end, "too slow"
-        time.sleep(0.002)
+    wait_until(lambda: units_done(store) >= count or process.poll() is not None, 0.002)
 
 
 def children(process):
@@ -68,9 +71,6 @@ def children(process):
         return []
 
 
-def wait_for_end(pids, seconds=300):
+def wait_for_end(pids):
     """Waits until processes have ended by themselves."""
-    end = time.monotonic() + seconds
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
-        assert time.monotonic() < end, f"{pids} live on"
-        time.sleep(0.01)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))

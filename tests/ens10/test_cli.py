@@ -1,5 +1,6 @@
 """The command line: exit statuses, one-line errors, suggestions."""
 
+import os
 import re
 import subprocess
 import sys
@@ -196,6 +197,20 @@ def test_light_commands_import_nothing_heavy():
         assert done.returncode == 0, done.stderr
         assert done.stdout
         assert not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "found"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")]
+)
+def test_threads_of_openmp_sleep_while_they_wait_unless_the_user_says_otherwise(given, found):
+    """OpenMP itself says which policy it reads when it is loaded."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    environment |= {"OMP_DISPLAY_ENV": "true", **given}
+    code = "from ens10.cli import main; main(['info']); import torch"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
+    assert f"OMP_WAIT_POLICY = '{found}'" in done.stderr
 
 
 def test_info_and_env(capsys):

@@ -8,6 +8,7 @@ import time
 import pytest
 from gribfiles import cube
 from storetools import assert_same, units_done
+from waiting import wait_until
 
 from ens10 import extras, prepare
 from ens10.convert import workers
@@ -26,9 +27,15 @@ def test_processes_make_the_same_store(tiny, tmp_path, codec):
         assert_same(tmp_path / "one", tiny / "s.zarr")
 
 
+def killed(partial):
+    """The file that says that a worker was killed."""
+    return partial.with_name("killed")
+
+
 def slow_work(folder, group):
-    """`work` that leaves time to be killed."""
-    time.sleep(0.05)
+    """`work` of which little is done until a worker was killed."""
+    while len(list((folder.path / "units").iterdir())) >= 10 and not killed(folder.path).exists():
+        time.sleep(0.01)
     return work(folder, group)
 
 
@@ -44,20 +51,21 @@ def test_a_cluster_whose_worker_is_killed(tiny, tmp_path, monkeypatch):
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     ) as cluster:
         victim = next(iter(cluster.workers.values())).process.process.pid
-        killed = []
+        done = []
 
         def kill():
-            while units_done(store) < 10:
-                time.sleep(0.01)
+            wait_until(lambda: units_done(store) >= 10)
             os.kill(victim, signal.SIGKILL)
-            killed.append(units_done(store))
+            done.append(units_done(store))
+            killed(store).touch()
 
         thread = threading.Thread(target=kill)
         thread.start()
         address = cluster.scheduler_address
         prepare(source, store, truth=source / "truth", scheduler=address)
         thread.join()
-    assert 10 <= killed[0] < 54
+    killed(store).unlink()
+    assert 10 <= done[0] < 54
     assert_same(store, tiny / "s.zarr")
     assert [p.name for p in tmp_path.iterdir()] == ["s.zarr"]
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from flakyserver import serve
 from gribfiles import cube
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from urllib3 import HTTPResponse
 
@@ -52,6 +52,7 @@ def test_dates_as_they_are_asked_for():
     assert len(valid_hours(month_days(), HINDCAST_YEARS, [48])) == 2100
 
 
+@settings(deadline=None)
 @given(
     st.dates(date(2018, 1, 1), date(2018, 12, 31)), st.dates(date(2018, 1, 1), date(2018, 12, 31))
 )

@@ -157,6 +157,7 @@ def test_any_float32_field_is_written_exactly(seed, sort, gaps):
         assert found[1] <= 24
 
 
+@settings(deadline=None)
 @given(st.floats(-1e30, 1e30, allow_subnormal=False))
 def test_the_reference_is_the_nearest_ibm_number_below(value):
     below = ibm_below(value)

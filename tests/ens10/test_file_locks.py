@@ -3,9 +3,11 @@
 import errno
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 from ens10 import file_locks
 from ens10.errors import FileError
@@ -49,9 +51,9 @@ def test_one_waits_for_a_folder_or_gets_the_error_given(tmp_path):
             raise AssertionError
         thread = threading.Thread(target=second)
         thread.start()
-        thread.join(0.5)
+        time.sleep(0.5)  # in which a wrong lock would let it in
         order.append("first")
-    thread.join(60)
+    thread.join(PATIENCE)
     assert order == ["first", "second"]
 
 

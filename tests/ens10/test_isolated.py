@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from packedmessages import SHAPE, message
+from waiting import wait_until
 
 from ens10.catalog import variable
 from ens10.cli import main
@@ -241,11 +241,7 @@ def test_it_ends_with_the_process_that_started_it(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -9, done.stderr
     about = Path(f"/proc/{int(done.stdout)}/cmdline")
-    for _ in range(300):
-        if not about.exists() or b"eccodesworker" not in about.read_bytes():
-            return
-        time.sleep(0.1)
-    pytest.fail("the process is still there")
+    wait_until(lambda: not about.exists() or b"eccodesworker" not in about.read_bytes())
 
 
 def test_it_is_replaced_when_it_keeps_much_memory(monkeypatch):

@@ -237,7 +237,7 @@ def test_the_size_is_known_before(write, tmp_path, monkeypatch):
 
 def test_two_runs_into_one_store(write, tmp_path):
     source, store = write(cube()), tmp_path / "s"
-    process = start(source, store, pause=0.3)
+    process = start(source, store, most=1)
     wait_for_units(store, 1, process)
     owner = f"{store}.partial: in use by ens10 prepare, process {process.pid} on"
     with pytest.raises(FileError, match=owner):

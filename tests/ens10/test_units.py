@@ -2,7 +2,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.catalog import VARIABLES
@@ -38,6 +38,7 @@ BASES = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(BASES, st.sampled_from(["", "**", "^"]), st.randoms(use_true_random=False))
 def test_order_and_spelling_of_exponents_do_not_matter(bases, power, random):
     parts = [base if n == 1 else f"{base}{power}{n}" for base, n in bases.items()]

@@ -6,7 +6,7 @@ import shutil
 
 import crc32c
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.cli import main
@@ -24,6 +24,7 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(PARTS, max_size=6), st.sampled_from(["/", "\\", "//"]))
 def test_what_is_accepted_stays_inside(parts, separator):
     name = separator.join(parts)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import aiohttp
+from waiting import PATIENCE
 
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 _FLAGS = (
@@ -47,7 +48,7 @@ class Chromium:
         return self
 
     async def _connect(self, port_file):
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while not (port_file.exists() and len(port_file.read_text().split()) == 2):
             if time.monotonic() > until:
                 raise TimeoutError("the browser did not start")
@@ -70,14 +71,14 @@ class Chromium:
         self._loop.run_until_complete(close())
         self._loop.close()
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(PATIENCE)
 
     async def _send(self, method, **parameters):
         self._number += 1
         number = self._number
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
         while True:
-            told = json.loads((await self._socket.receive(timeout=120)).data)
+            told = json.loads((await self._socket.receive(timeout=PATIENCE)).data)
             if told.get("id") == number:
                 if "error" in told:
                     raise RuntimeError(f"{method}: {told['error']}")
@@ -104,7 +105,7 @@ class Chromium:
     def open(self, path, fragment=""):
         self._events.clear()
         self.send("Page.navigate", url=Path(path).resolve().as_uri() + fragment)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while "Page.loadEventFired" not in self._events and time.monotonic() < until:
             self.send("Runtime.evaluate", expression="0")
         assert self.evaluate("document.readyState") == "complete"

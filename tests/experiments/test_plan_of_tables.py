@@ -238,14 +238,39 @@ def test_a_probe_takes_the_place_of_what_was_kept(rates, monkeypatch):
     assert "(an accelerator)" in found.machine
 
 
-@pytest.mark.parametrize("model", ["unet", "emos_local", "location_unet", "transformer"])
-def test_a_model_is_timed_on_random_fields(model):
+class CountingClock:
+    """Its time is the number of readings so far."""
+
+    def __init__(self):
+        self.readings = 0
+
+    def process_time(self):
+        self.readings += 1
+        return float(self.readings)
+
+    perf_counter = process_time
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "train", "before"),
+    [
+        # two readings a step; a step of a network has `size` dates, and the first does not count
+        ("unet", 4, 2 / 4, 0),
+        ("transformer", 2, 2 / 2, 0),
+        # one reading from the start of the fit to its first step, for three steps of four dates
+        ("location_unet", 4, 2 / 4, round(1 / 12, 4)),
+        # 16 dates, from the reading at the start of the fit to that after the last step
+        ("emos_local", 1, 32 / 16, 0),
+    ],
+)
+def test_a_model_is_timed_on_random_fields(monkeypatch, model, size, train, before):
+    monkeypatch.setattr(plan, "time", CountingClock())
     found = measure(model, (9, 16))
-    assert found["train_seconds"] > found["predict_seconds"] > 0
-    assert (found["before_seconds"] > 0) == (model == "location_unet")
+    assert found["train_seconds"] == train
+    assert found["before_seconds"] == before
+    assert found["predict_seconds"] == 1 / size
     assert 0.05 < found["memory_gb"] < 4
-    sizes = {"unet": 4, "emos_local": 1, "location_unet": 4, "transformer": 2}
-    assert found["batch"] == sizes[model]
+    assert found["batch"] == size
 
 
 @pytest.mark.slow

@@ -85,7 +85,7 @@ def test_the_table_holds_them_and_the_optimum(done):
     assert crps["raw"] > crps["emos_global"] > crps["optimum"]
     expected = (crps["raw"] - crps["emos_global"]) / (crps["raw"] - crps["optimum"])
     assert float(rows["emos_global"]["attained"]) == pytest.approx(expected, rel=1e-4)
-    assert float(rows["emos_global"]["cpu_seconds"]) > 0
+    assert float(rows["emos_global"]["cpu_seconds"]) >= 0
     raw, emos = (kept_run(cell).extremes for cell in cells(work, out, "raw", "emos_global"))
     weighted = [float(s["eecrps_sum"].sum() / s["eecrps_weight"].sum()) for s in (raw, emos)]
     assert float(rows["emos_global"]["eecrpss"]) == pytest.approx(

@@ -5,19 +5,20 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
+
+from waiting import PATIENCE, wait_until
 
 from ens10.experiments.runner.claims import claim, holder
 
 
 def test_one_of_many_gets_it(tmp_path):
-    path, barrier = tmp_path / "claims" / "unet", threading.Barrier(8)
+    path, barrier = tmp_path / "claims" / "unet", threading.Barrier(8, timeout=PATIENCE)
 
     def attempt(_):
         barrier.wait()
         with claim(path) as ours:
-            time.sleep(0.2)
+            barrier.wait()  # it is held until all have tried
             return ours
 
     with ThreadPoolExecutor(8) as pool:
@@ -38,7 +39,7 @@ def test_it_is_given_back_after_an_error(tmp_path):
 
 
 def test_a_lost_one_is_taken_over_by_one(tmp_path):
-    path, barrier = tmp_path / "unet", threading.Barrier(8, timeout=60)
+    path, barrier = tmp_path / "unet", threading.Barrier(8, timeout=PATIENCE)
     path.write_text("process 1 on another\n")
     os.utime(path, (0, 0))
 
@@ -56,19 +57,20 @@ def test_a_living_one_is_not_taken(tmp_path):
     path = tmp_path / "unet"
     with claim(path, heartbeat=0.05):
         os.utime(path, (0, 0))
-        time.sleep(0.3)
-        with claim(path, timeout=60) as ours:
+        wait_until(lambda: path.stat().st_mtime > 0)
+        with claim(path, timeout=1e6) as ours:
             assert not ours
 
 
 def test_one_that_was_taken_over_stays_with_the_other(tmp_path):
     """A process that slept too long neither touches nor removes the claim of its successor."""
-    path = tmp_path / "unet"
+    path, threads = tmp_path / "unet", set(threading.enumerate())
     with claim(path, heartbeat=0.02) as ours:
         assert ours
+        (touching,) = set(threading.enumerate()) - threads
         path.write_text("process 1 on another\nits token\n")
         os.utime(path, (0, 0))
-        time.sleep(0.2)
+        wait_until(lambda: not touching.is_alive())
         assert path.stat().st_mtime == 0
     assert holder(path) == "process 1 on another"
 
@@ -84,11 +86,8 @@ def test_a_failure_to_touch_does_not_end_the_signs_of_life(tmp_path, monkeypatch
 
     with claim(path, heartbeat=0.02):
         monkeypatch.setattr(os, "utime", fail_once)
-        deadline = time.monotonic() + 30
-        while len(calls) < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(calls) >= 3)
         monkeypatch.undo()
-    assert len(calls) >= 3
 
 
 def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
@@ -113,7 +112,7 @@ def test_a_process_ends_with_the_one_that_started_it():
         "from ens10.experiments.runner.claims import end_with_parent\n"
         "end_with_parent(int(sys.argv[1]), 0.05)\n"
         "print('begun', flush=True)\n"
-        "time.sleep(60)\n"
+        "time.sleep(600)\n"
         "print('lived on')\n"
     )
     parent = (

@@ -334,7 +334,7 @@ def execute(target: Target, content: bytes) -> None:
     _catch_hangs()
     # Of this process's own time, since others may keep it waiting; ecCodes works in another one.
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.setitimer(signal.ITIMER_REAL, 12 * SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, 100 * SECONDS)
     try:
         target.read(content)
     except target.errors as error:

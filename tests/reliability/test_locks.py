@@ -6,12 +6,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import yaml
 from realruns import command
 from stops import arguments, fit, resume
 from test_integrity import make_run
+from waiting import PATIENCE
 
 from ens10 import file_locks
 from ens10.errors import FileError
@@ -133,9 +135,9 @@ def test_without_locks_of_the_file_system_one_waits_if_asked_to(tmp_path, monkey
     with hold_lock(tmp_path / "results.lock", "cells"):
         thread = threading.Thread(target=second)
         thread.start()
-        thread.join(0.5)
+        time.sleep(0.5)  # in which a wrong lock would let it in
         order.append("first")
-    thread.join(60)
+    thread.join(PATIENCE)
     assert order == ["first", "second"]
 
 

@@ -3,13 +3,13 @@
 import signal
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 import stops
 from realruns import command
 from stops import assert_same_run, fit, resume, saved, stop_at
+from waiting import wait_until
 
 from ens10.experiments.runner.running import Children, start_cell
 from ens10.signals import Interrupted, Stop, Terminated, stoppable
@@ -93,7 +93,7 @@ WAITS = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 print("begun", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
@@ -109,8 +109,7 @@ def test_the_processes_of_cells_are_asked_to_end_and_no_other_starts(tmp_path):
     def work():
         with children.terminate_on_error():
             thread.start()
-            while not (log.exists() and log.read_text()):
-                time.sleep(0.01)
+            wait_until(lambda: log.exists() and log.read_text())
             raise Terminated
 
     with pytest.raises(Terminated):

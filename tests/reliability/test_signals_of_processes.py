@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from stops import arguments, assert_same_run, resume
+from waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.slow
 LONG = 5000  # epochs
@@ -20,12 +20,9 @@ def start(*words):
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def wait_for(found, process, seconds=300):
-    latest = time.monotonic() + seconds
-    while not found():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < latest
-        time.sleep(0.2)
+def wait_for(found, process):
+    wait_until(lambda: found() or process.poll() is not None, 0.2)
+    assert found(), process.communicate()
 
 
 def children_of(pid):
@@ -38,9 +35,9 @@ def is_running(pid):
     return bool(found.stdout.strip()) and not found.stdout.startswith("Z")
 
 
-def ended(process, number, seconds=120):
+def ended(process, number):
     process.send_signal(number)
-    _, said = process.communicate(timeout=seconds)
+    _, said = process.communicate(timeout=PATIENCE)
     return process.returncode, said
 
 
@@ -75,15 +72,12 @@ def test_a_signal_to_one_process_of_a_split_run_ends_all(prepared, tmp_path, ran
     wait_for((run / "checkpoints" / "last.ckpt").is_file, process)
     (child,) = children_of(process.pid)
     os.kill(process.pid if rank == 0 else child, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     assert said.count("ens10: ") == 1
     assert f"ens10: terminated; resume with `ens10 fit --run {run} --resume`" in said
     assert "Traceback" not in said
-    latest = time.monotonic() + 60  # it tears down by itself
-    while is_running(child) and time.monotonic() < latest:
-        time.sleep(0.2)
-    assert not is_running(child)
+    wait_until(lambda: not is_running(child), 0.2)  # it tears down by itself
 
 
 def test_a_table_that_was_ended_goes_on(tmp_path):
@@ -97,11 +91,8 @@ def test_a_table_that_was_ended_goes_on(tmp_path):
     status, said = ended(process, signal.SIGTERM)
     assert status == 143
     assert said.splitlines()[-1] == "ens10: terminated; the same command resumes"
-    latest = time.monotonic() + 60
-    while any(is_running(child) for child in children) and time.monotonic() < latest:
-        time.sleep(0.2)
-    assert not any(is_running(child) for child in children)
+    wait_until(lambda: not any(is_running(child) for child in children), 0.2)
     again = start(*words)
-    out, said = again.communicate(timeout=500)
+    out, said = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, said
     assert "mlp, seed 0 (clean, t2m, 10 members): done" in out

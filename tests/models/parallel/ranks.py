@@ -74,7 +74,7 @@ class Ranks:
         for pipe in self._pipes:
             pipe.send(None)
         for process in self._processes:
-            process.join(10)
+            process.join(60)
         self._processes, self._pipes = [], []
 
 
