@@ -1007,6 +1007,8 @@ def _load_weights(
         for name in part.of_another_grid(grid) if isinstance(part, GridBuffers) else ():
             reason = f"damaged: {prefix}.{name} is not on the grid of the training, {grid}"
             raise FileError(path, reason, _REMEDY)
+        if Path(path).is_dir():  # of runs, the forecasts are checked
+            continue
         for name, value in (*part._parameters.items(), *part._buffers.items()):
             if value is not None and _has_damage(part, name, value):
                 reason = f"damaged: {prefix}.{name} has values that are NaN or infinite"
