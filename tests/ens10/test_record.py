@@ -17,6 +17,7 @@ from ens10.errors import DamagedFileError, FileError
 from ens10.loader import Batches, Slabs
 from ens10.packed16.layout import DamagedChunkError, encode, parse
 from ens10.store import chunks, open_store
+from ens10.store.file_bytes import FileBytes
 from ens10.store.manifest import COPY, NAME, Record, open_record, read_manifest, read_plan
 
 INPUTS = ["t2m", "u10"]
@@ -181,16 +182,18 @@ def test_each_chunk_is_compared_once_and_again_when_it_has_changed(copy, date, m
     compared = []
 
     def noted(sums, source, *rest, real=chunks.compare):
-        compared.append(source.size)
+        compared.append(source.state if isinstance(source, FileBytes) else None)
         return real(sums, source, *rest)
 
     monkeypatch.setattr(chunks, "compare", noted)
     batches = Batches(copy, "t2m@48", INPUTS, members=True, threads=2)
     first = copied(batches)
-    assert len(compared) == 4 + 4 * len(batches)  # the metadata of 4 arrays, and their chunks
+    once = len(compared)
+    files = [state for state in compared if state is not None]
+    assert len(files) == len(set(files)) > 4 * len(batches)  # of 4 arrays, and of the statistics
     batches.set_epoch(1)
     assert len(copied(batches)) == len(first)
-    assert len(compared) == 4 + 4 * len(batches)
+    assert len(compared) == once
     flip(chunk_of(copy, "truth/t2m", date))
     with pytest.raises(DamagedFileError, match="truth/t2m"):
         copied(batches)

@@ -25,6 +25,8 @@ ACCEPTED = {
     "name": TEXTS,
     "provenance": {"missing", "mapping", "mapping of null"},
     "trained.dates": {"missing", "list", "without the last", "one twice"},
+    "trained.input_units": {"missing", "mapping"},
+    "trained.labels": {"missing", "list"},
     "trained.latitude": {"missing", "list"},
     "trained.longitude": {"missing", "list"},
     "trained.members": {"missing", "null", "number"},
