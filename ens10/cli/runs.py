@@ -110,7 +110,7 @@ def _case_options(parser: Parser) -> None:
 def _case(**options: Any) -> None:
     from ens10.experiments.case_page import run_case
 
-    print(printable(run_case(**options)))
+    print(printable(run_case(**options), keep="\n"))
 
 
 def _plan_options(parser: Parser) -> None:

@@ -63,7 +63,7 @@ def test_arco_era5_is_read_at_the_hours_and_variables_wanted_alone(tmp_path, for
     paired = pair_truth(forecasts, whole)
     check(paired)
     assert paired.t2m.chunks[0] == (1, 1, 1)
-    with pytest.raises(RuntimeError):  # the rubbish is there
+    with pytest.raises(FileError, match="7 bytes instead of"):  # the rubbish is there
         whole.t2m.isel(time=1).load()
 
 
