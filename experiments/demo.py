@@ -51,7 +51,8 @@ def run_demo(
     out = Path(out)
     world = _world(out, seed, kind, quiet)
     store = out / "store.zarr"
-    if not store.exists():
+    # again if it was interrupted after its last rename, to remove what it left
+    if not store.exists() or store.with_name(f"{store.name}.partial").exists():
         prepare(out / "world", store, truth=out / "world" / "truth", progress=not quiet)
     runs = [out / "runs" / name for name in models]
     for run in runs:
