@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ens10.convert import prepare
+from ens10.convert.files import partial_store
 from ens10.errors import FileError
 from ens10.experiments import provenance
 from ens10.experiments.optimum import score_optimum
@@ -52,7 +53,7 @@ def run_demo(
     world = _world(out, seed, kind, quiet)
     store = out / "store.zarr"
     # again if it was interrupted after its last rename, to remove what it left
-    if not store.exists() or store.with_name(f"{store.name}.partial").exists():
+    if not store.exists() or partial_store(store).path.exists():
         prepare(out / "world", store, truth=out / "world" / "truth", progress=not quiet)
     runs = [out / "runs" / name for name in models]
     for run in runs:

@@ -39,7 +39,7 @@ from ens10.loader.content import masked_inputs
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
-from ens10.loader.training_members import are_texts, choose_members
+from ens10.loader.training_members import are_texts, choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
 from ens10.models.statistical.base import GridBuffers
@@ -384,7 +384,7 @@ class TrainedModel:
         """
         if self.members is None:
             return list(labels)
-        trained = self._training.member_labels[: self.members]
+        trained = recorded_members(vars(self._training))[: self.members]
         try:
             chosen, note = choose_members(
                 labels, self.members, trained, fewer=fewer, least=self.least_members

@@ -345,11 +345,6 @@ class TrainingData:
             part._check_values(key)
         return parts
 
-    @property
-    def member_labels(self) -> list[Label]:
-        """Return the labels of the members, texts where the data have them; empty if unknown."""
-        return list(self.labels or self.numbers)
-
     def _check_values(self, name: str) -> None:
         if self.members is not None and self.members < 1:
             raise ValueError(f"{name}.members is {self.members}")
