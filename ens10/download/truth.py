@@ -157,6 +157,8 @@ def _open_era5(url: str, options: dict[str, Any] | None) -> xr.Dataset:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated")
             store: xr.Dataset = xr.open_zarr(for_xarray(url), chunks=None, storage_options=options)
+    except ImportError:  # of a package to install
+        raise
     except Exception as error:  # the back ends of fsspec have no error in common
         reason = f"no Zarr store that can be read ({type(error).__name__}: {error})"
         raise FileError(redact(url), reason, "Check the URL and the connection") from error

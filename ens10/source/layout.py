@@ -287,9 +287,11 @@ def _with_all_dims(
 
 def _unusable(dataset: xr.Dataset) -> str:
     """Return why times are no dates of xarray, in words."""
+    dates = dataset["time"].to_numpy().ravel()
     calendar = dataset["time"].encoding.get("calendar")
-    if calendar in _STANDARD_CALENDARS and dataset["time"].size:
-        dates = dataset["time"].to_numpy().ravel()
+    if calendar is None and dates.size:  # the file states none; xarray's objects may
+        calendar = getattr(dates[0], "calendar", None)
+    if calendar in _STANDARD_CALENDARS and dates.size:
         ends = " to ".join(dict.fromkeys(str(date)[:10] for date in (dates[0], dates[-1])))
         return f"{ends}, and must lie in {STORED_DATES}"
     return "no dates of the standard calendar" + (f", but of {calendar!r}" if calendar else "")

@@ -286,7 +286,7 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
             ),
             path,
         )
-    except Ens10Error:
+    except (Ens10Error, ImportError):  # the latter of a package to install
         raise
     except Exception as error:  # of damaged metadata, of a dozen kinds
         check_group(path, group, None)
