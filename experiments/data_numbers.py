@@ -107,13 +107,13 @@ def numbers_of_network(model: Config, shape: DataShape) -> dict[str, Any]:
 
 
 def _numbers(specification: Any, shape: DataShape, key: str) -> Iterator[tuple[str, Any]]:
-    network = _network_class(specification)
+    network = network_class(specification)
     if network is None:
         return
     arguments = specification.get("init_args") or {}
     for name, value in network.numbers_of_data(shape, arguments).items():
         if value is None:  # the target's position
-            raise ArgumentError("inputs", f"{name} is not among them", "The network needs it")
+            raise ArgumentError("inputs", f"the {name} is not among them", "The network needs it")
         yield f"{key}.init_args.{name}", value
     for name, value in arguments.items():
         if name == "network":
@@ -123,7 +123,7 @@ def _numbers(specification: Any, shape: DataShape, key: str) -> Iterator[tuple[s
             yield from _grids(value, list(shape.grid), f"{key}.init_args.{name}")
 
 
-def _network_class(specification: Any) -> type[Network] | None:
+def network_class(specification: Any) -> type[Network] | None:
     """Return the class that a specification names; None for one that declares no numbers."""
     path = specification.get("class_path", "") if isinstance(specification, Mapping) else ""
     module, _, name = str(path).rpartition(".")
@@ -143,23 +143,27 @@ def _grids(content: Config, grid: list[int], key: str) -> Iterator[tuple[str, An
             yield from _grids(value, grid, f"{key}.{name}")
 
 
+def schedule_key(config: Config) -> str | None:
+    """Return the key of the length of a cosine schedule that leaves it out; else None."""
+    scheduler = (config["model"].get("init_args") or {}).get("scheduler")
+    path = str(scheduler.get("class_path")) if isinstance(scheduler, Mapping) else ""
+    key = f"{_SCHEDULER}.init_args.T_max"
+    return key if path.endswith(_COSINE) and value_at(config, key) is None else None
+
+
 def epochs_of_schedule(config: Config) -> dict[str, Any]:
     """Return the length of a cosine schedule that leaves it out: the epochs of the trainer.
 
     Raises:
         ArgumentError: the trainer has no limit of epochs.
     """
-    scheduler = (config["model"].get("init_args") or {}).get("scheduler")
-    if not isinstance(scheduler, Mapping) or not str(scheduler.get("class_path")).endswith(_COSINE):
-        return {}
-    key = f"{_SCHEDULER}.init_args.T_max"
-    if value_at(config, key) is not None:
+    if (key := schedule_key(config)) is None:
         return {}
     epochs = (config.get("trainer") or {}).get("max_epochs")
-    if epochs is None or int(epochs) < 1:
+    if not isinstance(epochs, int) or epochs < 1:
         reason = "not set, and the trainer has no limit of epochs"
         raise ArgumentError("T_max", reason, f"Set --trainer.max_epochs, or --{key}")
-    return {key: int(epochs)}
+    return {key: epochs}
 
 
 def missing_numbers(config: Config, shape: DataShape) -> dict[str, Any]:
@@ -175,6 +179,14 @@ def missing_numbers(config: Config, shape: DataShape) -> dict[str, Any]:
     right = numbers_of_network(config["model"], shape)
     missing = {key: value for key, value in right.items() if value_at(config, key) is None}
     return missing | epochs_of_schedule(config)
+
+
+def any_numbers(config: Config) -> dict[str, Any]:
+    """Return values for the numbers that a configuration leaves out, for checks of all else."""
+    numbers = numbers_of_network(config["model"], DataShape(2, (2, 2), 1, 0, 0))
+    if key := schedule_key(config):
+        numbers[key] = 1
+    return {key: value for key, value in numbers.items() if value_at(config, key) is None}
 
 
 def check_numbers(config: Config, shape: DataShape) -> None:

@@ -39,7 +39,7 @@ from ens10.experiments.checkpoints import (
     resumable_checkpoint,
     shapes,
 )
-from ens10.experiments.data_numbers import as_options, checked_numbers, usable_inputs
+from ens10.experiments.data_numbers import any_numbers, as_options, checked_numbers, usable_inputs
 from ens10.experiments.fit_cost import FitCost
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.locks import hold_lock
@@ -242,7 +242,11 @@ class RunCLI(LightningCLI):
         if self._inputs != "as recorded":
             # without validation, which refuses configurations that leave numbers out
             config = parser.parse_args(args, _skip_validation=True)[self._stage].as_dict()
-            args = [*args, *self._options_of_data(config, args)]
+            try:
+                args = [*args, *self._options_of_data(config, args)]
+            except Ens10Error:  # mistakes in the configuration come before those of the data
+                super().parse_arguments(parser, [*args, *as_options(any_numbers(config))])
+                raise
         super().parse_arguments(parser, args)
         check_protocol(self.config[self.config.subcommand].get("data.protocol"))
         if self._run != Path(str(self._options.run)):
@@ -256,8 +260,8 @@ class RunCLI(LightningCLI):
     def _options_of_data(self, config: dict[str, Any], args: Sequence[str]) -> list[str]:
         """Return the options that a configuration takes from the data; check those that it sets."""
         data = config["data"]
-        if data.get("store") is None:  # the strict parse says so
-            return []
+        if data.get("store") is None:
+            command_parser("ens10 fit").error("--data.store is required")
         changes: dict[str, Any] = {}
         own_inputs = any(argument.startswith("--data.inputs") for argument in args)
         if data.get("inputs") and self._inputs == "usable" and not own_inputs:

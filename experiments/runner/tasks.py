@@ -12,6 +12,7 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.data_numbers import (
     as_options,
+    network_class,
     numbers_of_network,
     read_config,
     shape_of,
@@ -135,6 +136,10 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
         ArgumentError: a network that cannot be adapted.
         UnknownNameError: channels that the store has not.
     """
+    network = model["init_args"]["network"]
+    if network_class(network) is None:
+        reason = f"{network.get('class_path')} does not say which numbers follow from the data"
+        raise ArgumentError("network", reason, "Write a configuration for this target and grid")
     numbers = numbers_of_network(model, shape_of(data, store))
     return {key: n for key, n in numbers.items() if value_at({"model": model}, key) != n}
 

@@ -151,7 +151,9 @@ class ModelCell(Cell):
             self.write_start_key()
             options = ["--data.store", str(self.store), "--seed_everything", str(self.seed)]
             config = ["--config", str(self.config), *self.overrides]
-            run_stage("fit", [*config, *options, "--run", str(self.run), "--quiet"], all_inputs=True)
+            run_stage(
+                "fit", [*config, *options, "--run", str(self.run), "--quiet"], all_inputs=True
+            )
             return
         self._update_store_path()
         if "seconds" not in provenance.read_provenance(self.run):

@@ -63,7 +63,11 @@ class Network(nn.Module):
         """
 
     @classmethod
-    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def numbers_of_data(
+        cls,
+        shape: DataShape,
+        arguments: Mapping[str, Any],  # noqa: ARG003
+    ) -> dict[str, Any]:
         """Return the arguments of `__init__` that follow from the data, by name.
 
         These are the ones that have no default and a name of `DataShape`. A subclass with another
@@ -82,7 +86,11 @@ class Network(nn.Module):
         }
 
     @classmethod
-    def shape_of_inner(cls, shape: DataShape, arguments: Mapping[str, Any]) -> DataShape:
+    def shape_of_inner(
+        cls,
+        shape: DataShape,
+        arguments: Mapping[str, Any],  # noqa: ARG003
+    ) -> DataShape:
         """Return the shape of what a network passes on to the one in its argument `network`."""
         return shape
 

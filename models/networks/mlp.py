@@ -29,8 +29,8 @@ class MLP(Network):
         out_channels: output channels at each point.
         grid: rows and columns (H, W) of the data and the embedding, (1, N) for N stations; None for
             no embedding, so that any data are taken.
-        embedding: channels of the embedding; None for 2 if there is a grid. A configuration that sets
-            it and no grid has the grid of the data.
+        embedding: channels of the embedding; None for 2 if there is a grid. A configuration that
+            sets it and no grid has the grid of the data.
         ridge: weight of the embedding's mean square, in units of the loss.
 
     Examples:

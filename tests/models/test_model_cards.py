@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 from torch.utils.flop_counter import FlopCounterMode
 
+from ens10.experiments.data_numbers import read_config
 from ens10.models.layers.smoe import SMoE2d
 from ens10.models.networks import Network
 
@@ -25,7 +25,7 @@ FIELDS = ("Source", "Network", "Inputs", "Output", "From the paper", "Our choice
 
 
 def content(name):
-    return yaml.safe_load(CONFIGS[name].read_text())
+    return read_config(CONFIGS[name])
 
 
 def is_statistical(name):
