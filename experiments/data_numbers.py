@@ -13,7 +13,7 @@ from typing import Any
 from ens10 import catalog
 from ens10.channels import resolve, split
 from ens10.errors import ArgumentError, UnknownNameError, listing
-from ens10.loader.batch_layouts import uses_members
+from ens10.loader.batch_layouts import KindName, uses_members
 from ens10.loader.batches import Batches, open_samples
 from ens10.loader.content import EXTRA_NAMES
 from ens10.models.networks.base import DataShape, Network
@@ -40,7 +40,7 @@ def training_batches(data: Config, store: Path | str) -> Batches:
     if isinstance(options.get("protocol"), Mapping):
         fields = {k: v for k, v in options["protocol"].items() if k != "__path__"}
         options["protocol"] = protocol_of(fields)
-    kind = "members" if uses_members(data) else "fields"
+    kind: KindName = "members" if uses_members(data) else "fields"
     return Batches(store, data["target"], data.get("inputs"), "train", kind=kind, **options)
 
 
@@ -282,7 +282,8 @@ def usable_inputs(data: Config, store: Path | str) -> tuple[list[str], list[str]
         ArgumentError: the data have none of them.
     """
     samples = open_samples(store, data["target"], step=data.get("step"))
-    inputs, missing = [], []
+    inputs: list[str] = []
+    missing: list[str] = []
     steps = {str(step) for step in samples.steps}
     for text in data["inputs"]:
         name, _, step = text.partition("@")
