@@ -69,6 +69,7 @@ from ens10.store.opening import (
     is_predictions,
     root_attributes,
 )
+from ens10.untrusted import UNREADABLE, readable
 
 Format = Literal["netcdf", "zarr", "grib"]
 _SUFFIXES: dict[str, Format] = {
@@ -423,7 +424,8 @@ def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Datase
                 fields = fields.sel(step=step_number(step or model.step))
             if "number" in fields.dims:
                 fields = fields.isel(number=_member_places(data, model))
-            empty = fields.isnull().all(["latitude", "longitude"])
+            with readable(f"{data.encoding['source']}: {name}", UNREADABLE):
+                empty = fields.isnull().all(["latitude", "longitude"]).load()
             complete &= ~empty.any([dim for dim in empty.dims if dim != "time"]).to_numpy()
     if not complete.any():
         raise MissingDataError(

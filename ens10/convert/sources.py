@@ -26,13 +26,12 @@ from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
-from ens10.source.layout import tidy, with_forecast_dims
+from ens10.source.layout import read_values, tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 from ens10.source.regridding import Regrid
 from ens10.stations import has_stations
-from ens10.untrusted import UNREADABLE, readable
 
 _LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
 
@@ -59,8 +58,7 @@ class DatasetFields:
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Read all fields at once, since one chunk of the source may hold several of them."""
-        with readable(self.where, UNREADABLE):
-            in_memory = self.dataset.compute(scheduler="synchronous")
+        in_memory = read_values(self.dataset, self.where)
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
             for name, field in in_memory.data_vars.items()
@@ -93,16 +91,17 @@ class DatasetForecasts:
 
     Attributes:
         template: as given; its coordinates, dimensions and attributes shape the store.
+        label: as given.
     """
 
     def __init__(self, template: xr.Dataset, label: str) -> None:
-        self.template, self._label = template, label
+        self.template, self.label = template, label
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> DatasetFields:
         """Return the fields of one date and step, for a worker to read."""
         i, j = place
         lazy = self.template.isel(time=i, step=j)
-        where = f"{self._label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
+        where = f"{self.label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
         # Without this, each unit would carry the whole graph.
         (culled,) = dask.optimize(lazy)  # type: ignore[no-untyped-call, attr-defined]
         return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
@@ -114,7 +113,7 @@ class DatasetForecasts:
 
     def at(self, times: Any) -> "DatasetForecasts":
         """Return the forecasts of some start dates."""
-        return DatasetForecasts(self.template.sel(time=times), self._label)
+        return DatasetForecasts(self.template.sel(time=times), self.label)
 
 
 @dataclass(frozen=True)
@@ -274,8 +273,7 @@ def _load_stations(dataset: xr.Dataset, label: str) -> xr.Dataset:
     Files of stations are often chunked by station, not by date.
     """
     if has_stations(dataset) and dataset.nbytes <= _LARGEST_IN_MEMORY:
-        with readable(label, UNREADABLE):
-            return dataset.compute(scheduler="synchronous")
+        return read_values(dataset, label)
     return dataset
 
 

@@ -123,6 +123,24 @@ def test_what_prepare_refuses_apply_refuses(runs, forecast, tmp_path, change, sa
     assert not (tmp_path / "out.nc").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--missing", "skip")])
+def test_damaged_values_are_one_line(runs, forecast, tmp_path, capsys, options):
+    """A chunk of netCDF whose checksum differs; `prepare` gives the same error."""
+    path = tmp_path / "f.nc"
+    chunks = {"fletcher32": True, "chunksizes": (1, *forecast["t2m"].shape[1:])}
+    forecast.to_netcdf(path, encoding={"t2m": chunks})
+    content, pattern = path.read_bytes(), forecast["t2m"][1].to_numpy().tobytes()
+    assert content.count(pattern) == 1
+    path.write_bytes(content.replace(pattern, pattern[:-1] + bytes([pattern[-1] ^ 1])))
+    out = tmp_path / "out.nc"
+    assert main(["apply", str(runs["emos_local"]), str(path), "--out", str(out), *options]) == 1
+    date = "" if options else f": {str(forecast['time'].to_numpy()[1])[:13]}, step 48"
+    separator = ": " if options else ", "
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith(f"ens10: {path}{date}{separator}t2m: the values cannot be read (")
+    assert not out.exists()
+
+
 def test_any_values_are_accepted_on_request(runs, emos, forecast, tmp_path):
     anomalies = forecast - 273.15
     anomalies["t2m"].attrs["units"] = "K"
