@@ -27,8 +27,8 @@ from ens10.convert.workers import Unit
 from ens10.errors import FileError, MissingDataError
 from ens10.identity import member_labels
 from ens10.packed16.layout import encode, values_begin
-from ens10.source.layout import read_values
 from ens10.progress import track
+from ens10.source.layout import read_values
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
@@ -249,9 +249,7 @@ def _is_absent_level(field: xr.DataArray, place: Sequence[int]) -> bool:
     return field["level"].to_numpy()[place[-1]] not in np.atleast_1d(levels)
 
 
-def empty_fields(
-    fields: xr.Dataset, where: str, *, progress: bool = False
-) -> dict[int, list[str]]:
+def empty_fields(fields: xr.Dataset, where: str, *, progress: bool = False) -> dict[int, list[str]]:
     """Return the fields without any value in words, by index of the date; all values are read.
 
     Args:

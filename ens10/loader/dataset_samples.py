@@ -99,7 +99,6 @@ class DatasetSamples(Samples):
         date = self._dataset.isel(time=int(self._positions[where.date]))
         return date.sel(step=where.step).isel(latitude=where.rows)
 
-
     def _date(self, i: int) -> str:
         return str(self.time[i])[:13]
 

@@ -25,7 +25,9 @@ def fields(name, offset, dims, **coordinates):
 
 def written(path, dataset):
     """The dataset with a chunk for each date, and a checksum of each chunk."""
-    encoding = {n: {"fletcher32": True, "chunksizes": (1, *f.shape[1:])} for n, f in dataset.items()}
+    encoding = {
+        n: {"fletcher32": True, "chunksizes": (1, *f.shape[1:])} for n, f in dataset.items()
+    }
     dataset.to_netcdf(path, encoding=encoding)
     return path
 

@@ -12,7 +12,6 @@ coverage) is not among the requirements of the tests: `pip install atheris`.
 
 import argparse
 import asyncio
-import copy
 import json
 import os
 import random
@@ -33,6 +32,7 @@ from typing import Any
 
 import crc32c
 import numpy as np
+from fuzzchanges import Change, change_bytes, change_json, change_table
 
 from ens10.errors import Ens10Error, FileError, ResourceError
 
@@ -41,7 +41,6 @@ COUNTS = Path(os.environ.get("ENS10_FUZZ_COUNTS", HERE / "counts.json"))
 SECONDS = 5.0  # that reading a file of some kilobytes may take
 ROOM, FACTOR = 1 << 23, 64  # bytes of memory, besides what is imported, and for each byte
 _LIMIT = 1 << 30  # bytes of address space that a long run may take in addition
-_INTERESTING = (0, 1, 2, 7, 0x0A, 0x20, 0x22, 0x7F, 0x80, 0xFE, 0xFF)
 
 
 @cache
@@ -262,122 +261,6 @@ def model_json(content: bytes) -> None:
     TrainingData.read(about.trained)
 
 
-Change = Callable[[bytearray, list[bytes], random.Random], None]
-_VALUES: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, 2, 7, 0.5, -0.0, 1e300, 10**30, 2**31, 2**63, -(2**63), "", "x",
-    "NaN", "Infinity", "-Infinity", "0x7fc00000", "AAAAAAAA+H8=", "|O", "<f8", ">i2", "<M8[ns]",
-    "|S3", "<U4", "float16", "complex64", "int8", "time", "latitude", "days since 2001-01-01",
-    "months since 1-1-1", "hours since 2001", "bytes", "zstd", "blosc", "gzip", "crc32c",
-    "sharding_indexed", "transpose", "vlen-utf8", "fixedscaleoffset", "\u202e", "\x1b[2J", "a\nb",
-    "../../x", "/", [], [0], [0, 0], [2, 3], [1, 1, 1, 1, 1], ["x"], [[]], {}, {"name": "x"},
-    {"id": "zlib"}, {"name": "bytes", "configuration": {}},
-)  # fmt: skip
-_CELLS = (
-    "", " ", "nan", "NaN", "NA", "inf", "-inf", "1e400", "-1", "0", "1", "1.5", "1,5", "24h", "1e3",
-    "99999999999999999999", "0x10", "True", "None", "x", "a", "b", "é", "\x00", "\x1b[2J", "\u202e",
-    '"', '""', '"a', "'", "=1+1", "2001-01-01", "2001-02-30", "2001-01-01T25", "20010101",
-    "2001010106", "20019999", "978307200", "978307200000000000", "2262-04-12", "9999-12-31",
-    "0000-00-00", "01/02/2001", "2001-01-01T00:00+01:00", "2001-W01-1", "91", "-181", "361", "1e-320",
-    "time", "step", "number", "station", "lat", "lon", "level", "valid_time", "u10",
-)  # fmt: skip
-
-
-def change_json(content: bytearray, corpus: list[bytes], rng: random.Random) -> None:
-    """Another value, name or place of one part of a JSON document after the first byte."""
-    try:
-        document = json.loads(content[1:])
-    except (ValueError, RecursionError):
-        return _mutate(content, corpus, rng)
-    nodes = [document] if isinstance(document, dict | list) else []
-    found = list[tuple[Any, Any]]()
-    while nodes:
-        node = nodes.pop()
-        keys = list(node) if isinstance(node, dict) else range(len(node))
-        found += [(node, key) for key in keys]
-        nodes += [node[key] for key in keys if isinstance(node[key], dict | list)]
-    if not found:
-        return _mutate(content, corpus, rng)
-    (node, key), (other, place) = rng.choice(found), rng.choice(found)
-    kind = rng.randrange(6)
-    if kind == 0:
-        del node[key]
-    elif kind == 1 and isinstance(node, dict):
-        node[rng.choice([str(place), "dtype", "x", "_FillValue", "units"])] = node.pop(key)
-    elif kind == 2:
-        node[key] = copy.deepcopy(other[place])
-    elif kind == 3:
-        node[key] = [node[key]] * rng.choice((0, 1, 2, 40))
-    else:
-        node[key] = rng.choice(_VALUES)
-    content[1:] = json.dumps(document).encode()
-
-
-def change_table(content: bytearray, corpus: list[bytes], rng: random.Random) -> None:
-    """Other cells, rows or columns of a table."""
-    if content.startswith(b"PAR1"):
-        return _change_parquet(content, rng)
-    separator = ";" if content.count(b";") > content.count(b",") else ","
-    rows = [line.split(separator) for line in content.decode("utf-8", "replace").split("\n")]
-    row, other = rng.choice(rows), rng.choice(rows)
-    at, place = rng.randrange(len(row)), rng.randrange(len(other))
-    kind = rng.randrange(9)
-    if kind == 0:
-        rows.insert(rng.randrange(len(rows) + 1), [*row])
-    elif kind == 1 and len(rows) > 2:
-        rows.remove(row)
-    elif kind == 2:
-        row[at], other[place] = other[place], row[at]
-    elif kind == 3:
-        del row[at]
-    elif kind == 4:
-        for each in rows:
-            each[at : at + 1] = each[at : at + 1] * rng.choice((0, 2))
-    elif kind == 5:
-        cell = rng.choice(_CELLS)
-        for each in rows[1:]:
-            each[at : at + 1] = [cell] * len(each[at : at + 1])
-    elif kind == 6:
-        rows[0][at % len(rows[0])] = rng.choice(_CELLS)
-    else:
-        row[at] = rng.choice(_CELLS)
-    content[:] = "\n".join(map(separator.join, rows)).encode()
-
-
-def _change_parquet(content: bytearray, rng: random.Random) -> None:
-    """Another type, name or value of one column."""
-    import pandas as pd
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    try:
-        table = parquet.read_table(pa.BufferReader(bytes(content)))
-        at = rng.randrange(table.num_columns)
-        values = table.column(at).to_pylist()
-    except (OSError, OverflowError, ValueError, pa.ArrowException):
-        return _mutate(content, [bytes(content)], rng)
-    types = (
-        pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.bool_(), pa.date32(), pa.time64("ns"),
-        pa.timestamp("s"), pa.timestamp("us", "Europe/Berlin"), pa.duration("ms"), pa.string(),
-        pa.binary(), pa.decimal128(38, 3), pa.list_(pa.float32()), pa.null(), pa.large_string(),
-        pa.dictionary(pa.int8(), pa.string()), pa.struct([("x", pa.int8())]),
-    )  # fmt: skip
-    kind = rng.randrange(4)
-    if kind == 0 and values:
-        values[rng.randrange(len(values))] = rng.choice((None, 0, -1, 1e300, 10**18, "x", "", b"x"))
-    kinds = [None] if kind == 0 else [rng.choice(types)]
-    name = rng.choice(_CELLS) if kind == 3 else None
-    for wanted in kinds:
-        with suppress(pa.ArrowException, OverflowError, TypeError, ValueError, AttributeError):
-            series = pd.Series(values, dtype=object)
-            column = pa.array(series, type=wanted, from_pandas=True, safe=False)
-            old = table.column_names[at]
-            table = table.set_column(at, name or old, column)
-    out = pa.BufferOutputStream()
-    with suppress(pa.ArrowException):
-        parquet.write_table(table, out)
-        content[:] = out.getvalue().to_pybytes()
-
-
 @dataclass(frozen=True)
 class Target:
     """A reader, the errors that it may raise, and how many runs the ordinary tests make.
@@ -422,35 +305,10 @@ def mutations(
     for number in range(first, first + count):
         rng = random.Random(seed * 1_000_003 + number)
         content = bytearray(rng.choice(corpus))
-        mutate = _mutate if change is None or number % 2 else change
+        mutate = change_bytes if change is None or number % 2 else change
         for _ in range(1 + int(rng.expovariate(0.7))):
             mutate(content, corpus, rng)
         yield bytes(content)
-
-
-def _mutate(content: bytearray, corpus: list[bytes], rng: random.Random) -> None:
-    size = len(content)
-    at, span = rng.randrange(size + 1), min(int(rng.expovariate(0.1)) + 1, 256)
-    kind = rng.randrange(7)
-    if kind == 0 and at < size:
-        content[at] ^= 1 << rng.randrange(8)
-    elif kind == 1 and at < size:
-        content[at] = rng.choice(_INTERESTING)
-    elif kind == 2:
-        wide = rng.choice((1, 2, 4, 8))
-        number = rng.choice((0, 1, 2**31 - 1, 2**63, 2**64 - 1, rng.getrandbits(8 * wide)))
-        order = rng.choice(("big", "little"))
-        content[at : at + wide] = (number % 256**wide).to_bytes(wide, order)
-    elif kind == 3:
-        del content[at : at + span]
-    elif kind == 4:
-        content[at:at] = rng.randbytes(span)
-    elif kind == 5:
-        content[at:at] = content[at : at + span] * rng.choice((1, 2, 30))
-    else:
-        other = rng.choice(corpus)
-        begin = rng.randrange(len(other) + 1)
-        content[at : at + span] = other[begin : begin + span]
 
 
 class HangError(Exception):

@@ -28,7 +28,10 @@ def test_memory_is_bounded_by_the_size(name):
         execute(target, content)
     tracemalloc.start()
     try:
-        for content in [*corpus, *mutations(corpus, SEED + 1, 0, target.tested // 10, target.change)]:
+        for content in [
+            *corpus,
+            *mutations(corpus, SEED + 1, 0, target.tested // 10, target.change),
+        ]:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             execute(target, content)
