@@ -261,6 +261,31 @@ def test_a_forecast_is_nan_where_an_input_without_a_mask_is(
 # ------------------------------------------------------------------ fewer members
 
 
+@pytest.mark.parametrize(("name", "gaps"), [("mlp", 1), ("emos_local", 0)])
+def test_predictions_of_a_store_are_nan_where_an_input_without_a_mask_is(
+    runs, world, tmp_path, name, gaps
+):
+    """As those of `apply`; the dates of the training have no gap, so that there is no mask."""
+    run = shutil.copytree(runs[name], tmp_path / name)
+    whole = xr.load_dataset(run / "predictions.zarr")
+    forecast = open_source(world.folder).load()
+    date = int(np.flatnonzero(forecast["time"] == whole["time"][1])[0])
+    place = {"time": date, "number": 4, "latitude": 2, "longitude": 5}
+    forecast["u10"][place] = np.nan  # which emos_local does not read
+    prepare(forecast, tmp_path / "s.zarr", truth=world.folder / "truth")
+    realruns.command("predict", "--run", run, "--data.store", tmp_path / "s.zarr", "--quiet")
+    predicted = xr.load_dataset(run / "predictions.zarr")
+    expected = whole["mu"].copy()
+    expected[{"time": 1, "latitude": 2, "longitude": 5}] *= np.nan if gaps else 1
+    np.testing.assert_array_equal(predicted["mu"], expected)
+    np.testing.assert_array_equal(np.isnan(predicted["sigma"]), np.isnan(expected))
+    np.testing.assert_array_equal(predicted["truth"], whole["truth"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BeyondTrainingWarning)
+        applied = ens10.load_model(run)(tmp_path / "s.zarr")["mu"].sel(time=predicted["time"])
+    np.testing.assert_array_equal(np.isnan(applied), np.isnan(expected))
+
+
 def test_the_variance_of_fewer_members_needs_no_factor():
     """The mean over all choices of 9 of 10 members of their variance is that of the 10, exactly."""
     members = np.random.default_rng(0).normal(280, 3, (10, 4, 5)).astype("f4")
