@@ -85,7 +85,7 @@ class PredictionWriter(BasePredictionWriter):
         parts = [(k, *lead, n) for k, lead in leads for n in range(len(lead[0].targets))]
         for k, lead, index, n in parts:
             samples = lead.targets[n]
-            share, find_gaps = self._data.share, partial(_gaps, batches, k, samples)
+            find_gaps = partial(_gaps, batches, k, samples)
             path = self._path
             if len(parts) > 1:
                 name = part_name(samples.target, samples.step, samples.step_units)

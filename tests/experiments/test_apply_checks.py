@@ -85,6 +85,13 @@ def messages_of(path):
     return found
 
 
+def values_of(message):
+    handle = eccodes.codes_new_from_message(message)
+    values = eccodes.codes_get_values(handle)
+    eccodes.codes_release(handle)
+    return values
+
+
 def sizes_of(path):
     """Type, date and numberOfForecastsInEnsemble of each message, in the order of the file."""
     found = []
@@ -183,6 +190,36 @@ def test_missing_fields_of_a_date_become_nan_or_the_date_is_left_out(
     with pytest.raises(MissingDataError, match=r"No date is complete"):
         apply([runs["emos_local"]], changed(forecast, np.nan, number=3), tmp_path / "out.nc",
               missing="skip")  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".grib"])
+def test_gaps_of_members_that_the_model_does_not_take_are_not_refused(
+    runs, today, tmp_path, suffix
+):
+    """By default: a control that lacks a date; then a member of the training lacks one, too."""
+    parts = {key: part for key, part in messages_of(today).items() if key[0] == "2t"}
+    dates = sorted({date for _, date, _ in parts})
+    control = eccodes.codes_new_from_message(parts["2t", dates[0], 1])
+    eccodes.codes_set(control, "number", 0)
+    parts["2t", dates[0], 0] = eccodes.codes_get_message(control)
+    path, out = tmp_path / "in.grib", tmp_path / f"out{suffix}"
+    path.write_bytes(b"".join(parts.values()))
+    apply([runs["emos_local"]], path, out)
+    expected = tmp_path / f"expected{suffix}"
+    apply([runs["emos_local"]], today, expected)
+    if suffix == ".nc":
+        xr.testing.assert_equal(xr.load_dataset(out), xr.load_dataset(expected))
+    else:
+        mine, others = messages_of(out), messages_of(expected)
+        assert mine.keys() == others.keys()
+        for key, message in mine.items():
+            np.testing.assert_array_equal(*map(values_of, (message, others[key])))
+    del parts["2t", dates[2], 6]
+    path.write_bytes(b"".join(parts.values()))
+    with pytest.raises(MissingDataError, match="2002-04-02T00 step 48 h number 6: all fields") as e:
+        apply([runs["emos_local"]], path, tmp_path / f"no{suffix}")
+    assert "number 0" not in str(e.value)
+    assert sorted(tmp_path.iterdir()) == sorted([path, out, expected])
 
 
 @pytest.mark.parametrize("kind", ["netcdf", "grib"])
