@@ -17,7 +17,7 @@ import xarray as xr
 from ens10.convert.empty_store import Part
 from ens10.convert.plan import Source
 from ens10.convert.workers import dead_worker_error, processes
-from ens10.errors import ArgumentError, MissingDataError
+from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.grib import LatLonGrid, MessageList, is_grib, scan
 from ens10.identity import member_labels
 from ens10.packed16.layout import Field
@@ -32,6 +32,7 @@ from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 from ens10.source.regridding import Regrid
 from ens10.stations import has_stations
+from ens10.untrusted import is_file_name
 
 _LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
 
@@ -262,6 +263,7 @@ def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) ->
     dataset = with_forecast_dims(dataset)
     _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
+    _check_names(dataset, label)
     _check_dimensions(dataset, label)
     dataset = _load_stations(dataset, label)
     return DatasetForecasts(dataset, label)
@@ -283,6 +285,18 @@ def _check_not_empty(dataset: xr.Dataset) -> None:
         raise ArgumentError(
             "src", f"nothing along {', '.join(map(str, empty))}", "Select more data"
         )
+
+
+def _check_names(dataset: xr.Dataset, label: str) -> None:
+    """Refuse variables whose names lead out of the folder of a store, or that no folder can have.
+
+    Raises:
+        FileError: there is one.
+    """
+    for name in dataset.data_vars:
+        if not is_file_name(name):
+            reason = f"the variable {str(name)[:100]!r} cannot have this name in a store"
+            raise FileError(label, reason, "Rename it, or leave it out with --variables")
 
 
 def _check_dimensions(dataset: xr.Dataset, label: str) -> None:
