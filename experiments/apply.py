@@ -61,7 +61,7 @@ from ens10.source.layout import tidy
 from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
-from ens10.store.manifest import record_files
+from ens10.store.manifest import clear_unfinished, record_files
 from ens10.store.opening import (
     FORMAT_ATTRIBUTE,
     PREDICTIONS_FORMAT,
@@ -559,6 +559,7 @@ def _resume_arrays(
         message = f"begun otherwise ({'; '.join(changes)}): all dates are computed again"
         print(f"ens10: {partial.path}: {message}", file=sys.stderr)
         return None
+    clear_unfinished(partial.path / _DATA)
     root = zarr.open_group(partial.path / _DATA, mode="r+", use_consolidated=False)
     return {name: root[name] for name in combined.layouts}
 

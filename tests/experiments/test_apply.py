@@ -97,6 +97,11 @@ def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         apply([runs["emos_local"]], today, tmp_path / name)
     assert not (tmp_path / name).exists()
+    for left in ("mu/c/2/0/0", "zarr", "manifest/zarr"):  # as zarr leaves them after a kill
+        path = tmp_path / f"{name}.partial" / "data.zarr" / f"{left}.{'0a' * 16}.partial"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    (path.parent / ".0.0011aabb.tmp").write_bytes(b"half")
     done.append(None)
     out = apply([runs["emos_local"]], today, tmp_path / name)
     assert done == [0, 1, None, 2, 3, 4, 5]
@@ -104,6 +109,12 @@ def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, 
     opened = [xr.open_dataset(p) if name.endswith("nc") else open_forecast(p)[0].load()
               for p in (out, once)]  # fmt: skip
     xr.testing.assert_identical(*opened)
+    if name.endswith("zarr"):
+        first, second = (
+            {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+            for root in (out, once)
+        )
+        assert first == second
 
 
 def test_a_run_that_is_trained_again_during_the_call(runs, today, tmp_path, monkeypatch):
