@@ -5,6 +5,7 @@ YAML files (`experiments/protocols/`); the path of another YAML file works where
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
@@ -26,7 +27,7 @@ Dates = Years | float | str | list[str]  # of a split: years, a share of the dat
 SplitKind = Literal["years", "periods", "shares"]
 EfiMethod = Literal["exact", "ecmwf", "ens10-paper"]
 _LEVELS = {"ecmwf": 101, "ens10-paper": 21}  # what these methods are defined for
-_NAME = re.compile(r"[\w.-]+")  # it becomes part of the names of folders
+_NAME = re.compile(r"\w[\w.-]{0,99}")  # it becomes part of the names of folders
 _DAY = r"\d{4}(?:-\d\d(?:-\d\d(?:T\d\d)?)?)?"
 _PERIOD = re.compile(f"({_DAY})/({_DAY})")
 _PERIOD_EXAMPLE = "a period such as 1998-01-01/2014-12-31"
@@ -121,7 +122,8 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
-            raise ArgumentError("name", f"{self.name!r}", "Use letters, digits, '.', '_' and '-'")
+            remedy = "Use at most 100 letters, digits, '.', '_' and '-'; begin with none of '.-'"
+            raise ArgumentError("name", f"{str(self.name)[:100]!r}", remedy)
         check_known("normalise_on", self.normalise_on, get_args(NormaliseOn))
         check_known("epsilon", self.epsilon, get_args(Epsilon))
         check_known("weighting", self.weighting, get_args(Weighting))
@@ -264,7 +266,7 @@ def period(argument: str, text: object) -> tuple[np.datetime64, np.datetime64]:
 def _check_years(argument: str, years: list[Any]) -> None:
     for year in years:
         check_number(argument, year, 1)
-    duplicates = sorted({year for year in years if years.count(year) > 1})
+    duplicates = sorted(year for year, count in Counter(years).items() if count > 1)
     if duplicates:
         raise ArgumentError(argument, f"{duplicates[0]} occurs twice", "Name each year once")
 

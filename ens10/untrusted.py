@@ -22,6 +22,7 @@ from ens10.machine_errors import machine_error
 
 _MAX_NODES = 1_000_000  # values of a YAML document once its aliases are expanded
 _MAX_DEPTH = 100  # levels of a YAML document, and of folders
+_MAX_NAME = 200  # bytes of a name; file systems take 255, and temporary names are longer
 _MAX_MESSAGE = 200  # characters of a library's message that an error repeats
 _SEARCH_BYTES = 1 << 26  # bytes of a file that are searched for a GRIB message
 UNREADABLE = "the values cannot be read"
@@ -42,6 +43,21 @@ def is_inner(name: object) -> bool:
     if not isinstance(name, str) or any(character in name for character in _FORBIDDEN):
         return False
     return all(part not in ("", ".", "..") for part in name.split("/"))
+
+
+def is_file_name(name: object) -> bool:
+    """Return True if a name can be that of a file or folder, such as of an array in a store.
+
+    Names that only Windows refuses, such as CON or one that ends with a dot, are accepted: they are
+    ordinary here, and lead nowhere else.
+
+    Examples:
+        >>> from ens10.untrusted import is_file_name
+        >>> is_file_name("t2m"), is_file_name(".."), is_file_name("a/b"), is_file_name("CON")
+        (True, False, False, True)
+    """
+    is_short = isinstance(name, str) and len(name.encode(errors="replace")) <= _MAX_NAME
+    return is_short and is_inner(name) and "/" not in str(name)
 
 
 def inside(folder: Path, name: object, named_by: str | PathLike[str]) -> Path:
@@ -249,8 +265,9 @@ def parse_yaml(text: str | bytes) -> Any:
     """Parse YAML without tags; like `yaml.safe_load`, but every failure is a ValueError.
 
     Raises:
-        ValueError: not YAML, more than 100 levels deep, or more than a million values once
-            aliases are written out (a text of some lines can stand for billions).
+        ValueError: not YAML, more than 100 levels deep, more than a million values once aliases
+            are written out (a text of some lines can stand for billions), or a whole number of
+            more than 63 bits (Python does not print one of more than 4300 digits).
     """
     import yaml
 
@@ -259,6 +276,8 @@ def parse_yaml(text: str | bytes) -> Any:
         _count_nodes(content, {}, 0)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+    except OverflowError as error:  # of 1:1:1..., which is a number to the base of 60
+        raise ValueError(str(error)) from error
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
     return content
@@ -306,9 +325,11 @@ def _count_nodes(node: Any, counts: dict[int, int], depth: int) -> int:
         depth: number of containers around the node.
 
     Raises:
-        ValueError: an alias that contains itself, too many levels or too many values.
+        ValueError: an alias that contains itself, too many levels or values, or a huge number.
     """
     if not isinstance(node, dict | list):
+        if isinstance(node, int) and not -_MAX_WHOLE <= node < _MAX_WHOLE:
+            raise ValueError("a whole number of more than 63 bits")
         return 1
     if depth > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} levels deep")

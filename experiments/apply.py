@@ -47,7 +47,7 @@ from ens10.experiments.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
-from ens10.grib import is_grib
+from ens10.grib import is_grib, scan
 from ens10.identity import member_labels
 from ens10.machine_errors import writing_netcdf
 from ens10.partial import INPUTS, Partial, changed_inputs, check_target, fingerprints
@@ -61,7 +61,7 @@ from ens10.source.layout import tidy
 from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
-from ens10.store.manifest import record_files
+from ens10.store.manifest import clear_unfinished, record_files
 from ens10.store.opening import (
     FORMAT_ATTRIBUTE,
     PREDICTIONS_FORMAT,
@@ -69,6 +69,7 @@ from ens10.store.opening import (
     is_predictions,
     root_attributes,
 )
+from ens10.untrusted import UNREADABLE, readable
 
 Format = Literal["netcdf", "zarr", "grib"]
 _SUFFIXES: dict[str, Format] = {
@@ -166,7 +167,7 @@ def apply(
         raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
     grib: dict[str, Any] = {}
     if file_format == "grib":
-        raw = None if names else _open_raw_grib(source, combined, rules)
+        raw = None if names else _open_raw_grib(source, combined)
         grib = _grib_options(combined, raw, products, encoding)
     plan = {
         "models": [model.checksum for model in models],
@@ -395,7 +396,40 @@ def _open_forecast(
         return path
     channels = {name.partition("@")[0] for model in models for name in model.channels}
     variables = sorted({one if one in VARIABLES else split(one)[0] for one in channels})
-    return open_source(forecast, names, _missing_fields(rules), variables=variables)
+    missing = _missing_fields(rules)
+    try:
+        return open_source(forecast, names, missing, variables=variables)
+    except MissingDataError:
+        gribs = grib_files(forecast) if missing == "error" and names is None else []
+        if not gribs:
+            raise
+    data = open_source(forecast, names, "nan", variables=variables)
+    _refuse_gaps(gribs, data, models)
+    return data
+
+
+def _refuse_gaps(files: Sequence[Path], data: xr.Dataset, models: Sequence[TrainedModel]) -> None:
+    """Refuse missing GRIB messages of variables, steps and members that a model reads.
+
+    Args:
+        files: GRIB files.
+        data: their fields, NaN where messages are missing.
+        models: that read them.
+
+    Raises:
+        MissingDataError: there are some; all are listed.
+    """
+    messages, present = [scan(file) for file in files], channel_names(data)
+    for model in models:
+        pairs = [(name, step) for name, _, step in (c.partition("@") for c in model.channels)]
+        names = {n if n in VARIABLES else split(n)[0] for n, _ in pairs if n in present}
+        steps = {step_number(step or model.step) for _, step in pairs}
+        if not names or not steps <= set(data["step"].to_numpy().ravel().tolist()):
+            continue  # the model refuses the forecast, and says what it takes
+        labels = member_labels(data["number"])
+        members = [int(labels[n]) for n in _member_places(data, model)]
+        selection = Selection.of(sorted(names), None, sorted(steps), members)
+        GribFields(messages, "error", selection)
 
 
 def _missing_fields(rules: InputRules) -> Missing:
@@ -423,7 +457,8 @@ def _without_gaps(data: xr.Dataset, models: Sequence[TrainedModel]) -> xr.Datase
                 fields = fields.sel(step=step_number(step or model.step))
             if "number" in fields.dims:
                 fields = fields.isel(number=_member_places(data, model))
-            empty = fields.isnull().all(["latitude", "longitude"])
+            with readable(f"{data.encoding['source']}: {name}", UNREADABLE):
+                empty = fields.isnull().all(["latitude", "longitude"]).load()
             complete &= ~empty.any([dim for dim in empty.dims if dim != "time"]).to_numpy()
     if not complete.any():
         raise MissingDataError(
@@ -524,6 +559,7 @@ def _resume_arrays(
         message = f"begun otherwise ({'; '.join(changes)}): all dates are computed again"
         print(f"ens10: {partial.path}: {message}", file=sys.stderr)
         return None
+    clear_unfinished(partial.path / _DATA)
     root = zarr.open_group(partial.path / _DATA, mode="r+", use_consolidated=False)
     return {name: root[name] for name in combined.layouts}
 
@@ -583,7 +619,7 @@ def _grib_options(
 
 
 def _open_raw_grib(
-    forecast: Path | str | xr.Dataset, combined: CombinedCorrections, rules: InputRules
+    forecast: Path | str | xr.Dataset, combined: CombinedCorrections
 ) -> GribFields | None:
     """Open the GRIB messages of the forecast, whose headers the result gets.
 
@@ -595,5 +631,5 @@ def _open_raw_grib(
     files = grib_files(forecast)
     names = [t if t in VARIABLES else split_exactly(t)[0] for t in combined.targets]
     selection = Selection.of(list(dict.fromkeys(names)), None, None, None, None)
-    fields = GribFields(files, _missing_fields(rules), selection) if files else None
+    fields = GribFields(files, "nan", selection) if files else None
     return fields if fields and all(map(fields.are_copies, fields.variables)) else None

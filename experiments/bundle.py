@@ -14,7 +14,8 @@ and the configuration is checked like that of a run from someone else (`ens10.ex
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -166,16 +167,39 @@ def _read_run(run: Path, trust: Sequence[str]) -> Parts:
     if not (run / CONFIG).is_file():
         reason = f"not a run (it has no {CONFIG}), nor a bundle"
         raise FileError(run, reason, "Train one with `ens10 fit`")
-    config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
     file = run / CHECKPOINTS / BEST
-    checkpoint = read_checkpoint(file)
+    with _not_replaced(run / CONFIG, file):
+        config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
+        checkpoint = read_checkpoint(file)
+        checksum = sha256(file.read_bytes()).hexdigest()
     state = checkpoint.get(EnsembleDataModule.__name__) or {}
     if "mean" not in state:
         raise FileError(file, "it holds no normalisation statistics", "Train again")
     training = state.get("trained") or _older_training_metadata(run)
-    checksum = sha256(file.read_bytes()).hexdigest()
     weights = checkpoint["state_dict"]
     return _parts(file, run, run.resolve().name, config, weights, state, training, checksum)
+
+
+@contextmanager
+def _not_replaced(*paths: Path) -> Iterator[None]:
+    """Refuse files that another process replaces while the block reads them.
+
+    Raises:
+        FileError: one was replaced.
+    """
+    before = [_version(path) for path in paths]
+    yield
+    for path, version in zip(paths, before, strict=True):
+        if _version(path) != version:
+            raise FileError(path, "was replaced while it was read", "Run the same command again")
+
+
+def _version(path: Path) -> tuple[int, ...] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _parts(
@@ -215,7 +239,9 @@ def _older_training_metadata(run: Path) -> dict[str, Any]:
 
 
 def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
-    files = _read_files(path)
+    with _not_replaced(path):
+        files = _read_files(path)
+        checksum = sha256(path.read_bytes()).hexdigest()
     about = _read_description(path, files[MODEL])
     config = yaml.safe_load(checked_text(files[CONFIG], path / CONFIG, trust))
     with readable(path, f"damaged: {WEIGHTS}", _REMEDY):
@@ -232,7 +258,6 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
         reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
         raise FileError(path, reason, _REMEDY)
     statistics["channels"] = about.channels
-    checksum = sha256(path.read_bytes()).hexdigest()
     parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
     _require_same_grid(parts)
     return parts

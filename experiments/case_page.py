@@ -6,17 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from ens10.durable import write_whole
+from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.case import Event, read_event
 from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of, to_csv
 from ens10.experiments.case_inputs import file_name, format_extremes, in_words, most_extreme
 from ens10.experiments.commands import refuse_file
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page
 from ens10.experiments.writers import ABSENT, Column, number
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
+_LOCK = "case.lock"
 
 
 def write_case(
@@ -53,10 +55,12 @@ def write_case(
     folder = Path(f"case-{when(event.valid)}-{file_name(region)}" if out is None else out)
     picture = png(case_figure(event))
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / PICTURE, picture)
-    write_whole(folder / TABLE, to_csv(numbers))
     content = _page(event, numbers, picture)
-    write_whole(folder / PAGE, content)
+    with hold_lock(folder / _LOCK, "ens10 case", wait=True):
+        clear_leftovers(folder, PICTURE, TABLE, PAGE)
+        write_whole(folder / PICTURE, picture)
+        write_whole(folder / TABLE, to_csv(numbers))
+        write_whole(folder / PAGE, content)
     return event, folder / PAGE
 
 

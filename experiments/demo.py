@@ -14,10 +14,8 @@ from ens10.experiments.optimum import score_optimum
 from ens10.experiments.report import write_report
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import STATES, score_run
-from ens10.partial import write_folder
 from ens10.synthetic import World
-from ens10.synthetic.world import WORLD_FILES, WorldKind
-from ens10.untrusted import read_mapping
+from ens10.synthetic.world import WorldKind
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 YEARS = range(1998, 2008)
@@ -46,8 +44,7 @@ def run_demo(
         The path of the report's page.
 
     Raises:
-        FileError: the folder holds something else, or a demonstration with another seed or kind
-            of world.
+        FileError: the folder holds something else, or a demonstration of another world.
     """
     out = Path(out)
     world = _world(out, seed, kind, quiet)
@@ -75,22 +72,12 @@ def config_path(name: str) -> Path:
 
 def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:
     folder = out / "world"
-    if not out.exists() or {path.name for path in out.iterdir()} <= {"world.partial"}:
-        world = World("46x96", YEARS, DATES, seed=seed, steps=(48,), kind=kind)
-        write_folder(folder, lambda path: world.write(path, progress=not quiet), *WORLD_FILES)
-    elif not (folder / "world.json").exists():
+    is_new = not out.exists() or {path.name for path in out.iterdir()} <= {"world.partial"}
+    if not (is_new or (folder / "world.json").exists()):
         remedy = "Remove it, or choose another --out"
         raise FileError(out, "holds files, but no demonstration to resume", remedy)
-    world = World.load(folder)
-    world_seed = read_mapping(folder / "world.json").get("seed")
-    if world_seed != seed:
-        raise FileError(
-            out, f"holds the demonstration of seed {world_seed}", "Choose another --out"
-        )
-    if world.kind != kind:
-        reason = f"holds the demonstration of the {world.kind} world"
-        raise FileError(out, reason, "Choose another --out")
-    return world
+    world = World("46x96", YEARS, DATES, seed=seed, steps=(48,), kind=kind)
+    return world.write_once(folder, progress=not quiet)
 
 
 def make_run(

@@ -35,7 +35,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import kind_of
 from ens10.loader.batches import Batches, open_samples, with_lead
-from ens10.loader.content import masked_inputs
+from ens10.loader.content import gaps_without_mask
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
@@ -676,18 +676,15 @@ class Corrections:
         return fields, core, attributes
 
     def _input_gaps(self, record: DateInput) -> Mask:
-        """Return the points where the model reads 0 in place of an input, and no mask says so.
-
-        With `masks: false`, points that an input lacks in the whole training (sst over land) are
-        no gaps.
-        """
-        inputs, statistics = self.batches.inputs, self.batches.normaliser
-        masked = masked_inputs(statistics, inputs, self.samples.step)
-        gaps = np.zeros_like(record.partial)
-        for n, (channel, step) in enumerate(inputs):
-            if n not in masked:
-                in_training = (statistics.mean[n] != 0) | self.batches.protocol.masks
-                gaps |= record.gaps[step, channel] & in_training
+        """Return the points where the model reads 0 in place of an input, and no mask says so."""
+        gaps = gaps_without_mask(
+            self.batches.normaliser,
+            self.batches.inputs,
+            self.batches.protocol,
+            self.samples.step,
+            lambda one: record.gaps[one[1], one[0]],
+        )
+        gaps = np.zeros_like(record.partial) if gaps is None else gaps
         return gaps.ravel() if self.samples.stations else gaps
 
     def _require_numbers(self, i: int, record: DateInput, fields: Fields) -> None:

@@ -1,6 +1,7 @@
 """Predictions as a Zarr store in CF form, written batch by batch, with the truth beside them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import zarr
 from pytorch_lightning.callbacks import BasePredictionWriter
 
 from ens10.experiments.provenance import PARTS, part_name
+from ens10.loader.batches import Batches
+from ens10.loader.content import Input, Mask, gaps_without_mask, inputs_at
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.order import Share
 from ens10.loader.samples import Field, Samples
@@ -78,14 +81,18 @@ class PredictionWriter(BasePredictionWriter):
     def _open(self, trainer: pl.Trainer, prediction: Prediction) -> None:
         """Create the stores in the first process, and open them in the others."""
         batches = self._data.batches(self._data.predict_split)
-        parts = [(*lead, n) for lead in batches.by_lead() for n in range(len(lead[0].targets))]
-        for lead, index, n in parts:
+        leads = list(enumerate(batches.by_lead()))
+        parts = [(k, *lead, n) for k, lead in leads for n in range(len(lead[0].targets))]
+        for k, lead, index, n in parts:
             samples = lead.targets[n]
+            find_gaps = partial(_gaps, batches, k, samples)
             path = self._path
             if len(parts) > 1:
                 name = part_name(samples.target, samples.step, samples.step_units)
                 path = path.parent / PARTS / name / path.name
-            self._stores[samples.step, n] = _Store(path, samples, index, self._data.share)
+            self._stores[samples.step, n] = _Store(
+                path, samples, index, self._data.share, find_gaps
+            )
         if trainer.is_global_zero:
             for (_, n), store in self._stores.items():
                 store.create(prediction.forecasts[n])
@@ -103,11 +110,19 @@ class _Store:
         samples: coordinates, units and truth.
         index: positions of the dates in `samples`.
         share: the rows and columns of this process.
+        find_gaps: returns the points (H, W) of a date, given its position in `samples`, that an
+            input without a mask lacks: forecasts are NaN there, as those of `ens10 apply`.
     """
 
     def __init__(
-        self, path: Path, samples: Samples, index: npt.NDArray[np.int64], share: Share
+        self,
+        path: Path,
+        samples: Samples,
+        index: npt.NDArray[np.int64],
+        share: Share,
+        find_gaps: Callable[[int], Mask | None],
     ) -> None:
+        self._find_gaps = find_gaps
         self._samples, self._index, self._share = samples, index, share
         self._partial = Partial(path, RESULT, is_older=_is_predictions)
         self._store = self._partial.path / RESULT
@@ -118,8 +133,13 @@ class _Store:
     def write(self, second: int, forecast: Distribution, n: int) -> None:
         """Write forecast and truth of one valid date, element `n` of a batch."""
         place = self._positions[second]
+        gaps = self._find_gaps(int(self._index[place]))
         for name, value in forecast.variables().items():
-            self._write(name, forecast.dims, place, value[n].detach().cpu().float().numpy())
+            values = value[n].detach().cpu().float().numpy()
+            if gaps is not None and gaps.any():
+                values = values.copy()
+                values[..., gaps[self._share.rows, self._share.columns]] = np.nan
+            self._write(name, forecast.dims, place, values)
         if self._samples.has_truth:
             self._write("truth", FIELD, place, self._truth(place))
 
@@ -187,6 +207,19 @@ class _Store:
         buffer = np.empty((share.rows.stop - share.rows.start, share.grid[1]), np.float32)
         self._samples.read_truth(int(self._index[place]), buffer, share.rows)
         return buffer[:, share.columns]
+
+
+def _gaps(batches: Batches, lead: int, samples: Samples, i: int) -> Mask | None:
+    """Return the points of a date where a network reads 0 for an input without a mask."""
+    statistics, inputs = batches.normaliser, batches.inputs
+    if len(batches.samples.leads) > 1:
+        statistics, inputs = statistics.at(lead), inputs_at(inputs, samples)
+
+    def missing(one: Input) -> Mask:
+        channel, step = one
+        return samples.missing_points(i, step, channel)
+
+    return gaps_without_mask(statistics, inputs, batches.protocol, samples.step, missing)
 
 
 def _is_predictions(path: Path) -> bool:

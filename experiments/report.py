@@ -6,9 +6,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ens10.durable import write_whole
+from ens10.durable import clear_leftovers, write_whole
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.figures import calibration, crps_chart, learning_curves, skill_maps
+from ens10.experiments.locks import hold_lock
 from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.diagnostics import Diagnosis, diagnose
 from ens10.experiments.reporting.groups import Group, read_groups
@@ -17,6 +18,7 @@ from ens10.progress import track
 
 TITLE = "Post-processed ensemble forecasts: scores"
 PAGE = "index.html"
+_LOCK = "report.lock"
 _DPI = 150
 _TABLES = {"table.md": markdown, "table.csv": to_csv, "table.tex": latex}
 
@@ -57,13 +59,17 @@ def write_report(
     groups = read_groups(runs, reference)
     out = Path(out)
     diagnoses = _diagnoses(groups, progress)
-    for group in groups:
-        folder = out if len(groups) == 1 else out / group.slug
-        _write_figures(group, folder / "figures", progress)
-        for name, writer in _TABLES.items():
-            write_whole(folder / name, writer(group.rows))
-    content = assemble(title, groups, diagnoses)
-    write_whole(out / PAGE, content)
+    out.mkdir(parents=True, exist_ok=True)
+    with hold_lock(out / _LOCK, "ens10 report", wait=True):
+        clear_leftovers(out, PAGE)
+        for group in groups:
+            folder = out if len(groups) == 1 else out / group.slug
+            _write_figures(group, folder / "figures", progress)
+            clear_leftovers(folder, *_TABLES)
+            for name, writer in _TABLES.items():
+                write_whole(folder / name, writer(group.rows))
+        content = assemble(title, groups, diagnoses)
+        write_whole(out / PAGE, content)
     return out / PAGE
 
 
@@ -94,6 +100,7 @@ def _write_figures(group: Group, folder: Path, progress: bool) -> None:
         "calibration": lambda: calibration(runs, reference),
         "learning-curves": lambda: learning_curves(runs),
     }
+    clear_leftovers(folder, *(f"{name}.png" for name in draws))
     for name, draw in track(draws.items(), "figures", len(draws), progress):
         path = folder / f"{name}.png"
         if (figure := draw()) is not None:

@@ -24,6 +24,7 @@ import yaml
 
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
+from ens10.protocol import protocol_names
 from ens10.untrusted import check_regular, parse_yaml
 
 OPTION = "--trust"
@@ -164,6 +165,10 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
     for section in ("model", "data"):
         if not isinstance(content.get(section) or {}, dict):
             raise FileError(path, f"{section} is not a mapping", "Write its values out")
+    protocol = (content.get("data") or {}).get("protocol")
+    if isinstance(protocol, str) and protocol not in protocol_names():
+        reason = f"data.protocol is {protocol!r}, and `fit` writes a name of this package or rules"
+        raise FileError(path, reason, f"Write one of {', '.join(protocol_names())}, or the rules")
     for name, value in _find_code_names(content):
         is_trusted = isinstance(value, str) and (
             _is_class_of_packages(value)

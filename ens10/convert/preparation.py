@@ -292,9 +292,10 @@ class StoreBuilder:
         Raises:
             MissingDataError: all dates have one.
         """
-        checked = _fields_to_check(forecasts, truth, label).values()
         empty = {
-            date for fields in checked for date in empty_fields(fields, progress=self.progress)
+            date
+            for where, fields in _fields_to_check(forecasts, truth, label)
+            for date in empty_fields(fields, where, progress=self.progress)
         }
         times = forecasts.template["time"]
         complete = [n for n in range(times.size) if n not in empty]
@@ -312,8 +313,9 @@ class StoreBuilder:
     ) -> MissingDataError:
         """Return the error that lists all fields without any value; all values are read."""
         lines = []
-        for prefix, fields in _fields_to_check(forecasts, truth, label).items():
-            found = empty_fields(fields, progress=self.progress)
+        for where, fields in _fields_to_check(forecasts, truth, label):
+            found = empty_fields(fields, where, progress=self.progress)
+            prefix = f"{where}: " if fields is truth else ""
             lines += [f"{prefix}{line}" for date in found.values() for line in date]
         remedy = "Fetch them again, or accept the gaps with --missing nan or --missing skip"
         return MissingDataError(self.store, lines, remedy)
@@ -449,15 +451,17 @@ class StoreBuilder:
 
 def _fields_to_check(
     forecasts: Forecasts, truth: xr.Dataset | None, label: str
-) -> dict[str, xr.Dataset]:
-    """Return what may have whole fields of NaN, by a prefix for messages.
+) -> list[tuple[str, xr.Dataset]]:
+    """Return what may have whole fields of NaN, each with its source.
 
     Missing GRIB messages of forecasts are known before, and stations may lack any value.
     """
-    fields = {} if isinstance(forecasts, GribForecasts) else {"": forecasts.template}
+    fields = []
+    if not isinstance(forecasts, GribForecasts):
+        fields.append((forecasts.label, forecasts.template))
     if truth is not None:
-        fields[f"{label}: "] = truth
-    return {} if has_stations(forecasts.template) else fields
+        fields.append((label, truth))
+    return [] if has_stations(forecasts.template) else fields
 
 
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:

@@ -17,7 +17,7 @@ import xarray as xr
 from ens10.convert.empty_store import Part
 from ens10.convert.plan import Source
 from ens10.convert.workers import dead_worker_error, processes
-from ens10.errors import ArgumentError, MissingDataError
+from ens10.errors import ArgumentError, FileError, MissingDataError
 from ens10.grib import LatLonGrid, MessageList, is_grib, scan
 from ens10.identity import member_labels
 from ens10.packed16.layout import Field
@@ -26,13 +26,13 @@ from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
-from ens10.source.layout import tidy, with_forecast_dims
+from ens10.source.layout import read_values, tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 from ens10.source.regridding import Regrid
 from ens10.stations import has_stations
-from ens10.untrusted import UNREADABLE, readable
+from ens10.untrusted import is_file_name
 
 _LARGEST_IN_MEMORY = 2**31  # bytes of the data of stations
 
@@ -59,8 +59,7 @@ class DatasetFields:
     @contextmanager
     def open(self) -> Iterator[Callable[[int], Sequence[Field]]]:
         """Read all fields at once, since one chunk of the source may hold several of them."""
-        with readable(self.where, UNREADABLE):
-            in_memory = self.dataset.compute(scheduler="synchronous")
+        in_memory = read_values(self.dataset, self.where)
         values = {
             name: field.to_numpy().astype(np.float32, copy=False)
             for name, field in in_memory.data_vars.items()
@@ -93,16 +92,17 @@ class DatasetForecasts:
 
     Attributes:
         template: as given; its coordinates, dimensions and attributes shape the store.
+        label: as given.
     """
 
     def __init__(self, template: xr.Dataset, label: str) -> None:
-        self.template, self._label = template, label
+        self.template, self.label = template, label
 
     def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> DatasetFields:
         """Return the fields of one date and step, for a worker to read."""
         i, j = place
         lazy = self.template.isel(time=i, step=j)
-        where = f"{self._label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
+        where = f"{self.label}: {str(lazy['time'].to_numpy())[:13]}, step {lazy['step'].item()}"
         # Without this, each unit would carry the whole graph.
         (culled,) = dask.optimize(lazy)  # type: ignore[no-untyped-call, attr-defined]
         return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
@@ -114,7 +114,7 @@ class DatasetForecasts:
 
     def at(self, times: Any) -> "DatasetForecasts":
         """Return the forecasts of some start dates."""
-        return DatasetForecasts(self.template.sel(time=times), self._label)
+        return DatasetForecasts(self.template.sel(time=times), self.label)
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,7 @@ def _dataset_forecasts(dataset: xr.Dataset, label: str, selection: Selection) ->
     dataset = with_forecast_dims(dataset)
     _check_not_empty(dataset)
     dataset = selection.of_dataset(dataset)
+    _check_names(dataset, label)
     _check_dimensions(dataset, label)
     dataset = _load_stations(dataset, label)
     return DatasetForecasts(dataset, label)
@@ -274,8 +275,7 @@ def _load_stations(dataset: xr.Dataset, label: str) -> xr.Dataset:
     Files of stations are often chunked by station, not by date.
     """
     if has_stations(dataset) and dataset.nbytes <= _LARGEST_IN_MEMORY:
-        with readable(label, UNREADABLE):
-            return dataset.compute(scheduler="synchronous")
+        return read_values(dataset, label)
     return dataset
 
 
@@ -285,6 +285,18 @@ def _check_not_empty(dataset: xr.Dataset) -> None:
         raise ArgumentError(
             "src", f"nothing along {', '.join(map(str, empty))}", "Select more data"
         )
+
+
+def _check_names(dataset: xr.Dataset, label: str) -> None:
+    """Refuse variables whose names lead out of the folder of a store, or that no folder can have.
+
+    Raises:
+        FileError: there is one.
+    """
+    for name in dataset.data_vars:
+        if not is_file_name(name):
+            reason = f"the variable {str(name)[:100]!r} cannot have this name in a store"
+            raise FileError(label, reason, "Rename it, or leave it out with --variables")
 
 
 def _check_dimensions(dataset: xr.Dataset, label: str) -> None:

@@ -28,10 +28,10 @@ from ens10.errors import FileError, MissingDataError
 from ens10.identity import member_labels
 from ens10.packed16.layout import encode, values_begin
 from ens10.progress import track
+from ens10.source.layout import read_values
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
 from ens10.store.manifest import Row, field_checksums
-from ens10.untrusted import UNREADABLE, readable
 
 _SLAB = 1 << 16  # points
 _MIN_THREADED_POINTS = 1 << 16  # points of a grid whose moments are worth another thread
@@ -153,7 +153,7 @@ class TruthUnit:
         name: of the unit.
         date: index of the date.
         dataset: variables over (step[, level], latitude, longitude), lazy.
-        where: the source, for messages.
+        where: source and date, for messages.
         any_values: True if impossible values are accepted.
         refuse_empty: True if a field without any value is an error.
     """
@@ -167,9 +167,7 @@ class TruthUnit:
 
     def write(self, writer: Writer) -> None:
         """Read each field once, and write its chunks."""
-        with readable(self.where, UNREADABLE):
-            in_memory = self.dataset.compute(scheduler="synchronous")
-        for name, field in in_memory.data_vars.items():
+        for name, field in read_values(self.dataset, self.where).data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             for place in np.ndindex(values.shape[:-2]):
                 limits = Chunk.of_floats(values[place])
@@ -251,17 +249,20 @@ def _is_absent_level(field: xr.DataArray, place: Sequence[int]) -> bool:
     return field["level"].to_numpy()[place[-1]] not in np.atleast_1d(levels)
 
 
-def empty_fields(fields: xr.Dataset, *, progress: bool = False) -> dict[int, list[str]]:
+def empty_fields(fields: xr.Dataset, where: str, *, progress: bool = False) -> dict[int, list[str]]:
     """Return the fields without any value in words, by index of the date; all values are read.
 
     Args:
         fields: variables over (time, step, ..., latitude, longitude), lazy.
+        where: the source, for messages.
         progress: show a progress bar.
     """
     empty: dict[int, list[str]] = defaultdict(list)
     places = list(product(range(fields.sizes["time"]), range(fields.sizes["step"])))
     for i, j in track(places, "missing fields", len(places), progress):
-        unit = fields.isel(time=i, step=j).compute(scheduler="synchronous")
+        lazy = fields.isel(time=i, step=j)
+        date = f"{str(lazy['time'].to_numpy())[:13]} step {lazy['step'].item():g}"
+        unit = read_values(lazy, f"{where}: {date}")
         for name, field in unit.data_vars.items():
             is_empty = field.isnull().all(["latitude", "longitude"])
             if "levels_hpa" in field.attrs and "level" in field.dims:
@@ -269,7 +270,6 @@ def empty_fields(fields: xr.Dataset, *, progress: bool = False) -> dict[int, lis
             for place in np.argwhere(is_empty.to_numpy()).tolist():
                 dims = zip(is_empty.dims, place, strict=True)
                 labels = [f"{dim} {member_labels(unit[dim])[n]}" for dim, n in dims]
-                date = f"{str(unit['time'].to_numpy())[:13]} step {unit['step'].item():g}"
                 empty[i].append(" ".join([f"{name} of {date}", *labels]))
     return empty
 
@@ -309,7 +309,8 @@ def _plan_truth(truth: xr.Dataset, date: int, size: int, where: str, form: Form)
 
     def make() -> Unit:
         (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
-        return TruthUnit(name, date, culled, where, form.any_values, refuse_empty)
+        place = f"{where}: {str(truth['time'].to_numpy()[date])[:13]}"
+        return TruthUnit(name, date, culled, place, form.any_values, refuse_empty)
 
     return PlannedUnit(name, size, make)
 

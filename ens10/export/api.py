@@ -13,6 +13,7 @@ from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
+from ens10.partial import Partial
 from ens10.places import for_xarray, for_zarr
 from ens10.selection import Selection
 from ens10.store import StoreKind, forecasts, open_store
@@ -64,7 +65,8 @@ def export(
         The file's path.
 
     Raises:
-        FileError: the file exists, the disk is too full, or a chunk of the store is missing.
+        FileError: the file exists, another process writes it, the disk is too full, or a chunk of
+            the store is missing.
         DamagedFileError: a chunk of the store is damaged.
         UnknownNameError: a selected variable, level, step, member or date is not in the store.
         ArgumentError: a suffix that is not known, or data that the format cannot hold.
@@ -78,7 +80,7 @@ def export(
     selection = Selection.of(variables, levels, steps, members, dates)
     dataset = _select(_open_kind(store, kind), selection)
     _check_space(to, dataset, grib)
-    with whole_path(to) as partial:
+    with Partial(to).lock("ens10 export"), whole_path(to) as partial:
         if grib:
             write_grib(partial, store, dataset, kind or "sfc", progress)
         else:

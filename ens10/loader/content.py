@@ -4,7 +4,7 @@ The order is: ensemble means of the inputs, their standard deviations, a mask fo
 gaps (if the protocol asks for masks), then the extras, which are not normalised.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -31,6 +31,7 @@ EXTRA_NAMES = {
     "lead": ("lead",),
 }
 Input = tuple[str, float]
+Mask = npt.NDArray[np.bool_]
 _STATIC = ("location", "altitude")
 _MASK = ":mask"
 _DAYS = 365.25
@@ -165,6 +166,37 @@ def masked_inputs(statistics: Normaliser, inputs: Sequence[Input], target_step: 
         )
         raise ArgumentError("inputs", reason, "Pass the inputs of the training, in its order")
     return [input_labels.index(name.removesuffix(_MASK)) for name in names[len(expected) :]]
+
+
+def gaps_without_mask(
+    statistics: Normaliser,
+    inputs: Sequence[Input],
+    protocol: Protocol,
+    target_step: float,
+    gaps_of: Callable[[Input], Mask],
+) -> Mask | None:
+    """Return the points where a network reads 0 in place of an input, and no mask says so.
+
+    With `masks: false`, points that an input lacks in the whole training (sst over land) are no
+    gaps.
+
+    Args:
+        statistics: of the training.
+        inputs: (channel, step) of the inputs.
+        protocol: of the training.
+        target_step: lead time of the target.
+        gaps_of: returns the points (H, W) that an input lacks.
+
+    Returns:
+        The points (H, W); None if all inputs have masks.
+    """
+    masked, gaps = masked_inputs(statistics, inputs, target_step), None
+    for n, one in enumerate(inputs):
+        if n not in masked:
+            in_training = (statistics.mean[n] != 0) | protocol.masks
+            missing = gaps_of(one) & in_training
+            gaps = missing if gaps is None else gaps | missing
+    return gaps
 
 
 def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:

@@ -19,7 +19,7 @@ from ens10.loader.samples import (
     Where,
     move_in_place,
 )
-from ens10.source.layout import tidy, with_forecast_dims
+from ens10.source.layout import read_values, tidy, with_forecast_dims
 from ens10.source.names import Names
 from ens10.source.pairing import pair_truth
 
@@ -50,8 +50,10 @@ class DatasetSamples(Samples):
         target: str,
         ensemble: Members = None,
     ) -> None:
+        self.source, self._truth_source = _source(dataset, "data"), "truth"
         dataset = with_forecast_dims(tidy(dataset, Names(), "data"))
         if truth is not None:
+            self._truth_source = _source(truth, "truth")
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
         super().__init__(dataset, truth, target, ensemble)
         places = self._member_places
@@ -68,7 +70,8 @@ class DatasetSamples(Samples):
         if not self.has_truth:
             out[...] = np.nan
             return 0
-        return _compute(self._truth.isel(time=i, latitude=rows), out)
+        field = self._truth.isel(time=i, latitude=rows)
+        return _read(field, f"{self._truth_source}: {self._date(i)}", self.target, out)
 
     def read_moments(
         self, where: Where, channels: Sequence[str], mean: Field, std: Field, moves: Moves = _COPY
@@ -76,18 +79,17 @@ class DatasetSamples(Samples):
         """Compute ensemble mean and standard deviation (n - 1), each (C, h, W)."""
         unit = self._unit(where)
         fields = [field_of(unit, channel) for channel in channels]
-        lazy_fields = xr.Dataset({str(n): field.variable for n, field in enumerate(fields)})
-        with _COMPUTE_LOCK:
-            computed = lazy_fields.astype(np.float32).compute(scheduler="synchronous")
-        for n, name in enumerate(computed):  # channel by channel: double precision takes memory
-            values = computed[name].to_numpy()
-            mean[n], std[n] = self._moments_of(where, channels[n], values)
+        lazy = {c: field.variable for c, field in zip(channels, fields, strict=True)}
+        computed = _compute(xr.Dataset(lazy), self._place(where))
+        for n, channel in enumerate(channels):  # in turn: double precision takes memory
+            values = computed[channel].to_numpy()
+            mean[n], std[n] = self._moments_of(where, channel, values)
         move_in_place(moves, mean, std)
-        return sum(computed[name].nbytes for name in computed)
+        return sum(field.nbytes for field in computed.data_vars.values())
 
     def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
         """Compute the members of one channel, (M, h, W)."""
-        count = _compute(field_of(self._unit(where), channel), out)
+        count = _read(field_of(self._unit(where), channel), self._place(where), channel, out)
         if self.checks is not None:
             self.checks.examine(where.date, where.step, channel, out)
         move_in_place((move,), out)
@@ -97,9 +99,24 @@ class DatasetSamples(Samples):
         date = self._dataset.isel(time=int(self._positions[where.date]))
         return date.sel(step=where.step).isel(latitude=where.rows)
 
+    def _date(self, i: int) -> str:
+        return str(self.time[i])[:13]
 
-def _compute(field: xr.DataArray, out: Any) -> int:
-    with _COMPUTE_LOCK:
-        values = field.astype(np.float32).compute(scheduler="synchronous").to_numpy()
+    def _place(self, where: Where) -> str:
+        return f"{self.source}: {self._date(where.date)}, step {where.step:g}"
+
+
+def _source(dataset: xr.Dataset, default: str) -> str:
+    """Return the path of the files of a dataset, for errors."""
+    return str(dataset.encoding.get("source") or default)
+
+
+def _read(field: xr.DataArray, where: str, name: str, out: Any) -> int:
+    values = _compute(xr.Dataset({name: field.variable}), where)[name].to_numpy()
     out[...] = values
     return int(values.nbytes)
+
+
+def _compute(fields: xr.Dataset, where: str) -> xr.Dataset:
+    with _COMPUTE_LOCK:
+        return read_values(fields.astype(np.float32), where)

@@ -267,6 +267,11 @@ class Samples(ABC):
         """Return positions of dates without any truth, as far as metadata list them."""
         return np.empty(0, np.int64)
 
+    def missing_points(self, i: int, step: float, channel: str) -> npt.NDArray[np.bool_]:
+        """Return the points (H, W) that some member of a field lacks."""
+        mean, _ = self.moments(i, step, [channel])
+        return ~np.isfinite(mean[0])
+
     @property
     def station_names(self) -> list[str]:
         """Return the names of the stations, as text; none of a grid."""

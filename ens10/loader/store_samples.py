@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
@@ -108,11 +109,8 @@ class StoreSamples(Samples):
 
     def read_members(self, where: Where, channel: str, out: Field, move: Move | None = None) -> int:
         """Read the members of one channel, (M, h, W)."""
-        name, level = self._variable_and_level(channel)
-        place = self._place(where)
-        if level is not None:
-            place = (*place, self._levels.index(level))
-        reader = self._reader(f"{'sfc' if level is None else 'pl'}/{name}")
+        array, place = self._chunk(where, channel)
+        reader = self._reader(array)
         if self.checks is None:  # no member is missing
             return reader.read_into(place, out, self._member_places, where.rows, move)
         present = np.empty((len(self._present), *out.shape[1:]), np.float32)
@@ -163,6 +161,26 @@ class StoreSamples(Samples):
         positions = [int(match[1]) for match in matches]
         return np.array(sorted(positions), np.int64)
 
+    def missing_points(self, i: int, step: float, channel: str) -> npt.NDArray[np.bool_]:
+        """Return the points (H, W) that some member lacks; read if the manifest lists a gap."""
+        array, place = self._chunk(Where(i, step), channel)
+        paths = self._with_gaps
+        if paths is None or "/".join([array, "c", *map(str, place)]) in paths:
+            return super().missing_points(i, step, channel)
+        return np.zeros(self._grid, np.bool_)
+
+    @cached_property
+    def _with_gaps(self) -> set[str] | None:
+        """Chunks of forecasts with missing values: their paths, up to the outer dimensions.
+
+        None for a store without a manifest.
+        """
+        if self._record is None:
+            return None
+        row = re.compile(rb'\["((?:sfc|pl)/[^"]+)/0/0/0",\d+,\d+,[^,]*,[^,]*,[1-9]')
+        matches = (match for lines in self._record.blocks() for match in row.finditer(lines))
+        return {match[1].decode() for match in matches}
+
     @property
     def _point_count(self) -> int:
         return len(self.latitude) * len(self.longitude)
@@ -182,6 +200,13 @@ class StoreSamples(Samples):
             reader.read_into((block, s), planes, rows)
             total += planes
         return total
+
+    def _chunk(self, where: Where, channel: str) -> tuple[str, tuple[int, ...]]:
+        """Return the array of a field's members, and the place of its chunk."""
+        name, level = self._variable_and_level(channel)
+        if level is None:
+            return f"sfc/{name}", self._place(where)
+        return f"pl/{name}", (*self._place(where), self._levels.index(level))
 
     def _place(self, where: Where) -> tuple[int, ...]:
         return int(self._positions[where.date]), self.steps.index(where.step)

@@ -35,6 +35,7 @@ from ens10.source.times import (
 from ens10.source.units import in_catalogue_units, note_assumed_units
 from ens10.source.windows import with_methods_in_names, with_sums, with_windows_of_bounds
 from ens10.stations import COORDINATES, SINGLE_LEVELS, has_stations, recognise_stations
+from ens10.untrusted import UNREADABLE, readable
 
 FORECAST_DIMS = ("time", "step", "level", "number", "latitude", "longitude")
 _HORIZONTAL = ("latitude", "longitude")
@@ -53,6 +54,26 @@ def with_forecast_dims(dataset: xr.Dataset) -> xr.Dataset:
         valid = dataset["valid_time"].expand_dims(step=[0], axis=1)
         dataset = dataset.assign_coords(valid_time=valid)
     return dataset
+
+
+def read_values(dataset: xr.Dataset, where: str) -> xr.Dataset:
+    """Compute lazy fields in this thread, all at once: a chunk may hold several of them.
+
+    Args:
+        dataset: the fields.
+        where: source, date and step, for errors.
+
+    Raises:
+        FileError: the values of a variable cannot be read; it is named.
+        ResourceError: memory or open files do not suffice.
+    """
+    try:
+        return dataset.compute(scheduler="synchronous")
+    except Exception:
+        for name, field in dataset.data_vars.items():
+            with readable(f"{where}, {name}", UNREADABLE, "Fetch or write it again"):
+                field.compute(scheduler="synchronous")
+        raise
 
 
 def tidy(
@@ -225,6 +246,8 @@ def _all_names(dataset: xr.Dataset) -> set[str]:
 def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) -> xr.Dataset:
     """Return the variables over latitude and longitude, without coordinates of unknown names.
 
+    A variable that has a dimension twice, such as a covariance, is left out.
+
     Raises:
         MissingDataError: latitude or longitude is missing, or no variable lies over both.
         ArgumentError: the variables have unknown dimensions.
@@ -239,7 +262,7 @@ def _fields(dataset: xr.Dataset, names: Names, source: Path | str, option: str) 
     off_grid = [
         str(name)
         for name, field in dataset.data_vars.items()
-        if not set(_HORIZONTAL) <= set(field.dims)
+        if not set(_HORIZONTAL) <= set(field.dims) or len(set(field.dims)) < field.ndim
     ]
     requested = [name for name in off_grid if name in names.variables.values()]
     if requested or len(off_grid) == len(dataset.data_vars):
@@ -274,7 +297,9 @@ def _with_all_dims(
     if "number" in dataset.dims and "number" not in dataset.coords:
         dataset = dataset.assign_coords(number=np.arange(1, dataset.sizes["number"] + 1))
     required = ("time", *(d for d in FORECAST_DIMS if d in dataset.dims))
-    missing_dims = [d for d in dict.fromkeys(required) if d not in dataset.coords]
+    missing_dims = [
+        d for d in dict.fromkeys(required) if d not in dataset.coords or dataset[d].dims != (d,)
+    ]
     if missing_dims:
         remedy = f"Map the file's dimensions with {option} FILE"
         raise MissingDataError(source, [f"the coordinate {d}" for d in missing_dims], remedy)

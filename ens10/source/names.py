@@ -28,13 +28,13 @@ import xarray as xr
 from ens10.catalog import RATES, VARIABLES, Variable, variable_of_param
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.source.units import amount_of_rate, unit_of
-from ens10.untrusted import parse_yaml
+from ens10.untrusted import is_file_name, parse_yaml
 
 _TEXT_KEYS = ("group", "absent_chunks")
 _KEYS = ("variables", "truth", "dimensions", "step", "accumulation", *_TEXT_KEYS)
 _STEP_KEYS = ("units", "first")
 STEP_UNITS = ("h", "months")
-_WINDOW = re.compile(r"since start|since 00 UTC|previous step|\d+(\.\d+)? h")
+_WINDOW = re.compile(r"since start|since 00 UTC|previous step|\d{1,6}(\.\d{1,6})? h")
 NAMES_OPTION, TRUTH_OPTION = "--names", "--truth-names"  # which errors name as the remedy
 
 
@@ -87,31 +87,54 @@ def read_names(path: Path | str) -> Names:
     if not isinstance(content, dict):
         raise FileError(path, "not a mapping of names", f"Use the keys {', '.join(_KEYS)}")
     _check_keys(path, content, _KEYS)
-    texts = {key: str(content.pop(key, None) or "") for key in _TEXT_KEYS}
+    texts = {key: _text(path, key, content.pop(key, None) or "") for key in _TEXT_KEYS}
     if texts["absent_chunks"] not in ("", "fill", "missing"):
         raise UnknownNameError(
             f"absent_chunks in {path}", texts["absent_chunks"], ("fill", "missing")
         )
-    tables = {key: _table(path, content, key) for key in _KEYS if key not in _TEXT_KEYS}
-    step = tables.pop("step")
-    for name, window in tables["accumulation"].items():
-        if not _WINDOW.fullmatch(str(window)):
-            reason = f"the window of {name} is {window!r}"
-            raise FileError(path, reason, "Write 'since start', 'previous step' or such as '6 h'")
+    tables = _tables_of_names(path, content)
+    step = _table(path, content, "step")
     _check_keys(path, step, _STEP_KEYS)
     units = str(step.get("units", "h"))
     if units not in STEP_UNITS:
         raise UnknownNameError(f"step.units in {path}", units, STEP_UNITS)
     first = step.get("first", 0)
-    if not isinstance(first, int | float):
+    if isinstance(first, bool) or not isinstance(first, int | float) or not np.isfinite(first):
         raise FileError(path, f"step.first is {first!r}, not a number", "Write a number")
     return Names(
-        **{key: {str(k): str(v) for k, v in table.items()} for key, table in tables.items()},
+        **tables,
         step_units=units,
         first_step=first,
         group=texts["group"],
         absent_chunks=texts["absent_chunks"],
     )
+
+
+def _tables_of_names(path: Path, content: dict[str, Any]) -> dict[str, dict[str, str]]:
+    tables = {
+        key: {
+            _text(path, f"a name in {key}", k): _text(path, f"{key}: {k}", v)
+            for k, v in _table(path, content, key).items()
+        }
+        for key in _KEYS
+        if key not in ("step", *_TEXT_KEYS)
+    }
+    for ours in (*tables["variables"].values(), *tables["truth"].values()):
+        if not is_file_name(ours):
+            reason = f"{ours!r} cannot be the name of a variable in a store"
+            raise FileError(path, reason, "Choose a name without '/', ':' and '..'")
+    for name, window in tables["accumulation"].items():
+        if not _WINDOW.fullmatch(window):
+            reason = f"the window of {name} is {window!r}"
+            raise FileError(path, reason, "Write 'since start', 'previous step' or such as '6 h'")
+    return tables
+
+
+def _text(path: Path, name: str, value: object) -> str:
+    """Return a name or window as text, such as the number of a member."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FileError(path, f"{name} is {value!r}, not a text", "Write one name")
+    return str(value)
 
 
 def _table(path: Path, content: dict[str, Any], key: str) -> dict[str, Any]:

@@ -95,7 +95,8 @@ def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Data
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
         index.remove("number")
-        fields = fields[[*index, *_variable_columns(fields, names)]].drop_duplicates()
+        columns = [c for c in _variable_columns(fields, names) if c not in (*index, "number")]
+        fields = fields[[*index, *columns]].drop_duplicates()
     duplicates = fields.duplicated(index)
     if duplicates.any():
         first = fields.loc[duplicates, index].iloc[0]

@@ -36,7 +36,7 @@ import numpy.typing as npt
 import zarr
 from crc32c import crc32c as crc32c_of
 
-from ens10.durable import sync_files, write_whole
+from ens10.durable import remove, sync_files, write_whole
 from ens10.errors import DamagedFileError, FileError, printable
 from ens10.packed16.layout import DamagedChunkError, crc32c
 from ens10.places import for_zarr, is_url
@@ -50,6 +50,7 @@ END = b'},"crc32c":'
 CHECKSUM_DIFFERS = "it does not match its checksum in the manifest"
 _METADATA_LINE = b'"metadata":['  # the last line: files that no unit of work has written
 _CHUNK = re.compile(r"/c(/\d+)*$")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.partial$|/\.[^/]*\.tmp$")  # of zarr, and of this package
 _BLOCK = 1 << 24  # bytes that are searched at a time
 _ROW_TEXT = re.compile(rb'\["([^"\\]*)",(\d{1,18}),(\d{1,10})(?:,"((?:[0-9a-f]{8})*)")?')
 _POSITIONS = re.compile(rb"\d{1,9}(/\d{1,9})*")
@@ -338,6 +339,14 @@ def record_files(root: Path, plan: dict[str, Any]) -> None:
     for name in (COPY, NAME):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         write_whole(root / name, content)
+
+
+def clear_unfinished(root: Path) -> None:
+    """Remove temporary files and the manifest that a killed process left in a partial store."""
+    remove(root / Path(NAME).parts[0])
+    for path in files_of(root):
+        if _TEMPORARY.search(path):
+            remove(root / path)
 
 
 def assemble_manifest(

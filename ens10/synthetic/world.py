@@ -14,10 +14,12 @@ import xarray as xr
 
 from ens10 import catalog
 from ens10.channels import channel_names, field_of, resolve, split
+from ens10.convert.plan import differences
 from ens10.durable import write_whole
-from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, UnknownNameError, listing
 from ens10.grib import MAX_MEMBERS, Encoder, LatLonGrid
 from ens10.grid import grid_shape
+from ens10.partial import write_folder
 from ens10.progress import track
 from ens10.source import open_source
 from ens10.source.opening import UNFINISHED
@@ -193,6 +195,25 @@ class World:
         self.folder = folder
         return folder
 
+    def write_once(self, folder: Path | str, progress: bool = False) -> "World":
+        """Write the world unless a folder holds it already, and return the world of the folder.
+
+        Another process that writes the same folder is waited for. An interrupted call is repeated.
+
+        Args:
+            folder: output folder, inside an existing one or a new one.
+            progress: show progress bars.
+
+        Raises:
+            FileError: the folder holds another world, whose settings are listed.
+        """
+        write_folder(Path(folder), lambda path: self.write(path, progress), *_FILES)
+        world = World.load(folder)
+        if changes := differences(world._parameters, self._parameters):
+            reason = f"holds a world of other settings ({listing(changes)})"
+            raise FileError(folder, reason, "Work in another folder")
+        return world
+
     def optimum(
         self, target: str, members: int | None = None, progress: bool = False,
         step: int = TARGET_STEP, without: str | Sequence[str] = (),
@@ -353,7 +374,7 @@ class ForecastFiles:
 
 
 # what a world consists of, as earlier versions left it where a world is written
-WORLD_FILES = ("output.*", "truth", _PARAMETERS, UNFINISHED)
+_FILES = ("output.*", "truth", _PARAMETERS, UNFINISHED)
 
 
 def _clear(folder: Path) -> None:

@@ -29,7 +29,7 @@ def claim(path: Path, heartbeat: float = HEARTBEAT, timeout: float = TIMEOUT) ->
         True if this process holds the claim; False if another process does.
     """
     token = secrets.token_hex(8)
-    if not _acquire(path, timeout, token):
+    if not _acquire(path, heartbeat, timeout, token):
         yield False
         return
     stop_event = threading.Event()
@@ -93,12 +93,12 @@ def holder(path: Path) -> str | None:
         return None
 
 
-def _acquire(path: Path, timeout: float, token: str) -> bool:
+def _acquire(path: Path, heartbeat: float, timeout: float, token: str) -> bool:
     """Create the claim file, or replace a stale one; return False if another process holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if _create(path, token):
         return True
-    if not _is_stale(path, timeout):
+    if not _is_stale(path, timeout) or not _is_dead(path, heartbeat):
         return False
     # only one process replaces a stale claim, and checks again: it may be a new claim by now
     lock = path.with_name(f"{path.name}.taking")
@@ -122,6 +122,25 @@ def _is_stale(path: Path, timeout: float) -> bool:
     except FileNotFoundError:
         return False
     return age >= timeout or _has_ended(path)
+
+
+def _is_dead(path: Path, heartbeat: float) -> bool:
+    """Return True if nothing touches a stale claim for two heartbeats.
+
+    The age of a claim compares clocks. Its owner's clock may have been set back, or that of this
+    machine forward, while the owner works.
+    """
+    if _has_ended(path):
+        return True
+    latest = time.monotonic() + 2 * heartbeat
+    with suppress(FileNotFoundError):
+        first = path.stat()
+        while time.monotonic() < latest:
+            time.sleep(heartbeat / 4)
+            last = path.stat()
+            if (last.st_ino, last.st_mtime_ns) != (first.st_ino, first.st_mtime_ns):
+                return False
+    return True
 
 
 def _create(path: Path, token: str) -> bool:

@@ -20,10 +20,9 @@ from ens10.experiments.data_numbers import (
 )
 from ens10.experiments.runner.claims import make_once
 from ens10.loader.batches import Batches
-from ens10.partial import write_folder
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World
-from ens10.synthetic.world import WORLD_FILES, WorldKind
+from ens10.synthetic.world import WorldKind
 from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
@@ -308,4 +307,4 @@ def _write_world(folder: Path, seed: int, size: WorldSize) -> None:
         size.grid, size.years, size.dates, names, seed, levels=size.levels, steps=size.steps,
         kind=size.world,
     )  # fmt: skip
-    write_folder(folder / "world", world.write, *WORLD_FILES)
+    world.write_once(folder / "world")

@@ -32,14 +32,13 @@ from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.figures.style import COLOURS, INK, STYLE, line_style, new_figure
 from ens10.models.statistical.advection import Advection
-from ens10.partial import write_folder
 from ens10.progress import track
 from ens10.source import open_source
 from ens10.synthetic import World
 from ens10.synthetic.atmosphere import Atmosphere, Channel
 from ens10.synthetic.displaced import Knowledge
 from ens10.synthetic.weather import Weather
-from ens10.synthetic.world import WORLD_FILES, ForecastFiles
+from ens10.synthetic.world import ForecastFiles
 from ens10.usage import command_parser, count, reports_errors
 
 Floats = npt.NDArray[np.float64]
@@ -96,10 +95,8 @@ class Worth:
 
 def world_of(folder: Path, grid: str, years: Sequence[int], dates: int, seed: int) -> World:
     """Return the world of a folder; write it if it does not exist."""
-    if not folder.exists():
-        world = World(grid, years, dates, VARIABLES, seed, steps=(STEP,), kind="displaced")
-        write_folder(folder, lambda path: world.write(path, progress=True), *WORLD_FILES)
-    return World.load(folder)
+    world = World(grid, years, dates, VARIABLES, seed, steps=(STEP,), kind="displaced")
+    return world.write_once(folder, progress=True)
 
 
 def worth_of(world: World, folder: Path) -> list[Worth]:

@@ -46,10 +46,9 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
         folder = folder / f"seed{seed}-epochs{epochs}"  # nothing of another study is taken for it
     store, world = folder / "store.zarr", folder / "world"
     if not store.exists():
-        if not (world / "world.json").exists():
-            variables = ["t2m", "u10"]
-            leads = World(GRID, YEARS, DATES, variables, seed, steps=STEPS, truth_steps=STEPS)
-            leads.write(world)
+        variables = ["t2m", "u10"]
+        leads = World(GRID, YEARS, DATES, variables, seed, steps=STEPS, truth_steps=STEPS)
+        leads.write_once(world)
         prepare(world, store, truth=world / "truth")
     both_steps = "[24, 48]"
     folders: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}

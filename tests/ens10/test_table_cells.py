@@ -257,3 +257,13 @@ def test_damaged_parquet(frame, tmp_path, where):
     path.write_bytes(content)
     with pytest.raises(FileError, match=r"f\.parquet: "):
         open_source(path)
+
+
+def test_observations_that_are_repeated_for_each_member(frame, tmp_path):
+    """With and without a mapping of names; they are those of one member."""
+    observed = frame.drop(columns=["step", "lat", "lon"]).assign(u10=frame["u10"].round(-1))
+    path = write(observed, tmp_path / "truth.csv")
+    for names in (None, Names(variables={"u10": "u10"})):
+        got = open_source(path, names, optional_dimensions=True)["u10"]
+        assert "number" not in got.dims
+        assert got.squeeze().to_numpy().tolist() == [[0.0, 10.0]] * 3

@@ -23,7 +23,7 @@ import ens10
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments import load
+from ens10.experiments import bundle, load
 from ens10.experiments.apply import _read_once, apply
 from ens10.experiments.products import Products
 from ens10.experiments.reading import open_forecast, open_predictions
@@ -97,6 +97,11 @@ def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         apply([runs["emos_local"]], today, tmp_path / name)
     assert not (tmp_path / name).exists()
+    for left in ("mu/c/2/0/0", "zarr", "manifest/zarr"):  # as zarr leaves them after a kill
+        path = tmp_path / f"{name}.partial" / "data.zarr" / f"{left}.{'0a' * 16}.partial"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    (path.parent / ".0.0011aabb.tmp").write_bytes(b"half")
     done.append(None)
     out = apply([runs["emos_local"]], today, tmp_path / name)
     assert done == [0, 1, None, 2, 3, 4, 5]
@@ -104,6 +109,47 @@ def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, 
     opened = [xr.open_dataset(p) if name.endswith("nc") else open_forecast(p)[0].load()
               for p in (out, once)]  # fmt: skip
     xr.testing.assert_identical(*opened)
+    if name.endswith("zarr"):
+        first, second = (
+            {p.relative_to(root): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+            for root in (out, once)
+        )
+        assert first == second
+
+
+def test_a_run_that_is_trained_again_during_the_call(runs, today, tmp_path, monkeypatch):
+    """The forecasts of all dates are of the model that was loaded, and its checksum is stated."""
+    run, fields = shutil.copytree(runs["emos_local"], tmp_path / "emos_local"), []
+    whole = apply([run], today, tmp_path / "whole.nc").read_bytes()
+    compute = load.Corrections.fields
+
+    def replacing(self, i):
+        if i == 2:
+            shutil.copytree(runs["raw"], run, dirs_exist_ok=True)
+        fields.append(i)
+        return compute(self, i)
+
+    monkeypatch.setattr(load.Corrections, "fields", replacing)
+    assert apply([run], today, tmp_path / "out.nc").read_bytes() == whole
+    assert len(fields) == 6
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoints/best.ckpt"])
+def test_a_run_that_is_replaced_while_it_is_read_is_refused(runs, tmp_path, monkeypatch, name):
+    """Otherwise the weights would be of one model, and the checksum or settings of another."""
+    run, read = shutil.copytree(runs["emos_local"], tmp_path / "emos_local"), bundle.read_checkpoint
+
+    def replacing(path):
+        content = read(path)
+        (tmp_path / "new").write_bytes((run / name).read_bytes())
+        (tmp_path / "new").rename(run / name)
+        return content
+
+    monkeypatch.setattr(bundle, "read_checkpoint", replacing)
+    with pytest.raises(FileError, match=f"{Path(name).name}: was replaced while it was read"):
+        ens10.load_model(run)
+    monkeypatch.undo()
+    ens10.load_model(run)
 
 
 def test_a_partial_file_of_something_else_is_not_resumed(runs, today, tmp_path, monkeypatch):

@@ -85,6 +85,13 @@ def messages_of(path):
     return found
 
 
+def values_of(message):
+    handle = eccodes.codes_new_from_message(message)
+    values = eccodes.codes_get_values(handle)
+    eccodes.codes_release(handle)
+    return values
+
+
 def sizes_of(path):
     """Type, date and numberOfForecastsInEnsemble of each message, in the order of the file."""
     found = []
@@ -121,6 +128,24 @@ def test_what_prepare_refuses_apply_refuses(runs, forecast, tmp_path, change, sa
         errors.append(str(caught.value))
     assert errors[0] == errors[1]
     assert not (tmp_path / "out.nc").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--missing", "skip")])
+def test_damaged_values_are_one_line(runs, forecast, tmp_path, capsys, options):
+    """A chunk of netCDF whose checksum differs; `prepare` gives the same error."""
+    path = tmp_path / "f.nc"
+    chunks = {"fletcher32": True, "chunksizes": (1, *forecast["t2m"].shape[1:])}
+    forecast.to_netcdf(path, encoding={"t2m": chunks})
+    content, pattern = path.read_bytes(), forecast["t2m"][1].to_numpy().tobytes()
+    assert content.count(pattern) == 1
+    path.write_bytes(content.replace(pattern, pattern[:-1] + bytes([pattern[-1] ^ 1])))
+    out = tmp_path / "out.nc"
+    assert main(["apply", str(runs["emos_local"]), str(path), "--out", str(out), *options]) == 1
+    date = "" if options else f": {str(forecast['time'].to_numpy()[1])[:13]}, step 48"
+    separator = ": " if options else ", "
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith(f"ens10: {path}{date}{separator}t2m: the values cannot be read (")
+    assert not out.exists()
 
 
 def test_any_values_are_accepted_on_request(runs, emos, forecast, tmp_path):
@@ -165,6 +190,36 @@ def test_missing_fields_of_a_date_become_nan_or_the_date_is_left_out(
     with pytest.raises(MissingDataError, match=r"No date is complete"):
         apply([runs["emos_local"]], changed(forecast, np.nan, number=3), tmp_path / "out.nc",
               missing="skip")  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".nc", ".grib"])
+def test_gaps_of_members_that_the_model_does_not_take_are_not_refused(
+    runs, today, tmp_path, suffix
+):
+    """By default: a control that lacks a date; then a member of the training lacks one, too."""
+    parts = {key: part for key, part in messages_of(today).items() if key[0] == "2t"}
+    dates = sorted({date for _, date, _ in parts})
+    control = eccodes.codes_new_from_message(parts["2t", dates[0], 1])
+    eccodes.codes_set(control, "number", 0)
+    parts["2t", dates[0], 0] = eccodes.codes_get_message(control)
+    path, out = tmp_path / "in.grib", tmp_path / f"out{suffix}"
+    path.write_bytes(b"".join(parts.values()))
+    apply([runs["emos_local"]], path, out)
+    expected = tmp_path / f"expected{suffix}"
+    apply([runs["emos_local"]], today, expected)
+    if suffix == ".nc":
+        xr.testing.assert_equal(xr.load_dataset(out), xr.load_dataset(expected))
+    else:
+        mine, others = messages_of(out), messages_of(expected)
+        assert mine.keys() == others.keys()
+        for key, message in mine.items():
+            np.testing.assert_array_equal(*map(values_of, (message, others[key])))
+    del parts["2t", dates[2], 6]
+    path.write_bytes(b"".join(parts.values()))
+    with pytest.raises(MissingDataError, match="2002-04-02T00 step 48 h number 6: all fields") as e:
+        apply([runs["emos_local"]], path, tmp_path / f"no{suffix}")
+    assert "number 0" not in str(e.value)
+    assert sorted(tmp_path.iterdir()) == sorted([path, out, expected])
 
 
 @pytest.mark.parametrize("kind", ["netcdf", "grib"])
@@ -241,6 +296,31 @@ def test_a_forecast_is_nan_where_an_input_without_a_mask_is(
 
 
 # ------------------------------------------------------------------ fewer members
+
+
+@pytest.mark.parametrize(("name", "gaps"), [("mlp", 1), ("emos_local", 0)])
+def test_predictions_of_a_store_are_nan_where_an_input_without_a_mask_is(
+    runs, world, tmp_path, name, gaps
+):
+    """As those of `apply`; the dates of the training have no gap, so that there is no mask."""
+    run = shutil.copytree(runs[name], tmp_path / name)
+    whole = xr.load_dataset(run / "predictions.zarr")
+    forecast = open_source(world.folder).load()
+    date = int(np.flatnonzero(forecast["time"] == whole["time"][1])[0])
+    place = {"time": date, "number": 4, "latitude": 2, "longitude": 5}
+    forecast["u10"][place] = np.nan  # which emos_local does not read
+    prepare(forecast, tmp_path / "s.zarr", truth=world.folder / "truth")
+    realruns.command("predict", "--run", run, "--data.store", tmp_path / "s.zarr", "--quiet")
+    predicted = xr.load_dataset(run / "predictions.zarr")
+    expected = whole["mu"].copy()
+    expected[{"time": 1, "latitude": 2, "longitude": 5}] *= np.nan if gaps else 1
+    np.testing.assert_array_equal(predicted["mu"], expected)
+    np.testing.assert_array_equal(np.isnan(predicted["sigma"]), np.isnan(expected))
+    np.testing.assert_array_equal(predicted["truth"], whole["truth"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", BeyondTrainingWarning)
+        applied = ens10.load_model(run)(tmp_path / "s.zarr")["mu"].sel(time=predicted["time"])
+    np.testing.assert_array_equal(np.isnan(applied), np.isnan(expected))
 
 
 def test_the_variance_of_fewer_members_needs_no_factor():

@@ -235,7 +235,11 @@ def test_runs_that_do_not_belong_together(runs, made, tmp_path):
 
 def test_the_command_writes_a_picture_a_table_and_a_page(runs, tmp_path, capsys):
     paths = [runs["emos"], runs["raw"]]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".case.png.0011aabb.tmp").write_text("half")  # of a killed call
     command("case", "--date", DATE, "--region", BOX, *paths, "--out", tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"case.png", "index.html", "numbers.csv"}
     said = capsys.readouterr().out
     assert "t2m on 2004-01-12, 50°S to 50°N, 140°E to 130°W" in said
     assert "emos: CRPS" in said

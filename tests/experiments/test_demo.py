@@ -26,6 +26,13 @@ def tiny(tmp_path_factory):
     return out, page
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """The dates of the tiny demonstration."""
+    monkeypatch.setattr(demo, "YEARS", range(2000, 2004))
+    monkeypatch.setattr(demo, "DATES", 3)
+
+
 def test_the_demonstration_makes_a_report(tiny):
     out, page = tiny
     assert page.is_file()
@@ -40,9 +47,7 @@ def test_the_demonstration_makes_a_report(tiny):
 
 
 @pytest.mark.slow
-def test_the_demonstration_on_the_displaced_world(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "YEARS", range(2000, 2004))
-    monkeypatch.setattr(demo, "DATES", 3)
+def test_the_demonstration_on_the_displaced_world(tmp_path, few):
     out = tmp_path / "demo"
     demo.run_demo(out, kind="displaced", models=("raw", "emos_global"), quiet=True)
     runs = {run.name: run for run in read_runs(sorted((out / "runs").iterdir()))}
@@ -51,7 +56,7 @@ def test_the_demonstration_on_the_displaced_world(tmp_path, monkeypatch):
     assert 0 < rows["emos_global"].attained.value < 0.5
 
 
-def test_what_is_done_is_not_done_again(tiny, monkeypatch):
+def test_what_is_done_is_not_done_again(tiny, few, monkeypatch):
     out, _ = tiny
     table = (out / "report" / "table.md").read_bytes()
 
@@ -64,16 +69,26 @@ def test_what_is_done_is_not_done_again(tiny, monkeypatch):
     assert (out / "report" / "table.md").read_bytes() == table
 
 
-def test_another_seed_or_another_folder_is_refused(tiny, tmp_path):
-    with pytest.raises(FileError, match="seed 0"):
-        demo.run_demo(tiny[0], seed=1, quiet=True)
-    with pytest.raises(FileError, match="of the pointwise world"):
-        demo.run_demo(tiny[0], kind="displaced", quiet=True)
+def test_another_seed_or_another_folder_is_refused(tiny, few, tmp_path):
+    for options, difference in (
+        ({"seed": 1}, "seed: 0, now 1"),
+        ({"kind": "displaced"}, "kind: .*, now displaced"),
+    ):
+        with pytest.raises(FileError, match=rf"world: .* settings \({difference}\)"):
+            demo.run_demo(tiny[0], **options, quiet=True)
     (tmp_path / "letter.txt").write_text("mine")
     with pytest.raises(FileError, match="--out"):
         demo.run_demo(tmp_path, quiet=True)
     assert (tmp_path / "letter.txt").read_text() == "mine"
     realruns.command("demo", "--out", tmp_path, status=1)
+
+
+@pytest.mark.parametrize(("name", "value"), [("DATES", 4), ("YEARS", range(2000, 2005))])
+def test_a_world_of_other_dates_is_refused(tiny, few, monkeypatch, name, value):
+    """As of a demonstration by another version of the package."""
+    monkeypatch.setattr(demo, name, value)
+    with pytest.raises(FileError, match=f"{name.lower()}: .*, now"):
+        demo.run_demo(tiny[0], models=("raw", "emos_global"), quiet=True)
 
 
 @pytest.mark.slow

@@ -1,12 +1,14 @@
 """What there is to learn in the displaced world: measured, drawn, and out of a point's reach."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ens10.errors import FileError
 from ens10.experiments.studies import displaced_world
 from ens10.synthetic import World
 
@@ -54,6 +56,31 @@ def test_the_page_has_the_kept_table():
     for part in (worth, fitted):
         for row in part.splitlines()[2:]:
             assert row in page
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"grid": "6x8"}, "grid: 4x8, now 6x8"),
+        ({"years": [2000, 2001]}, "years: 2000, now 2000"),
+        ({"dates": 2}, "dates: 0101"),
+        ({"seed": 1}, "seed: 0, now 1"),
+    ],
+)
+def test_a_folder_is_not_taken_for_another_world(tmp_path, changed, difference):
+    settings = {"grid": "4x8", "years": [2000], "dates": 1, "seed": 0}
+    folder = tmp_path / "world"
+    World("4x8", [2000], 1, ["t2m"], steps=(48,), kind="displaced").write(folder)
+    with pytest.raises(FileError, match=r"holds a world of other settings \(variables"):
+        displaced_world.world_of(folder, **settings)
+    text = (folder / "world.json").read_text()
+    names = json.dumps(list(displaced_world.VARIABLES))
+    (folder / "world.json").write_text(
+        re.sub(r'"variables": \[[^]]*\]', f'"variables": {names}', text)
+    )
+    assert displaced_world.world_of(folder, **settings).folder == folder
+    with pytest.raises(FileError, match=rf"other settings \({difference}"):
+        displaced_world.world_of(folder, **settings | changed)
 
 
 @pytest.mark.slow

@@ -120,6 +120,18 @@ def test_a_file_in_the_place_of_the_report_is_refused(folders, tmp_path, capsys)
     assert (tmp_path / "report.html").read_text() == "mine"
 
 
+def test_temporary_files_of_a_killed_report_are_removed(folders, tmp_path):
+    out = tmp_path / "out"
+    (out / "figures").mkdir(parents=True)
+    names = [".index.html", ".table.md", ".table.csv", ".table.tex", "figures/.calibration.png"]
+    for name in (*names, ".notes.md"):
+        (out / f"{name}.0011aabb.tmp").write_text("half")
+    write_report([folders["raw"], folders["emos"]], out)
+    left = [path.relative_to(out).as_posix() for path in out.rglob(".*")]
+    assert left == [".notes.md.0011aabb.tmp"]  # which no report writes
+    assert not list(out.rglob("*.lock"))
+
+
 def test_one_run_alone_is_a_report(folders, tmp_path):
     shutil.copytree(folders["emos"], tmp_path / "emos")
     stale = tmp_path / "out" / "figures" / "crpss-maps.png"

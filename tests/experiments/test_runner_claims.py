@@ -5,10 +5,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
+import pytest
 from waiting import PATIENCE, wait_until
 
+from ens10.experiments.runner import claims
 from ens10.experiments.runner.claims import claim, holder
 
 
@@ -45,7 +49,7 @@ def test_a_lost_one_is_taken_over_by_one(tmp_path):
 
     def attempt(_):
         barrier.wait()
-        with claim(path, timeout=60) as ours:
+        with claim(path, heartbeat=0.02, timeout=60) as ours:
             barrier.wait()  # it is held until all have tried
             return ours
 
@@ -60,6 +64,26 @@ def test_a_living_one_is_not_taken(tmp_path):
         wait_until(lambda: path.stat().st_mtime > 0)
         with claim(path, timeout=1e6) as ours:
             assert not ours
+
+
+@pytest.mark.parametrize("change", ["the owner's back", "the other's forward"])
+def test_one_is_not_taken_because_a_clock_was_set(tmp_path, monkeypatch, change):
+    """The owner works and touches its claim, but the age of the claim is more than the limit."""
+    path, touch = tmp_path / "unet", os.utime
+    if change == "the owner's back":  # by an hour
+        monkeypatch.setattr(os, "utime", lambda place: touch(place, (t := time.time() - 3600, t)))
+    with claim(path, heartbeat=0.05) as first:
+        assert first
+        if change == "the owner's back":
+            wait_until(lambda: time.time() - path.stat().st_mtime > 1800)
+        else:
+            clock = SimpleNamespace(**vars(time))
+            clock.time = lambda: time.time() + 3600
+            monkeypatch.setattr(claims, "time", clock)
+        with claim(path, heartbeat=1.0) as second:
+            assert not second
+    with claim(path, heartbeat=0.05) as third:
+        assert third
 
 
 def test_one_that_was_taken_over_stays_with_the_other(tmp_path):

@@ -51,6 +51,19 @@ def changed(place, value):
     return content
 
 
+@pytest.mark.parametrize("name", ["/etc/passwd", "rules.yaml", "~/.netrc.yml", "../x.yaml", ""])
+def test_a_protocol_of_someone_else_names_no_file(tmp_path, name):
+    """Otherwise an error would show what is in any file of the user."""
+    (tmp_path / "rules.yaml").write_text("password: secret")
+    path = written(tmp_path, changed("data.protocol", name))
+    with pytest.raises(FileError, match=re.escape(f"config.yaml: data.protocol is {name!r}")) as e:
+        checked_config(path, [], fit=False)
+    assert "secret" not in str(e.value)
+    for protocol in ("paper", {"test": [2016], "weighting": "cos"}):
+        path = written(tmp_path, changed("data.protocol", protocol))
+        assert yaml.safe_load(checked_config(path, [], fit=False))["data"]["protocol"] == protocol
+
+
 def test_a_plain_configuration_passes(tmp_path):
     path = written(tmp_path, PLAIN)
     held = yaml.safe_load(checked_config(path, [], fit=False))

@@ -14,7 +14,7 @@ def test_mutations_of_the_corpus(name):
     assert corpus
     for content in corpus:
         execute(target, content)
-    for number, content in enumerate(mutations(corpus, SEED, 0, target.tested)):
+    for number, content in enumerate(mutations(corpus, SEED, 0, target.tested, target.change)):
         try:
             execute(target, content)
         except Exception as error:
@@ -28,7 +28,10 @@ def test_memory_is_bounded_by_the_size(name):
         execute(target, content)
     tracemalloc.start()
     try:
-        for content in [*corpus, *mutations(corpus, SEED + 1, 0, target.tested // 10)]:
+        for content in [
+            *corpus,
+            *mutations(corpus, SEED + 1, 0, target.tested // 10, target.change),
+        ]:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             execute(target, content)

@@ -8,6 +8,7 @@ from typing import Any
 import flakyserver
 import realruns
 import torch
+import xarray as xr
 from killsweep import Study, in_child
 
 from ens10.cli import main
@@ -16,6 +17,7 @@ from ens10.download import download
 from ens10.experiments import demo
 from ens10.experiments.runner import running
 from ens10.export import export
+from ens10.source import open_source
 from ens10.synthetic import World
 
 torch.set_num_threads(1)
@@ -104,9 +106,7 @@ def _fitted(folder: Path) -> None:
 
 def _few_predicted(folder: Path) -> None:
     """Predictions of a fit on one date a year, so that there are few chunks to replace."""
-    world = World("4x8", range(2000, 2004), 1, ["t2m", "u10"], seed=0, members=2, steps=(48,))
-    world.write(folder / "world")
-    prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
+    _few_dates(folder)
     if _fit(folder) or _predict(folder):
         raise RuntimeError("the fit or the prediction failed")
 
@@ -126,16 +126,18 @@ def _score(folder: Path) -> int:
 
 
 def _export(folder: Path) -> int:
-    """Both formats; what stands under its name is whole and is not written again."""
+    """Both formats; a file of an interrupted call that was named already is replaced."""
     for name in ("out.nc", "out.grib"):
-        if not (folder / name).exists():
-            export(folder / "store.zarr", folder / name, kind="sfc", progress=False)
+        is_there, is_partial = (folder / name).exists(), (folder / f"{name}.partial").exists()
+        if is_partial or not is_there:
+            export(folder / "store.zarr", folder / name, kind="sfc", force=is_there)
     return 0
 
 
 def _exported(folder: Path) -> dict[str, Any]:
-    """The files; of a killed export one under a temporary name may stay."""
-    return {n: sha for n, sha in files(folder).items() if n.startswith("out")}
+    """The files, and whatever else a killed export may have left beside them."""
+    inputs = ("world/", "store.zarr/")
+    return {name: sha for name, sha in files(folder).items() if not name.startswith(inputs)}
 
 
 def _download(folder: Path) -> int:
@@ -155,7 +157,12 @@ def _downloaded(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _reproduce(folder: Path) -> int:
+def _reproduce_in_two(folder: Path) -> int:
+    """Three models, two at a time."""
+    return _reproduce(folder, "emos_local", "--workers", 2)
+
+
+def _reproduce(folder: Path, *more: object) -> int:
     """A table of one model; the processes of cells are forks, whose operations do not count."""
 
     def start(cell: Any, *_: object) -> str | None:
@@ -163,7 +170,7 @@ def _reproduce(folder: Path) -> int:
         return None if status == 0 else f"exit status {status}"
 
     running.start_cell = start
-    words = ["--protocol", "clean", "--models", "raw", "emos_global", "--targets", "t2m"]
+    words = ["--protocol", "clean", "--models", "raw", "emos_global", *more, "--targets", "t2m"]
     words += ["--members", 10, "--seeds", 1, "--store", folder / "store.zarr"]
     return _main("reproduce", *words, "--out", folder / "results", "--work", folder / "work")
 
@@ -200,6 +207,115 @@ def _ten_members(folder: Path) -> None:
     prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
 
 
+def _zarr_source(folder: Path) -> None:
+    _smaller_world(folder)
+    forecast = open_source(folder / "world").chunk(time=1)
+    forecast.drop_encoding().to_zarr(folder / "in.zarr", consolidated=False)
+
+
+def _prepare_zarr(folder: Path) -> int:
+    truth = folder / "world" / "truth"
+    prepare(folder / "in.zarr", folder / "store.zarr", truth=truth, workers=1)
+    return 0
+
+
+def _tables(folder: Path) -> None:
+    """Three stations at points of the grid, and their observations."""
+    _smaller_world(folder)
+    columns = xr.DataArray([0, 2, 5], dims="station", coords={"station": ["a", "b", "c"]})
+    places = {"latitude": 1, "longitude": columns}
+    forecast = open_source(folder / "world").isel(places).drop_vars("valid_time")
+    truth = open_source(folder / "world" / "truth", optional_dimensions=True)[["t2m"]].isel(places)
+    forecast = forecast.rename(latitude="lat", longitude="lon")
+    forecast.to_dataframe().reset_index().to_csv(folder / "in.csv", index=False)
+    truth["t2m"].to_dataframe()[["t2m"]].reset_index().to_csv(folder / "truth.csv", index=False)
+
+
+def _prepare_table(folder: Path) -> int:
+    truth = folder / "truth.csv"
+    prepare(folder / "in.csv", folder / "store.zarr", truth=truth, workers=1)
+    return 0
+
+
+def _finer_truth(folder: Path) -> None:
+    _smaller_world(folder)
+    World("8x16", range(2000, 2002), 1, ["t2m"], seed=1, members=2, steps=(48,)).write(
+        folder / "fine"
+    )
+
+
+def _prepare_regridded(folder: Path) -> int:
+    options: dict[str, Any] = {"truth": folder / "fine" / "truth", "regrid": "bilinear"}
+    prepare(folder / "world", folder / "store.zarr", workers=1, **options)
+    return 0
+
+
+def _only_stores(folder: Path) -> dict[str, Any]:
+    """Files that are no input."""
+    inputs = ("world/", "fine/", "in.", "truth.csv")
+    return {name: sha for name, sha in files(folder).items() if not name.startswith(inputs)}
+
+
+def _emos(folder: Path) -> None:
+    """A fit of a statistical method, whose forecast is one file of four dates."""
+    _few_dates(folder)
+    config = ["--config", realruns.config_path("emos_local"), "--data.store", folder / "store.zarr"]
+    if _main("fit", *config, "--run", folder / "run", "--quiet"):
+        raise RuntimeError("the fit failed")
+
+
+def _few_dates(folder: Path) -> None:
+    world = World("4x8", range(2000, 2004), 1, ["t2m", "u10"], seed=0, members=2, steps=(48,))
+    world.write(folder / "world")
+    prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
+
+
+def _apply(folder: Path) -> int:
+    """A file of an interrupted call that was named already is replaced, as its user may do."""
+    (forecast,) = (folder / "world").glob("output.sfc.*")
+    out, partial = folder / "out.zarr", folder / "out.zarr.partial"
+    if out.exists() and not partial.exists():
+        return 0
+    force = ["--force"] if out.exists() else []
+    return _main("apply", folder / "run", forecast, "--out", out, *force)
+
+
+def _applied(folder: Path) -> dict[str, Any]:
+    """The store, and whatever else an interrupted call may have left beside it."""
+    inputs = ("world/", "store.zarr/", "run/")
+    return {name: sha for name, sha in files(folder).items() if not name.startswith(inputs)}
+
+
+def _scored(folder: Path) -> None:
+    _predicted(folder)
+    if _score(folder):
+        raise RuntimeError("the scores failed")
+
+
+def _report(folder: Path) -> int:
+    return _main("report", folder / "run", "--out", folder / "page")
+
+
+def _reported(folder: Path) -> dict[str, Any]:
+    return files(folder / "page")
+
+
+def _download_flaky(folder: Path) -> int:
+    """From a server that drops connections, cuts files, lies about parts, and is overloaded."""
+    content = {
+        path.name: path.read_bytes() for path in sorted((folder / "world").glob("output.sfc.*"))
+    }
+    first, second = content
+    faults = {
+        first: [("drop", 100), ("status", 503, {}), ("lie", 7), ("drop", 300)],
+        second: [("short", 200), ("status", 429, {"Retry-After": "1"}), ("drop", 0)],
+    }
+    with flakyserver.serve(files=content, faults=faults) as site:
+        dates = [name[-4:] for name in content]
+        download(folder / "here", "sfc", ",".join(dates), base=site.url, sleep=lambda _: None)
+    return 0
+
+
 STUDIES = {
     "prepare": Study(_smaller_world, _prepare, _prepare, _stores),
     "fit": Study(_store, _fit, _fit_again, _runs),
@@ -209,4 +325,11 @@ STUDIES = {
     "download": Study(_world, _download, _download, _downloaded),
     "demo": Study(lambda folder: folder.mkdir(exist_ok=True), _demo, _demo, _demonstrated),
     "reproduce": Study(_ten_members, _reproduce, _reproduce, _reproduced),
+    "report": Study(_scored, _report, _report, _reported),
+    "apply": Study(_emos, _apply, _apply, _applied),
+    "prepare-zarr": Study(_zarr_source, _prepare_zarr, _prepare_zarr, _only_stores),
+    "prepare-csv": Study(_tables, _prepare_table, _prepare_table, _only_stores),
+    "prepare-regrid": Study(_finer_truth, _prepare_regridded, _prepare_regridded, _only_stores),
+    "download-flaky": Study(_world, _download_flaky, _download_flaky, _downloaded),
+    "runner": Study(_ten_members, _reproduce_in_two, _reproduce_in_two, _reproduced),
 }

@@ -10,6 +10,9 @@ is counted where the file is synced and renamed.
 
 Each trial is a forked process, so that the packages are imported once. The command is then run
 again as its user would, and the files are compared with those of a run that nothing interrupted.
+
+With `--random N`, the processes of the command are killed N times from outside as well, at moments
+that are spread evenly over the time that it takes.
 """
 
 import argparse
@@ -22,6 +25,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
@@ -41,6 +45,7 @@ _EVENTS = {
 _SYNCS = ("fsync", "fdatasync")  # a kill before one leaves what a kill before the next call does
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FAILED, _PASSED = 1, 0
+_LONGEST = 900.0  # seconds of a trial
 
 
 class FileOperations:
@@ -137,8 +142,16 @@ def _part(data: Any) -> memoryview:
     return view[: len(view) // 2]
 
 
-def in_child(work: Callable[[], int], log: Path | None = None) -> int:
+def in_child(
+    work: Callable[[], int], log: Path | None = None, *, seconds: float | None = None
+) -> int:
     """Run a function in a forked process.
+
+    Args:
+        work: the function.
+        log: file that its output is added to.
+        seconds: if given, the process gets a group of its own, which is killed after this time; it
+            is killed at its end in any case, as by the end of a machine.
 
     Returns:
         Its exit status; minus the signal's number if a signal ended it.
@@ -147,6 +160,8 @@ def in_child(work: Callable[[], int], log: Path | None = None) -> int:
     if pid == 0:
         status = _FAILED
         try:
+            if seconds is not None:
+                os.setpgid(0, 0)
             with (
                 (log or Path(os.devnull)).open("a") as said,
                 redirect_stdout(said),
@@ -159,7 +174,22 @@ def in_child(work: Callable[[], int], log: Path | None = None) -> int:
                     said.write(f"{type(error).__name__}: {error}\n")
         finally:
             os._exit(status if isinstance(status, int) else _FAILED)
+    if seconds is not None:
+        _kill_group(pid, seconds)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def _kill_group(pid: int, seconds: float) -> None:
+    """Kill a process and those that it started, after a time or at its end."""
+    with suppress(OSError):
+        os.setpgid(pid, pid)  # the process does it, too: one of both is first
+    latest = time.monotonic() + seconds
+    while time.monotonic() < latest:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            break
+        time.sleep(min(0.005, seconds))
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -185,6 +215,7 @@ def sweep(
     every: int = 1,
     *,
     offset: int = 0,
+    at_random: int = 0,
     note: Callable[..., None] = print,
 ) -> dict[str, Any]:
     """Kill a study's command at its file operations.
@@ -194,56 +225,108 @@ def sweep(
         folder: to work in; empty.
         every: at each operation, or at each so many-th.
         offset: of the first.
+        at_random: number of kills at other moments.
         note: called with each difference.
 
     Returns:
-        Operations of the whole command by name, trials and differences.
+        Operations of the whole command by name, trials, those at other moments, and differences.
     """
-    start, trial, log = folder / "start", folder / "trial", folder / "log.txt"
-    start.mkdir(parents=True)
-
-    def uninterrupted() -> int:
-        operations = FileOperations(trial)
-        operations.install()
-        status = study.run(trial)
-        (folder / "operations.json").write_text(json.dumps(operations.names))
-        (folder / "modules.json").write_text(json.dumps(sorted(sys.modules)))
-        return status
-
-    if in_child(lambda: study.prepare(start) or _PASSED, log) != _PASSED:
-        raise RuntimeError(f"the study could not be prepared:\n{log.read_text()}")
-    shutil.copytree(start, trial, symlinks=True)
-    if in_child(uninterrupted, log) != _PASSED:
-        raise RuntimeError(f"the whole run failed:\n{log.read_text()}")
-    wanted = study.result(trial)
-    _import(json.loads((folder / "modules.json").read_text()))
-    names: list[str] = json.loads((folder / "operations.json").read_text())
-    trials, differences = 0, list[str]()
+    trials = Trials(study, folder, note)
+    names = trials.operations
     places = [n for n, name in enumerate(names, 1) if name not in _SYNCS]
     for place in places[offset::every]:
         for half in (False, True) if names[place - 1] in ("write", "pwrite") else (False,):
-            shutil.rmtree(trial)
-            shutil.copytree(start, trial, symlinks=True)
-            log.unlink(missing_ok=True)
-
-            def killed(place: int = place, half: bool = half) -> int:
-                FileOperations(trial, place, half=half).install()
-                return study.run(trial)
-
-            in_child(killed)  # where threads differ in order, it may end by itself
-            trials += 1
-            status = in_child(lambda: study.again(trial), log)
-            where = f"operation {place} ({names[place - 1]}{', half' if half else ''})"
-            if status != _PASSED:
-                said = log.read_text().strip().splitlines() if log.exists() else []
-                differences.append(f"{where}: exit {status}: {said[-1] if said else ''}")
-            else:
-                differences += [f"{where}: {name}" for name in _unlike(study.result(trial), wanted)]
-            for line in differences[-1:]:
-                if line.startswith(where):
-                    note(line)
+            trials.kill_at(place, half=half)
+    if at_random:
+        trials.kill_at_moments(at_random)
     counts = {name: names.count(name) for name in sorted(set(names))}
-    return {"operations": counts, "trials": trials, "differences": differences}
+    return {
+        "operations": counts, "trials": trials.count, "at_random": at_random,
+        "differences": trials.differences,
+    }  # fmt: skip
+
+
+class Trials:
+    """Kills of a command, each followed by a second call and a comparison.
+
+    Args:
+        study: the command.
+        folder: to work in; empty.
+        note: called with each difference.
+
+    Attributes:
+        operations: names of the file operations of a call that nothing interrupts.
+        count: number of kills.
+        differences: what the kills have left, in words.
+    """
+
+    def __init__(self, study: Study, folder: Path, note: Callable[..., None]) -> None:
+        self._study, self._folder, self._note = study, folder, note
+        self._start, self._trial = folder / "start", folder / "trial"
+        self._log = folder / "log.txt"
+        self.count, self.differences = 0, list[str]()
+        self._start.mkdir(parents=True)
+        self._run(lambda: study.prepare(self._start) or _PASSED)
+        self._copy()
+        self._run(self._uninterrupted)
+        self._wanted = study.result(self._trial)
+        _import(json.loads((folder / "modules.json").read_text()))
+        self.operations: list[str] = json.loads((folder / "operations.json").read_text())
+
+    def _run(self, work: Callable[[], int]) -> None:
+        if in_child(work, self._log) != _PASSED:
+            raise RuntimeError(f"the study cannot run:\n{self._log.read_text()}")
+
+    def _uninterrupted(self) -> int:
+        operations = FileOperations(self._trial)
+        operations.install()
+        status = self._study.run(self._trial)
+        (self._folder / "operations.json").write_text(json.dumps(operations.names))
+        (self._folder / "modules.json").write_text(json.dumps(sorted(sys.modules)))
+        return status
+
+    def _copy(self) -> None:
+        shutil.rmtree(self._trial, ignore_errors=True)
+        shutil.copytree(self._start, self._trial, symlinks=True)
+        self._log.unlink(missing_ok=True)
+
+    def kill_at(self, place: int, *, half: bool = False) -> None:
+        """Kill the command at an operation, or, if `half`, after half of its bytes."""
+
+        def killed() -> int:
+            FileOperations(self._trial, place, half=half).install()
+            return self._study.run(self._trial)
+
+        self._copy()
+        in_child(killed, seconds=_LONGEST)  # where threads differ in order, it may end by itself
+        name = self.operations[place - 1]
+        self._check(f"operation {place} ({name}{', half' if half else ''})")
+
+    def kill_at_moments(self, count: int) -> None:
+        """Kill the command from outside at moments that are spread evenly over its time."""
+        self._copy()
+        begun = time.monotonic()
+        self._run(lambda: self._study.run(self._trial))
+        longest = time.monotonic() - begun
+        for n in range(count):
+            seconds = longest * (n + 0.5) / count
+            self._copy()
+            in_child(lambda: self._study.run(self._trial), seconds=seconds)
+            self._check(f"after {seconds:.2f} of {longest:.2f} s")
+
+    def _check(self, where: str) -> None:
+        """Call the command again, and compare what it leaves."""
+        self.count += 1
+        status = in_child(lambda: self._study.again(self._trial), self._log)
+        if status == _PASSED:
+            result = self._study.result(self._trial)
+            lines = [f"{where}: {name}" for name in _unlike(result, self._wanted)]
+        else:
+            said = self._log.read_text().strip().splitlines() if self._log.exists() else []
+            lines = [f"{where}: exit {status}: {said[-1] if said else ''}"]
+        self.differences += lines
+        for line in lines[-1:]:
+            self._note(line)
 
 
 def _import(names: Iterable[str]) -> None:
@@ -275,11 +358,15 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="operations from kill to kill")
     parser.add_argument("--offset", type=int, default=0, help="operations before the first kill")
     parser.add_argument("--out", type=Path, help="JSON; commands of earlier calls stay in it")
+    parser.add_argument("--random", type=int, default=0, help="kills at other moments as well")
     options = parser.parse_args()
     wrong = 0
     for name in options.commands or STUDIES:
         with tempfile.TemporaryDirectory() as folder:
-            counts = sweep(STUDIES[name], Path(folder) / name, options.every, offset=options.offset)
+            counts = sweep(
+                STUDIES[name], Path(folder) / name, options.every, offset=options.offset,
+                at_random=options.random,
+            )  # fmt: skip
         wrong += len(counts["differences"])
         print(name, json.dumps({**counts, "differences": len(counts["differences"])}), flush=True)
         if options.out:

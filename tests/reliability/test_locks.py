@@ -184,20 +184,29 @@ def test_a_fit_that_resumes_leaves_the_files_that_a_score_is_writing(tmp_path, s
     assert (run / "scores.nc").exists()
 
 
-def test_two_exports_at_once_both_end_and_the_file_is_whole(tmp_path, store, monkeypatch):
+def test_a_second_export_of_a_file_is_refused(tmp_path, store, monkeypatch):
     alone = export(store, tmp_path / "alone.nc", variables=["t2m"]).read_bytes()
     write = api.write_netcdf
 
     def meanwhile(path, *given):
         monkeypatch.setattr(api, "write_netcdf", write)
         write(path, *given)
-        export(
-            store, tmp_path / "a.nc", variables=["t2m"]
-        )  # another one, from its beginning to its end
+        with pytest.raises(FileError, match=r"a\.nc\.partial: in use by ens10 export, process"):
+            export(store, tmp_path / "a.nc", variables=["t2m"])
 
     monkeypatch.setattr(api, "write_netcdf", meanwhile)
     assert export(store, tmp_path / "a.nc", variables=["t2m"]).read_bytes() == alone
     assert {path.name for path in tmp_path.iterdir()} == {"a.nc", "alone.nc"}
+
+
+@pytest.mark.parametrize("name", ["a.nc", "a.grib"])
+def test_an_export_removes_the_temporary_file_of_a_killed_one(tmp_path, store, name):
+    left, other = tmp_path / f".{name}.0011aabb.tmp", tmp_path / ".b.nc.0011aabb.tmp"
+    left.write_bytes(b"half"), other.write_bytes(b"of another file")
+    (tmp_path / f"{name}.partial").mkdir()
+    (tmp_path / f"{name}.partial" / "write.lock").write_text("ens10 export, process 1 on x\n")
+    export(store, tmp_path / name, kind="sfc", variables=["t2m"])
+    assert {path.name for path in tmp_path.iterdir()} == {name, other.name}
 
 
 @pytest.mark.slow
@@ -215,6 +224,6 @@ def test_processes_at_once_do_not_fail_with_tracebacks(tmp_path, store, whole, w
     for process in started:
         said = process.communicate()[1]
         assert "Traceback" not in said
-        assert process.returncode == 0 or "in use by ens10 predict" in said
+        assert process.returncode == 0 or f"in use by ens10 {what}" in said
     assert 0 in {process.returncode for process in started}
     score_run(run)

@@ -58,6 +58,21 @@ def test_code_of_someone_else_is_not_imported(stranger, stage):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize(
+    "protocol", [{"__path__": "/etc/passwd"}, {"test": {"__path__": "/etc/passwd"}}, [1], 5, {1: 2}]
+)
+def test_a_protocol_of_another_form_is_one_error(stranger, capfd, protocol):
+    run, _ = stranger
+    change(run, data__protocol=protocol)
+    capfd.readouterr()
+    with pytest.raises(SystemExit):  # refused by the parser, with its usage
+        command("predict", "--run", run, "--quiet", status=None)
+    error = capfd.readouterr().err
+    assert "protocol" in error
+    assert "root:" not in error
+    assert "Traceback" not in error
+
+
 @pytest.mark.slow
 def test_a_module_is_trusted_by_name(stranger):
     run, mark = stranger

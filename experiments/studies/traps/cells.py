@@ -73,9 +73,8 @@ def store_of(work: Path, seed: int) -> Path:
     source = store.with_name("world")
 
     def make() -> None:
-        if not (source / "world.json").exists():
-            years = [*TRAIN, *VAL, *TEST, *FRESH]
-            World(GRID, years, DATES, VARIABLES, seed, steps=(STEP,)).write(source)
+        years = [*TRAIN, *VAL, *TEST, *FRESH]
+        World(GRID, years, DATES, VARIABLES, seed, steps=(STEP,)).write_once(source)
         prepare(source, store, truth=source / "truth", workers=1, progress=False)
 
     make_once(store, make)
