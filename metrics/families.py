@@ -368,7 +368,7 @@ def _likelihood_of_points(
 
 def _above(forecast: Any, y: Any) -> Any:
     """Return P(Y > y); where the density is symmetric by the lower tail, which keeps digits."""
-    if forecast.kind in ("logistic", "student_t"):
+    if forecast.symmetric:
         return forecast.cdf(2 * forecast.mu - y)
     return forecast.above(y)
 

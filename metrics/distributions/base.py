@@ -399,20 +399,34 @@ class ClosedForm(Distribution):
         formulas: the same as functions of arrays of any library.
         inverse: function (ops, *parameters, p) that returns quantiles in float64, or None.
         inverse_on_host: True if `inverse` takes numpy arrays only.
+        bounds: names of the parameters that are bounds, of "lower" and "upper".
+        support: interval that contains every value, whatever the parameters.
+        symmetric: True if the density is even about `mu`.
         censored_as: kind of the censored version of the family, if there is one.
         truncates: True for a family whose bounds `lower` and `upper` truncate it.
+        head_channels: numbers from which `from_moments` builds it: 2 for location and scale, 3
+            with a shape. 0 if heads and statistical methods cannot forecast it.
+        amounts: True for a family of amounts of 0 or more, such as precipitation.
+        unit_scale: scale of the distribution without bounds whose standard deviation is 1.
     """
 
     kernels: ClassVar[Mapping[str, Kernel]] = {}
     formulas: ClassVar[Mapping[str, Any]] = {}
     inverse: ClassVar[Function | None] = None
     inverse_on_host: ClassVar[bool] = False
+    bounds: ClassVar[tuple[str, ...]] = ()
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    symmetric: ClassVar[bool] = False
     censored_as: ClassVar[str] = ""
     truncates: ClassVar[bool] = False
+    head_channels: ClassVar[int] = 0
+    amounts: ClassVar[bool] = False
+    unit_scale: ClassVar[float] = 1.0
     positive: bool
 
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
         super().__init_subclass__(kind, **options)
+        cls.bounds = tuple(k for k in ("lower", "upper") if k in cls.parameters)
         cls.formulas = {k: v.formula(k, cls.parameters, cls.kind) for k, v in cls.kernels.items()}
         cls.offers = QUANTILE_STATISTICS if cls.inverse is not None else COMMON_STATISTICS
         cls.offers |= {"log_score", "variance"} & cls.kernels.keys()
@@ -420,6 +434,30 @@ class ClosedForm(Distribution):
 
     def __post_init__(self) -> None:
         self.check_shapes()
+
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,  # noqa: ARG003
+        unit: Any = 1.0,  # noqa: ARG003
+        **options: Any,
+    ) -> "ClosedForm":
+        """Build a forecast from numbers of any size, as heads and statistical methods have them.
+
+        Args:
+            mean: expectation before bounds, (...), target units; of a family without mean, the
+                location.
+            std: standard deviation before bounds, above 0, target units.
+            third: any real number, (...), that the shape is computed from; families with two
+                `head_channels` ignore it.
+            unit: size of the smallest amounts, target units, for families with a shift.
+            **options: further parameters, such as bounds.
+        """
+        build: Any = cls
+        forecast: ClosedForm = build(mu=mean, sigma=cls.unit_scale * std, positive=True, **options)
+        return forecast
 
     def _evaluate(self, name: str, *y: Any) -> Any:
         """Return the result of a closed form for the parameters and, where it has one, `y`."""
@@ -577,6 +615,8 @@ class Bounded(ClosedForm):
     positive: bool = False
 
     parameters: ClassVar = BOUNDED
+    head_channels = 2
+    amounts = True
 
 
 def clip(ops: Any, x: Any, lower: Any, upper: Any) -> Any:

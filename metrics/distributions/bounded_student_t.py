@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from ens10.metrics.distributions.base import BOUNDED, ClosedForm
+from ens10.metrics.distributions.base import BOUNDED
 from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import half_step
+from ens10.metrics.distributions.student_t import WithDf
 from ens10.metrics.distributions.truncated import quantile
 
 _FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
@@ -235,7 +236,7 @@ def _kernels(truncated: bool) -> dict[str, Kernel]:
 
 
 @dataclass(eq=False)
-class _BoundedStudentT(ClosedForm):
+class _BoundedStudentT(WithDf):
     """Student's t distribution between two bounds.
 
     Args:

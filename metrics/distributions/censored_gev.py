@@ -14,7 +14,7 @@ from scipy import special
 
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import LOWER, ClosedForm
-from ens10.metrics.distributions.formula import Kernel
+from ens10.metrics.distributions.formula import Kernel, ops_of
 from ens10.metrics.distributions.gamma_functions import (
     UNIT_POINTS,
     UNIT_WEIGHTS,
@@ -35,6 +35,8 @@ from ens10.metrics.distributions.gev import (
     _z,
 )
 
+_MOST_SHAPE = 0.6  # that heads forecast
+_GUMBEL = (0.5772156649015329, 0.9890559953279726, 0.9074790760808863)  # of the mean, in powers
 _HEAVIEST = 2.0  # a shape from which on the score is infinite
 _NEAR, _NODES = 0.05, 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 _TERMS = 32  # of the series in t, up to t = 1
@@ -319,6 +321,32 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
     }
     inverse = _quantile_censored
     inverse_on_host = True
+    head_channels = 3
+    amounts = True
+
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,
+        unit: Any = 1.0,  # noqa: ARG003
+        **options: Any,
+    ) -> ClosedForm:
+        """Build a forecast of shape 0.6 tanh(third), see `ClosedForm`; from tensors.
+
+        `std` is the deviation that shape 0 would have, and mu is such that the mean is `mean`.
+        """
+        ops = ops_of(mean)
+        shape = _MOST_SHAPE * ops.tanh(third)
+        sigma = std * (math.sqrt(6) / math.pi)
+        near = ops.abs(shape) < 1e-3
+        safe = ops.where(near, shape * 0 + 1e-3, shape)
+        direct = ops.expm1(ops.gammaln(1 - safe)) / safe
+        # (Gamma(1 - shape) - 1) / shape cancels near 0; the next term is 1e-9 there
+        series = _GUMBEL[0] + shape * (_GUMBEL[1] + shape * _GUMBEL[2])
+        mu = mean - sigma * ops.where(near, series, direct)
+        return cls(mu, sigma, shape, options.get("lower", -math.inf), True)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS censored there."""

@@ -11,8 +11,8 @@ import numpy as np
 from scipy import special
 
 from ens10.metrics._reduce import Over
-from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm
-from ens10.metrics.distributions.formula import Kernel, Parameter
+from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm, clip
+from ens10.metrics.distributions.formula import Kernel, Parameter, ops_of
 from ens10.metrics.distributions.gamma import (
     MOST,
     at_origin,
@@ -32,6 +32,8 @@ from ens10.metrics.distributions.gamma_functions import (
     upper_near_0,
 )
 
+_SMOOTHING = 0.1  # of the mean of G over its deviation, near 0
+_LARGEST_LOG = 15.0  # of the shift over its unit
 _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order than its terms
 
 
@@ -238,6 +240,32 @@ class CSGD(ClosedForm, kind="csgd"):
     }
     inverse = _quantile
     inverse_on_host = True
+    support = (0.0, math.inf)
+    head_channels = 3
+    amounts = True
+
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,
+        unit: Any = 1.0,
+        **options: Any,  # noqa: ARG003
+    ) -> ClosedForm:
+        """Build a forecast with shift = unit exp(third), see `ClosedForm`; from tensors.
+
+        The gamma variable G has the deviation `std` and the mean shift + mean. As that has to be
+        positive, it is std (x + sqrt(x^2 + 0.04)) / 2 with x = (shift + mean) / std.
+        """
+        ops = ops_of(mean)
+        shift = unit * ops.exp(clip(ops, third, -_LARGEST_LOG, _LARGEST_LOG))
+        x = (shift + mean) / std
+        root = ops.sqrt(x * x + 4 * _SMOOTHING**2)
+        # for x below 0 the sum cancels
+        tail = 2 * _SMOOTHING**2 / (root - ops.minimum(x, 0))
+        ratio = ops.maximum(ops.where(x > 0, 0.5 * (x + root), tail), 1e-4)
+        return cls(ratio * ratio, std / ratio, shift, positive=True)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS of a larger shift."""

@@ -152,6 +152,7 @@ class Gamma(ClosedForm, kind="gamma"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    support = (0.0, math.inf)
     inverse_on_host = True
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:

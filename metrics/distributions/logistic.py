@@ -149,7 +149,10 @@ class Logistic(ClosedForm, kind="logistic"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    symmetric = True
     censored_as = "censored_logistic"
+    head_channels = 2
+    unit_scale = shape.UNIT_SCALE
 
 
 def crps_logistic(
@@ -197,6 +200,7 @@ class TruncatedLogistic(Bounded, kind="truncated_logistic"):
 
     kernels: ClassVar = truncated.kernels(shape, _variance_truncated)
     truncates = True
+    unit_scale = shape.UNIT_SCALE
     inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
 
 
@@ -254,6 +258,7 @@ class CensoredLogistic(Bounded, kind="censored_logistic"):
 
     kernels: ClassVar = censored.kernels(shape, _variance_censored)
     inverse = partial(censored.quantile, shape.quantile)
+    unit_scale = shape.UNIT_SCALE
     censored_as = "censored_logistic"
 
 

@@ -175,6 +175,7 @@ class Lognormal(ClosedForm, kind="lognormal"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    support = (0.0, math.inf)
 
 
 def crps_lognormal(

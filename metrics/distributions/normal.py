@@ -167,6 +167,7 @@ class Normal(ClosedForm, kind="normal"):
     }
     inverse = _quantile
     censored_as = "censored_normal"
+    head_channels = 2
 
     def crps(self, y: Any) -> Any:
         """Return the CRPS in closed form, by `crps_normal`.

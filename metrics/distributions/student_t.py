@@ -189,8 +189,23 @@ def _quantile(ops: Any, df: Any, mu: Any, sigma: Any, p: Any) -> Any:
     return mu + sigma * ops.where(normal, ops.ndtri(p), z)
 
 
+class WithDf(ClosedForm):
+    """A family with degrees of freedom `df`, a location and a scale."""
+
+    head_channels = 2
+
+    @classmethod
+    def from_moments(
+        cls, mean: Any, std: Any, third: Any = None, unit: Any = 1.0, **options: Any
+    ) -> ClosedForm:
+        """Build a forecast, see `ClosedForm`; `df` is a number above 2, or infinite."""
+        df = options.get("df", math.inf)
+        share = 1.0 if math.isinf(df) else math.sqrt((df - 2) / df)
+        return super().from_moments(mean, share * std, third, unit, **options)
+
+
 @dataclass(eq=False)
-class StudentT(ClosedForm, kind="student_t"):
+class StudentT(WithDf, kind="student_t"):
     """Student's t distribution at each grid point.
 
     Args:
@@ -218,6 +233,7 @@ class StudentT(ClosedForm, kind="student_t"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    symmetric = True
     censored_as = "censored_student_t"
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
