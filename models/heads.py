@@ -348,11 +348,12 @@ class FamilyHead(Head):
         # float32 also under mixed precision, see ResidualNormalHead
         shift, log_scale, *third = outputs.to(raw.mean.dtype).unbind(1)
         scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        shape = [x.clamp(-self.max_log_scale, self.max_log_scale) for x in third]
-        parts = (raw.mean + raw.spread * shift, raw.spread * scale, *shape)
+        clamped = [x.clamp(-self.max_log_scale, self.max_log_scale) for x in third]
+        parts = (raw.mean + raw.spread * shift, raw.spread * scale, *clamped)
         options = {"lower": self.lower, "upper": self.upper, "df": self.df}
         mean, std, *rest = map(raw.mask_missing, parts)
-        return from_moments(self.family, mean, std, *(rest or [None]), self.floor, **options)
+        shape = rest[0] if rest else None
+        return from_moments(self.family, mean, std, shape, self.floor, **options)
 
 
 def check_bounds(family: str, lower: float, upper: float) -> None:

@@ -17,16 +17,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import fill_masked
-from ens10.metrics.distributions.formula import (
-    NUMPY,
-    Formula,
-    Function,
-    Kernel,
-    Parameter,
-    is_tensor,
-    on_tensors,
-    ops_of,
-)
+from ens10.metrics._ops import NUMPY, is_tensor, ops_of
+from ens10.metrics.distributions.formula import Formula, Function, Kernel, Parameter, on_tensors
 
 FIELD = ("time", "latitude", "longitude")
 CORE = -3  # the axis of members, quantiles or coefficients

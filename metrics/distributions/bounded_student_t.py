@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import NUMPY
 from ens10.metrics.distributions.base import BOUNDED
-from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
+from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import half_step
 from ens10.metrics.distributions.student_t import WithDf
 from ens10.metrics.distributions.truncated import quantile

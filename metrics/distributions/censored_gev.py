@@ -12,9 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import LOWER, ClosedForm
-from ens10.metrics.distributions.formula import Kernel, ops_of
+from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.gamma_functions import (
     UNIT_POINTS,
     UNIT_WEIGHTS,

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm, clip
-from ens10.metrics.distributions.formula import Kernel, Parameter, ops_of
+from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma import (
     MOST,
     at_origin,

@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm
-from ens10.metrics.distributions.formula import NUMPY, Kernel
+from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.gamma_functions import (
     gammainc_by_shape,
     half_step,

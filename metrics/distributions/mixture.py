@@ -12,9 +12,10 @@ import numpy as np
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._labels import check_alike
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
-from ens10.metrics.distributions.formula import Parameter, check_domain, ops_of
+from ens10.metrics.distributions.formula import Parameter, check_domain
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
@@ -236,7 +237,7 @@ def _component_axes(component_weights: Any, component_dim: Dim) -> dict[str, lis
 
 
 def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
-    from ens10.metrics._mixture_loops import scores_and_gradients
+    from ens10.metrics.distributions._mixture_loops import scores_and_gradients
 
     if check:
         check_components(sigma, shares)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import (
     LOCATION,
@@ -19,7 +20,7 @@ from ens10.metrics.distributions.base import (
     Distribution,
     on_host,
 )
-from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
+from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import (
     half_step,
     half_step_slope,
