@@ -40,7 +40,7 @@ class _Evaluate(torch.autograd.Function):
             arrays = map(_as_numpy, (*ctx.saved_tensors, grad))
             gradients = ctx.loops.gradients(*arrays, needed=ctx.needs_input_grad[1:])
             return None, *(None if g is None else torch.from_numpy(g) for g in gradients)
-        partials = _apply_formula(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
+        partials = _partials(ctx.formula, ctx.saved_tensors)
         return None, *(
             grad * (p if ctx.formula.traceable else p.nan_to_num()) if needs_grad else None
             for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
@@ -78,6 +78,19 @@ def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     else:
         value = _Evaluate.apply(formula, *tensors)  # type: ignore[no-untyped-call]
     return value
+
+
+def _partials(formula: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Return the derivatives of a formula, by its own function or by autograd."""
+    if formula.partials is not None:
+        return _apply_formula(formula, formula.partials, tensors)
+    like = tensors[-1]
+    wide = [t.cpu() if like.device.type == "mps" else t for t in tensors]  # which has no float64
+    leaves = [(t.double() if formula.double else t).detach().requires_grad_() for t in wide]
+    with torch.enable_grad():
+        total = formula.value(TORCH, *leaves).sum()
+    partials = torch.autograd.grad(total, leaves, materialize_grads=True)
+    return [p.to(like.device, like.dtype) for p in partials]
 
 
 def _as_numpy(tensor: Tensor) -> Any:

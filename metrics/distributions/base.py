@@ -457,9 +457,7 @@ class ClosedForm(Distribution):
         # tensors of one dtype take the path with analytic gradients
         arguments = (*self.values_by_name.values(), *y)
         dtype = getattr(arguments[-1], "dtype", None)
-        if formula.partials is not None and all(
-            is_tensor(a) and a.dtype == dtype for a in arguments
-        ):
+        if formula.has_gradient and all(is_tensor(a) and a.dtype == dtype for a in arguments):
             return on_tensors(formula, *arguments, check=not self.positive)
         return formula(*arguments, check=not self.positive)
 

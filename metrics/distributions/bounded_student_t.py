@@ -156,7 +156,6 @@ def _value(crps_inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
 
 
 def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    df = arguments[0]
     n, z, lower, upper, outside = _standard(*arguments)
     value, by_l, by_u, by_z = crps_inside(n, z, lower, upper)
     slope = value - by_l * lower - by_u * upper - by_z * z  # Euler's theorem
@@ -164,12 +163,57 @@ def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tup
     by_a = by_l + np.where(side < 0, by_z + 1, 0.0)
     by_b = by_u + np.where(side > 0, by_z - 1, 0.0)
 
+    by_df = _by_df(partial(_value, crps_inside), ops, *arguments)
+    return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
+
+
+def _by_df(function: Callable[..., Any], ops: Any, df: Any, *others: Any) -> Any:
+    """Return the derivative by df, a difference of fourth order with steps of log(df - 1)."""
+
     def value_at(steps: int) -> Any:
-        return _value(crps_inside, ops, 1 + (df - 1) * math.exp(steps * _STEP), *arguments[1:])
+        return function(ops, 1 + (df - 1) * math.exp(steps * _STEP), *others)
 
     change = (8 * (value_at(1) - value_at(-1)) - (value_at(2) - value_at(-2))) / (12 * _STEP)
-    by_df = np.where(df < _MANY, change / (df - 1), 0.0)
-    return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
+    return np.where(df < _MANY, change / (df - 1), 0.0)
+
+
+def _of_parameters(by_df: Any, points: Any, slopes: Any, sigma: Any, inside: Any) -> Any:
+    """Return the derivatives of a function of the standard points alone, 0 where not `inside`.
+
+    Args:
+        by_df: derivative by df.
+        points: standard lower and upper bound and y.
+        slopes: derivatives by these.
+        sigma: scale.
+        inside: True where there are slopes.
+    """
+    by_l, by_u, by_z = slopes
+    terms = (np.where(by == 0, 0.0, by * x) for by, x in zip(slopes, points, strict=True))
+    scale = np.where(sigma == 0, 1.0, sigma)
+    parts = (-(by_l + by_u + by_z), -sum(terms), by_l, by_u, by_z)
+    inside = inside & (sigma > 0)
+    return tuple(np.where(inside, part, 0.0) for part in (by_df, *(x / scale for x in parts)))
+
+
+def _cdf_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    sigma, a, b, y = arguments[2:]
+    n, z, lower, upper, _ = _standard(*arguments)
+    density, level = _density(n, z), _cdf(truncated, True, ops, *arguments)
+    by_l, by_u = 0.0 * z, 0.0 * z
+    if truncated:
+        total = _mass(n, lower, upper)
+        density = density / total
+        by_l = -_bound_density(n, lower) / total * (1 - level)
+        by_u = -_bound_density(n, upper) / total * level
+    by_df = _by_df(partial(_cdf, truncated, True), ops, *arguments)
+    inside = (y > a) & (y < b)
+    return _of_parameters(by_df, (lower, upper, z), (by_l, by_u, density), sigma, inside)
+
+
+def _mass(n: Any, lower: Any, upper: Any) -> Any:
+    """Return P(lower <= Z <= upper), in the tail that keeps its digits."""
+    flip = lower + upper > 0
+    return _parts(n, np.where(flip, -upper, lower), np.where(flip, -lower, upper))[0]
 
 
 def _cdf(truncated: bool, upto: bool, _ops: Any, *arguments: Any) -> Any:
@@ -189,14 +233,32 @@ def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
     n, z, lower, upper, outside = _standard(*arguments)
     score = np.log(sigma) - np.log(_density(n, z))
     if truncated:
-        flip = lower + upper > 0
-        score = score + np.log(
-            _parts(n, np.where(flip, -upper, lower), np.where(flip, -lower, upper))[0]
-        )
+        score = score + np.log(_mass(n, lower, upper))
     else:
         score = np.where(y == a, -np.log(special.stdtr(n, lower)), score)
         score = np.where(y == b, -np.log(special.stdtr(n, -upper)), score)
     return np.where(outside == 0, score, np.abs(outside) * inf)
+
+
+def _log_score_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    sigma, a, b, y = arguments[2:]
+    n, z, lower, upper, outside = _standard(*arguments)
+    by_z, by_l, by_u = (n + 1) * z / (n + z * z), 0.0 * z, 0.0 * z
+    at_a, at_b = (y == a) & (not truncated), (y == b) & (not truncated)
+    if truncated:
+        total = _mass(n, lower, upper)
+        by_l, by_u = (_bound_density(n, x) / total for x in (lower, upper))
+        by_l = -by_l
+    else:
+        by_l = np.where(at_a, -_bound_density(n, lower) / special.stdtr(n, lower), by_l)
+        by_u = np.where(at_b, _bound_density(n, upper) / special.stdtr(n, -upper), by_u)
+    on_bound = at_a | at_b
+    by_df = _by_df(partial(_log_score, truncated), ops, *arguments)
+    slopes = (by_l, by_u, np.where(on_bound, 0.0, by_z))
+    by_df, by_mu, by_sigma, *others = _of_parameters(
+        by_df, (lower, upper, z), slopes, sigma, outside == 0
+    )
+    return by_df, by_mu, by_sigma + np.where((outside == 0) & ~on_bound, 1 / sigma, 0.0), *others
 
 
 def _tail_quantile(n: Any, p: Any) -> Any:
@@ -225,14 +287,19 @@ def _quantile(truncated: bool, ops: Any, df: Any, *arguments: Any) -> Any:
 def _kernels(truncated: bool) -> dict[str, Kernel]:
     crps_inside = _truncated_crps if truncated else _censored_crps
     value, partials = partial(_value, crps_inside), partial(_partials, crps_inside)
+    slopes = partial(_cdf_partials, truncated)
     kernels = {
         "crps": Kernel(value, partials, double=True, on_host=True),
         "log_score": Kernel(
-            partial(_log_score, truncated), double=True, on_host=True, positive=("sigma",)
+            partial(_log_score, truncated),
+            partial(_log_score_partials, truncated),
+            double=True,
+            on_host=True,
+            positive=("sigma",),
         ),
-        "cdf": Kernel(partial(_cdf, truncated, True), double=True, on_host=True),
+        "cdf": Kernel(partial(_cdf, truncated, True), slopes, double=True, on_host=True),
     }
-    below = Kernel(partial(_cdf, truncated, False), double=True, on_host=True)
+    below = Kernel(partial(_cdf, truncated, False), slopes, double=True, on_host=True)
     return kernels if truncated else {**kernels, "cdf_below": below}
 
 

@@ -71,8 +71,8 @@ class Kernel:
     Args:
         value: function that returns the result; moments have no y.
         partials: function that returns the derivatives by each parameter and by y, in that order;
-            finite at every valid parameter, including scale 0. None for results without gradient:
-            tensors are then computed on the host.
+            finite at every valid parameter, including scale 0. None for autograd through `value`;
+            with `on_host` there is then no gradient.
         double: True to compute in float64 and return the arrays' dtype, for formulas that cancel.
         on_host: True if torch lacks a function, so that tensors are computed by scipy on the host.
         positive: names of scales that must not be 0.
@@ -188,10 +188,15 @@ class Formula:
         return mean_over(score, dim, weights, nan)
 
     @property
+    def has_gradient(self) -> bool:
+        """Return True if results for tensors have a gradient."""
+        return self.partials is not None or not self.on_host
+
+    @property
     def score(self) -> Score:
         """Return the `Score` that `apply` needs."""
         on_numpy, on_torch = partial(_on_numpy, self), partial(on_tensors, self)
-        differentiable = on_torch if self.partials is not None else None
+        differentiable = on_torch if self.has_gradient else None
         return Score(self.name, self.long_name, on_numpy, differentiable, self.units)
 
     def check(self, *arrays: Any) -> None:
