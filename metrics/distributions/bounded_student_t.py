@@ -217,13 +217,14 @@ def _mass(n: Any, lower: Any, upper: Any) -> Any:
 
 
 def _cdf(truncated: bool, upto: bool, _ops: Any, *arguments: Any) -> Any:
-    a, b, y = arguments[3:]
+    mu, sigma, a, b, y = arguments[1:]
     n, z, lower, upper, _ = _standard(*arguments)
     level = special.stdtr(n, z)
     if truncated:
         low, high = (np.where(x <= -_FAR, 0.0, special.stdtr(n, x)) for x in (lower, upper))
         high = np.where(upper >= _FAR, 1.0, high)
-        level = (level - low) / (high - low)
+        at_0 = 0.5 + 0.5 * np.sign(y - np.clip(mu, a, b)) + 0 * n
+        level = np.where(sigma == 0, at_0, (level - low) / (high - low))
     none, full = (y < a, y >= b) if upto else (y <= a, y > b)
     return np.where(none, 0 * level, np.where(full, 1 + 0 * level, level))
 
@@ -237,7 +238,8 @@ def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
     else:
         score = np.where(y == a, -np.log(special.stdtr(n, lower)), score)
         score = np.where(y == b, -np.log(special.stdtr(n, -upper)), score)
-    return np.where(outside == 0, score, np.abs(outside) * inf)
+    # beyond the bounds, too, what is missing stays missing
+    return np.where(outside == 0, score, np.where(np.isnan(score), score, inf))
 
 
 def _log_score_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any, ...]:
