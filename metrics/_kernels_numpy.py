@@ -184,9 +184,9 @@ def crps_ensemble(
         return score.astype(np.float16)
     if weights is not None or (skip and np.isnan(members).any()):
         check_weights(weights)
-        return crps_weighted(
-            NUMPY, members, y, weights, estimator=estimator, alpha=alpha, skip=skip
-        )
+        options: Any = {"estimator": estimator, "alpha": alpha, "skip": skip}
+        weighted: Array = crps_weighted(NUMPY, members, y, weights, **options)
+        return weighted
     if uses_loops(members):
         from ens10.metrics import _ensemble_loops as loops
 

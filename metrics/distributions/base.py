@@ -398,6 +398,7 @@ class ClosedForm(Distribution):
         truncates: True for a family whose bounds `lower` and `upper` truncate it.
         head_channels: numbers from which `from_moments` builds it: 2 for location and scale, 3
             with a shape. 0 if heads and statistical methods cannot forecast it.
+        oracles: what its CRPS is tested against, for the page of the scores.
         amounts: True for a family of amounts of 0 or more, such as precipitation.
         unit_scale: scale of the distribution without bounds whose standard deviation is 1.
     """
@@ -412,6 +413,7 @@ class ClosedForm(Distribution):
     censored_as: ClassVar[str] = ""
     truncates: ClassVar[bool] = False
     head_channels: ClassVar[int] = 0
+    oracles: ClassVar[str] = ""
     amounts: ClassVar[bool] = False
     unit_scale: ClassVar[float] = 1.0
     positive: bool

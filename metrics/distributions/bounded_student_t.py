@@ -177,7 +177,9 @@ def _by_df(function: Callable[..., Any], ops: Any, df: Any, *others: Any) -> Any
     return np.where(df < _MANY, change / (df - 1), 0.0)
 
 
-def _of_parameters(by_df: Any, points: Any, slopes: Any, sigma: Any, inside: Any) -> Any:
+def _of_parameters(
+    by_df: Any, points: Any, slopes: Any, sigma: Any, inside: Any
+) -> tuple[Any, ...]:
     """Return the derivatives of a function of the standard points alone, 0 where not `inside`.
 
     Args:
@@ -332,6 +334,7 @@ class _BoundedStudentT(WithDf):
 class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
     """Truncated Student's t distribution: a t variable given that it lies between two bounds."""
 
+    oracles = "scoringrules, quadrature"
     kernels: ClassVar = _kernels(truncated=True)
     inverse = partial(_quantile, True)
     truncates = True
@@ -340,6 +343,7 @@ class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
 class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):
     """Censored Student's t distribution: a t variable moved to the nearest of two bounds."""
 
+    oracles = "scoringrules, quadrature"
     kernels: ClassVar = _kernels(truncated=False)
     inverse = partial(_quantile, False)
     censored_as = "censored_student_t"

@@ -299,7 +299,7 @@ def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, ...]:
     value, square = about(first, second, mass)
     moments = np.where(shape >= 1, math.inf, value), np.where(shape >= 0.5, math.inf, square)
     # the bound's own share in the slopes is 0: the distance vanishes there
-    return moments, about(*slopes, 0.0), lo, mass
+    return moments, about(slopes[0], slopes[1], 0.0), lo, mass
 
 
 def _partial_moments(t: Any, shape: Any) -> tuple[Any, ...]:
@@ -343,6 +343,7 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
     positive: bool = False
 
     parameters: ClassVar = {**GEV.parameters, "lower": LOWER}
+    oracles = "quadrature"
     kernels: ClassVar = {
         "crps": Kernel(_value_censored, _partials_censored, on_host=True, double=True),
         "log_score": Kernel(

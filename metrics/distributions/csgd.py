@@ -260,6 +260,7 @@ class CSGD(ClosedForm, kind="csgd"):
         "scale": POSITIVE_SCALE,
         "shift": Parameter("nonnegative", long_name="shift of the forecast"),
     }
+    oracles = "scoringrules, simulation, mpmath"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, on_host=True, double=True),

@@ -158,6 +158,7 @@ class Gamma(ClosedForm, kind="gamma"):
     positive: bool = False
 
     parameters: ClassVar = {"shape": SHAPE, "scale": POSITIVE_SCALE}
+    oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials),

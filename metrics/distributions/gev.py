@@ -293,6 +293,7 @@ class GEV(ClosedForm, kind="gev"):
         "sigma": SCALE,
         "shape": Parameter(unit="1", long_name="shape of the forecast"),
     }
+    oracles = "mpmath in 40 digits"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(

@@ -137,6 +137,7 @@ class Logistic(ClosedForm, kind="logistic"):
     positive: bool = False
 
     parameters: ClassVar = {"mu": LOCATION, "sigma": SCALE}
+    oracles = "mpmath, scoringrules"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials),
         "log_score": Kernel(_log_score, _log_score_partials, positive=("sigma",)),
@@ -194,6 +195,7 @@ def crps_logistic(
 class TruncatedLogistic(Bounded, kind="truncated_logistic"):
     """Truncated logistic, see `Bounded`: a logistic variable given that it is between bounds."""
 
+    oracles = "mpmath, scoringrules"
     kernels: ClassVar = truncated.kernels(shape, _variance_truncated)
     truncates = True
     unit_scale = shape.UNIT_SCALE
@@ -252,6 +254,7 @@ def crps_truncated_logistic(
 class CensoredLogistic(Bounded, kind="censored_logistic"):
     """Censored logistic, see `Bounded`: a logistic variable moved to the nearest of two bounds."""
 
+    oracles = "mpmath, scoringrules"
     kernels: ClassVar = censored.kernels(shape, _variance_censored)
     inverse = partial(censored.quantile, shape.quantile)
     unit_scale = shape.UNIT_SCALE

@@ -248,7 +248,8 @@ def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
 def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
     import torch
 
-    from ens10.metrics.distributions._torch import TORCH, CompiledMixture
+    from ens10.metrics._ops_torch import TORCH
+    from ens10.metrics.distributions._torch import CompiledMixture
 
     if check:
         check_components(sigma.detach(), shares.detach())

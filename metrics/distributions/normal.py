@@ -170,6 +170,7 @@ class Normal(ClosedForm, kind="normal"):
     positive: bool = False
 
     parameters: ClassVar = {"mu": MEAN, "sigma": DEVIATION}
+    oracles = "properscoring, closed form, gradcheck"
     kernels: ClassVar = {
         "crps": Kernel(
             _value,
@@ -248,6 +249,7 @@ class Normal(ClosedForm, kind="normal"):
 class TruncatedNormal(Bounded, kind="truncated_normal"):
     """Truncated normal, see `Bounded`: a normal variable given that it lies between two bounds."""
 
+    oracles = "mpmath in 120 digits, scoringrules"
     kernels: ClassVar = truncated.kernels(shape, partial(truncated.variance_normal, shape))
     truncates = True
     inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
@@ -308,6 +310,7 @@ def crps_truncated_normal(
 class CensoredNormal(Bounded, kind="censored_normal"):
     """Censored normal, see `Bounded`: a normal variable moved to the nearest of two bounds."""
 
+    oracles = "mpmath in 120 digits, scoringrules"
     kernels: ClassVar = censored.kernels(shape, partial(censored.variance_normal, shape))
     inverse = partial(censored.quantile, shape.quantile)
     censored_as = "censored_normal"

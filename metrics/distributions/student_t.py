@@ -255,6 +255,7 @@ class StudentT(WithDf, kind="student_t"):
         "mu": LOCATION,
         "sigma": SCALE,
     }
+    oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, double=True, positive=("sigma",)),

@@ -14,8 +14,8 @@ from ens10.errors import ArgumentError
 from ens10.metrics import _kernels_numpy as on_numpy
 from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics._kernels_torch import EagerEnsemble
+from ens10.metrics._ops_torch import TORCH
 from ens10.metrics.distributions import Normal
-from ens10.metrics.distributions._torch import TORCH
 
 FAIR = {"estimator": "fair"}
 N = 70  # points along an axis: with 10 members, N * N are enough to be compiled
