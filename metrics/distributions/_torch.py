@@ -4,6 +4,7 @@ Autograd through closed forms returns NaN at their limits and keeps tens of inte
 here only the parameters and the observation are kept.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class _Evaluate(torch.autograd.Function):
             return None, *(None if g is None else torch.from_numpy(g) for g in gradients)
         partials = _partials(ctx.formula, ctx.saved_tensors)
         return None, *(
-            grad * (p if ctx.formula.traceable else p.nan_to_num()) if needs_grad else None
+            grad * (p if ctx.formula.traceable else _without_nan(p)) if needs_grad else None
             for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
         )
 
@@ -78,6 +79,10 @@ def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     else:
         value = _Evaluate.apply(formula, *tensors)  # type: ignore[no-untyped-call]
     return value
+
+
+def _without_nan(partial: Tensor) -> Tensor:
+    return partial.nan_to_num(0.0, math.inf, -math.inf)
 
 
 def _partials(formula: Any, tensors: tuple[Tensor, ...]) -> Any:
