@@ -68,6 +68,7 @@ from ens10.metrics.distributions.normal import (
     crps_normal,
     crps_truncated_normal,
 )
+from ens10.metrics.distributions.skew_normal import crps_skew_normal
 from ens10.metrics.distributions.student_t import crps_student_t
 from ens10.metrics.events import (
     brier_decomposition,
@@ -188,6 +189,7 @@ __all__ = [
     "crps_normal",
     "crps_normal_mixture",
     "crps_quantiles",
+    "crps_skew_normal",
     "crps_student_t",
     "crps_truncated_logistic",
     "crps_truncated_normal",

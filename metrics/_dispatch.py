@@ -114,6 +114,23 @@ def compilable(array: Any) -> Any:
     return np.ascontiguousarray(array, dtype=dtype)
 
 
+_SMALL = 2**15  # numbers: fewer take numpy about a millisecond, and nobody waits for a compiler
+
+
+def uses_loops(array: Any) -> bool:
+    """Return True if compiled loops compute a score of an array of numpy or torch.
+
+    They take numbers of single or double precision in the memory of the host, if there are many.
+    """
+    size, dtype, torch = array.size, array.dtype, sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        if type(array) not in (torch.Tensor, torch.nn.Parameter) or array.device.type != "cpu":
+            return False
+        size, wide = array.numel(), dtype in (torch.float32, torch.float64)
+        return wide and size >= _SMALL and array.layout == torch.strided
+    return size >= _SMALL and dtype in (np.dtype(np.float32), np.dtype(np.float64))
+
+
 def on_host(tensor: Any) -> Any:
     """Return a tensor's values as a numpy array; bfloat16, which numpy lacks, as float32."""
     values = tensor.detach().cpu()

@@ -63,7 +63,7 @@ def merge_fours(low, high):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _sort_rows(rows, merges):  # type: ignore[no-untyped-def]
+def sort_rows(rows, merges):  # type: ignore[no-untyped-def]
     """Sort groups of four rows, then merge the groups by a sorting network of groups."""
     four = 4 * POINTS
     for first in range(0, rows.size, four):
@@ -125,7 +125,7 @@ def _crps(x, y, merges, factor, first, second):  # type: ignore[no-untyped-def]
         rows[(M - 1) * n :] = np.inf  # rows that fill the last group are sorted to the end
         for m in range(M):
             _centre(x[m, start:stop], y[start:stop], rows[m * n : m * n + size], distance)
-        _sort_rows(rows, merges)
+        sort_rows(rows, merges)
         for k in range(M // 2):  # the sum of (2k - M + 1) x_(k), in pairs so that less cancels
             low, high = k * n, (M - 1 - k) * n
             share = kind(M - 1 - 2 * k)
@@ -192,7 +192,8 @@ def _gradients(x, y, grad, side, pair, by_x, by_y):  # type: ignore[no-untyped-d
 
 
 @lru_cache(maxsize=64)
-def _merges(M: int) -> npt.NDArray[np.int64]:
+def merges_of(M: int) -> npt.NDArray[np.int64]:
+    """Return the sorting network of the groups of four of M members."""
     return exchanges(-(-M // 4))
 
 
@@ -223,7 +224,9 @@ def _scores(x: Array, y: Any, factor: float | None) -> list[Array]:
     of_type = None if factor is None else x.dtype.type(factor)
     if y.size:
         for (members, observed), results in flat_pieces([x, y], out, points):
-            _crps(members, contiguous(observed), _merges(len(x)), of_type, results[0], results[-1])
+            _crps(
+                members, contiguous(observed), merges_of(len(x)), of_type, results[0], results[-1]
+            )
     return [a.transpose(back) for a in out]
 
 

@@ -1,7 +1,6 @@
-"""The CRPS on numpy arrays: plain forms for few numbers, compiled loops for many.
+"""The CRPS of ensembles on numpy arrays: plain forms for few numbers, compiled loops for many.
 
-Plain and compiled forms of ensembles give the same bits. Those of the normal differ by rounding:
-by at most 2e-6 of the mean score in single and 1e-14 in double precision.
+Plain and compiled forms give the same bits.
 
 A missing member has weight 0, and so has a member whose weight is missing; M equal members have
 the weights 1 / M, so that one formula covers all. With weights w_i that sum to 1 the spread term is
@@ -13,13 +12,15 @@ weights that do not depend on the values, as for the variance with reliability w
 weights it is the factor M / (M - 1) of the fair score.
 """
 
+import math
 from typing import Any
 
 import numpy as np
-from scipy.special import erf
 
 from ens10.errors import ArgumentError
-from ens10.metrics._dispatch import Array
+from ens10.metrics._dispatch import Array, uses_loops
+from ens10.metrics._ops import NUMPY
+from ens10.metrics._reduce import refuse_negative
 
 
 def fair_share(estimator: str, alpha: float) -> float:
@@ -28,11 +29,12 @@ def fair_share(estimator: str, alpha: float) -> float:
 
 
 def crps_weighted(
-    members: Array, y: Array, weights: Any, *, estimator: str, alpha: float, skip: bool
-) -> Array:
+    ops: Any, members: Any, y: Any, weights: Any, *, estimator: str, alpha: float, skip: bool
+) -> Any:
     """Return the CRPS of ensembles with weights, or without members with NaN value or weight.
 
     Args:
+        ops: functions of the arrays' library; tensors are differentiable in all arrays.
         members: (M, ...).
         y: (...).
         weights: weights that broadcast to members, of any scale; None for equal ones.
@@ -43,27 +45,77 @@ def crps_weighted(
     Returns:
         Scores, (...); NaN where no weight is left, or only one member's and the score is fair.
     """
-    if weights is not None:
-        check_weights(weights)
-    weights = np.ones((), members.dtype) if weights is None else weights
-    present = ~(np.isnan(members) | np.isnan(weights)) if skip else np.ones((), bool)
-    w = np.where(present, weights, 0).astype(members.dtype)
-    x = np.where(present, members - y, 0)
-    w = np.broadcast_to(w, x.shape)
-    total = w.sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        w = w / np.where(total > 0, total, np.nan)
-        distance = (w * np.abs(x)).sum(axis=0)
-        order = np.argsort(x, axis=0)
-        x, w = np.take_along_axis(x, order, axis=0), np.take_along_axis(w, order, axis=0)
-        below = np.cumsum(w, axis=0)[:-1]
-        spread = (np.diff(x, axis=0) * below * (1 - below)).sum(axis=0)
-        share = members.dtype.type(fair_share(estimator, alpha))
-        if share:
-            pairs = 2 * (w[1:] * below).sum(axis=0)  # 1 - sum w^2, without its cancellation
-            spread = spread * (share / np.where(pairs > 0, pairs, np.nan) + (1 - share))
-    score: Array = (distance - spread).astype(members.dtype)
-    return score
+    w = ops.full_like(members, 1.0) if weights is None else ops.cast(weights, members)
+    w = ops.broadcast_to(w, members.shape)
+    missing = ops.isnan(members) | ops.isnan(w)
+    undefined = ops.isnan(y) if skip else ops.isnan(y) | missing.any(0)
+    # zeros in place of every NaN: the gradient 0 of a point without a score times NaN is NaN
+    w = ops.where(missing, 0.0, w)
+    x = ops.where(missing | ops.isnan(y), 0.0, members - y)
+    total = w.sum(0)
+    w = w / ops.where(total > 0, total, 1.0)
+    distance = (w * ops.abs(x)).sum(0)
+    order = ops.argsort(x, 0)
+    x, w = ops.take_along(x, order, 0), ops.take_along(w, order, 0)
+    below = ops.cumsum(w, 0)[:-1]
+    spread = ((x[1:] - x[:-1]) * below * (1 - below)).sum(0)
+    undefined = undefined | ~(total > 0)
+    share = fair_share(estimator, alpha)
+    if share:
+        pairs = 2 * (w[1:] * below).sum(0)  # 1 - sum w^2, without its cancellation
+        undefined = undefined | ~(pairs > 0)
+        spread = spread * (share / ops.where(pairs > 0, pairs, 1.0) + (1 - share))
+    # last, so that a point without a score has no gradient instead of a NaN
+    return ops.where(undefined, math.nan, distance - spread)
+
+
+def owcrps_between(
+    ops: Any, members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool
+) -> Any:
+    """Return the outcome-weighted CRPS for outcomes between thresholds."""
+    inside, observed = (ops.cast((v >= lower) & (v <= upper), members) for v in (members, y))
+    score = _outcome_weighted(ops, members - y, inside, observed, share, skip)
+    return ops.where(ops.isnan(lower) | ops.isnan(upper), math.nan, score)
+
+
+def owcrps_weighted(
+    ops: Any, members: Any, y: Any, w: Any, y_weight: Any, *, check: bool, skip: bool
+) -> Any:
+    """Return the outcome-weighted CRPS for weights of members and of observations."""
+    if check:
+        refuse_negative(ops.detach(w), ops.detach(y_weight))
+    return _outcome_weighted(ops, members - y, w, y_weight, 0.0, skip)
+
+
+def _outcome_weighted(ops: Any, x: Any, w: Any, y_weight: Any, share: float, skip: bool) -> Any:
+    """Return the outcome-weighted CRPS.
+
+    Args:
+        ops: functions of the arrays' library.
+        x: members less the observation, (M, ...).
+        w: weights of the members, (M, ...).
+        y_weight: weight of the observation, (...).
+        share: share of the fair factor: 0 is plain, 1 fair.
+        skip: True to leave out members with NaN.
+    """
+    shape = np.broadcast_shapes(x.shape, w.shape)
+    x, w = ops.broadcast_to(x, shape), ops.broadcast_to(w, shape)
+    absent = ops.isnan(x)
+    x = ops.where(absent | (w == 0) if skip else (w == 0) & ~absent, 0.0, x)
+    if skip:
+        w = ops.where(absent, 0.0, w)
+    undefined = w.sum(0) <= (1 if share else 0)
+    # Only ratios count: the greatest weight becomes 1, so that weights of 1 and 0 stay exact. No
+    # division by 0 on the way to what is masked: its gradient would be NaN
+    w = ops.where(undefined, 1.0, w / ops.where(undefined, 1.0, ops.amax(w, 0)))
+    order = ops.argsort(x, 0)
+    x, w = ops.take_along(x, order, 0), ops.take_along(w, order, 0)
+    before = ops.cumsum(w, 0)
+    total = before[-1]
+    distance = (w * ops.abs(x)).sum(0) / total
+    spread = (w * x * (2 * before - w - total)).sum(0) / total**2
+    factor = share * total / (total - 1) + (1 - share) if share else 1.0
+    return ops.where(undefined, math.nan, y_weight * (distance - factor * spread))
 
 
 def check_weights(weights: Any) -> None:
@@ -72,7 +124,7 @@ def check_weights(weights: Any) -> None:
     Raises:
         ArgumentError: some weight is below 0.
     """
-    negative = weights < 0
+    negative = np.zeros(()) if weights is None else weights < 0
     if bool(negative.any()):
         lowest = float(weights[negative].min())
         raise ArgumentError(
@@ -82,36 +134,7 @@ def check_weights(weights: Any) -> None:
         )
 
 
-SQRT_HALF = 0.5**0.5
-INV_SQRT_PI = np.pi**-0.5
 FAR = 1e3  # a z at which Phi is 0 or 1 in every dtype, and whose square is finite
-SMALL = 2**15  # numbers: fewer take numpy about a millisecond, and nobody waits for a compiler
-COMPILED = (np.dtype(np.float32), np.dtype(np.float64))
-
-
-def crps_normal(mu: Array, sigma: Array, y: Array, *, check: bool = True) -> Array:
-    """Return the CRPS of normal distributions; the arrays have one dtype and broadcast."""
-    if mu.dtype == np.float16:
-        wide = [a.astype(np.float32) for a in (mu, sigma, y)]
-        return crps_normal(*wide, check=check).astype(np.float16)
-    shape = np.broadcast_shapes(mu.shape, sigma.shape, y.shape)
-    mu, s, y = (np.broadcast_to(a, shape) for a in (mu, sigma, y))
-    if mu.dtype in COMPILED and mu.size >= SMALL:
-        from ens10.metrics import _normal_loops as normal_loops
-
-        score, negative = normal_loops.scores(mu, s, y)
-        if check and negative:
-            check_sigma(sigma)
-        return score
-    if check:
-        check_sigma(sigma)
-    d = y - mu
-    z = standardise(d, s)
-    # C is homogeneous of degree 1 in (d, s): it is d dC/dd + s dC/ds, also at s = 0.
-    with np.errstate(over="ignore", under="ignore"):
-        by_s = (2 * INV_SQRT_PI * SQRT_HALF) * np.exp(-0.5 * z * z) - INV_SQRT_PI
-    plain: Array = d * erf(z * SQRT_HALF) + s * by_s
-    return plain
 
 
 def standardise(d: Array, s: Array) -> Array:
@@ -160,8 +183,11 @@ def crps_ensemble(
         )  # fmt: skip
         return score.astype(np.float16)
     if weights is not None or (skip and np.isnan(members).any()):
-        return crps_weighted(members, y, weights, estimator=estimator, alpha=alpha, skip=skip)
-    if members.dtype in COMPILED and members.size >= SMALL:
+        check_weights(weights)
+        options: Any = {"estimator": estimator, "alpha": alpha, "skip": skip}
+        weighted: Array = crps_weighted(NUMPY, members, y, weights, **options)
+        return weighted
+    if uses_loops(members):
         from ens10.metrics import _ensemble_loops as loops
 
         return loops.crps(members, y, factor)
@@ -177,7 +203,7 @@ def crps_terms(x: Array) -> tuple[Array, Array]:
         x: members less the observation, (M, ...): centred, because sorted sums of large values
             cancel badly in float32.
     """
-    if x.dtype in COMPILED and x.size >= SMALL:
+    if uses_loops(x):
         from ens10.metrics import _ensemble_loops as loops
 
         return loops.terms(x, np.zeros((), x.dtype))

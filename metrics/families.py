@@ -16,9 +16,10 @@ import numpy as np
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError, listing
 from ens10.metrics._call import Score, apply
 from ens10.metrics._labels import check_alike
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.base import ClosedForm
-from ens10.metrics.distributions.formula import Formula, ops_of
+from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.distributions.registry import FAMILIES
 from ens10.metrics.weighted import checked_thresholds
 
@@ -368,7 +369,7 @@ def _likelihood_of_points(
 
 def _above(forecast: Any, y: Any) -> Any:
     """Return P(Y > y); where the density is symmetric by the lower tail, which keeps digits."""
-    if forecast.kind in ("logistic", "student_t"):
+    if forecast.symmetric:
         return forecast.cdf(2 * forecast.mu - y)
     return forecast.above(y)
 

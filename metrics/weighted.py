@@ -10,12 +10,12 @@ import numpy as np
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import fill_masked
-from ens10.metrics._reduce import EnsembleNan, Over, mean_over, refuse_negative
+from ens10.metrics._kernels_numpy import owcrps_between, owcrps_weighted
+from ens10.metrics._ops import for_any_library
+from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.calibration.level_weights import check_emphasis, slopes_of_steps
 from ens10.metrics.crps import crps_ensemble, spread_factor
-from ens10.metrics.distributions import standard_normal
-from ens10.metrics.distributions.censored import crps
-from ens10.metrics.distributions.formula import Formula
+from ens10.metrics.distributions.normal import TWCRPS_NORMAL
 from ens10.metrics.multivariate._variables import size_of
 
 __all__ = ["owcrps_ensemble", "qwcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
@@ -41,15 +41,10 @@ def checked_thresholds(lower: Any, upper: Any, check: bool = True) -> Any:
     return apply(_UPPER, {"lower": lower, "upper": upper})
 
 
-def _checked_numpy(lower: Any, upper: Any) -> Any:
-    lower, upper = np.broadcast_arrays(lower, upper)
-    _refuse_if(lower > upper)
-    return upper
-
-
-def _checked_tensors(lower: Any, upper: Any) -> Any:
-    _refuse_if((lower > upper).detach())
-    return upper
+def _checked(ops: Any, lower: Any, upper: Any) -> Any:
+    wrong = ops.detach(lower > upper)
+    _refuse_if(wrong)
+    return ops.broadcast_to(upper, wrong.shape)
 
 
 def _refuse_if(wrong: Any) -> None:
@@ -61,7 +56,12 @@ def _refuse_if(wrong: Any) -> None:
         )
 
 
-_UPPER = Score("upper", "upper threshold", _checked_numpy, _checked_tensors)
+def _score(name: str, long_name: str, function: Callable[..., Any]) -> Score:
+    kernel = for_any_library(function)
+    return Score(name, long_name, kernel, kernel)
+
+
+_UPPER = _score("upper", "upper threshold", _checked)
 
 
 def twcrps_ensemble(
@@ -168,17 +168,12 @@ def check_members(members: Any, member_dim: Dim, estimator: str, alpha: float) -
     spread_factor(M or 2, estimator, alpha)  # an axis that is not there is `apply`'s to refuse
 
 
-def _twcrps_numpy(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
-    x, observed = np.clip(members, lower, upper), np.clip(y, lower, upper)
+def _twcrps(ops: Any, members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
+    x, observed = ops.clip(members, lower, upper), ops.clip(y, lower, upper)
     return crps_ensemble(x, observed, member_dim=0, **options)
 
 
-def _twcrps_tensors(members: Any, y: Any, lower: Any, upper: Any, **options: Any) -> Any:
-    x, observed = members.clamp(min=lower, max=upper), y.clamp(min=lower, max=upper)
-    return crps_ensemble(x, observed, member_dim=0, **options)
-
-
-TWCRPS = Score("twcrps", "threshold-weighted CRPS", _twcrps_numpy, _twcrps_tensors)
+TWCRPS = _score("twcrps", "threshold-weighted CRPS", _twcrps)
 
 
 def owcrps_ensemble(
@@ -263,65 +258,8 @@ def owcrps_ensemble(
     return mean_over(score, dim, weights, nan, policies=EnsembleNan)
 
 
-def _between_thresholds(
-    members: Any, y: Any, lower: Any, upper: Any, *, share: float, skip: bool
-) -> Any:
-    inside = ((members >= lower) & (members <= upper)).astype(members.dtype)
-    y_weight = ((y >= lower) & (y <= upper)).astype(members.dtype)
-    unknown = np.isnan(lower) | np.isnan(upper)
-    return np.where(unknown, np.nan, _score(members - y, inside, y_weight, share, skip))
-
-
-def _weighted_crps(
-    members: Any, y: Any, member_weight: Any, y_weight: Any, *, check: bool, skip: bool
-) -> Any:
-    if check:
-        refuse_negative(member_weight, y_weight)
-    return _score(members - y, member_weight, y_weight, 0.0, skip)
-
-
-def _score(x: Any, w: Any, y_weight: Any, share: float, skip: bool) -> Any:
-    """Return the outcome-weighted CRPS.
-
-    Args:
-        x: members less the observation, (M, ...).
-        w: weights of the members, (M, ...).
-        y_weight: weight of the observation, (...).
-        share: share of the fair factor: 0 is plain, 1 fair.
-        skip: True to leave out members with NaN.
-    """
-    absent = np.isnan(x)
-    if skip:
-        x, w = np.where(absent | (w == 0), 0, x), np.where(absent, 0, w)
-    else:
-        x, w = np.broadcast_arrays(np.where((w == 0) & ~absent, 0, x), w)
-    undefined = w.sum(axis=0) <= (1 if share else 0)
-    # Only ratios count: the greatest weight becomes 1, so that weights of 1 and 0 stay exact
-    w = np.where(undefined, 1, w / np.where(undefined, 1, w.max(axis=0)))
-    order = np.argsort(x, axis=0)
-    x, w = np.take_along_axis(x, order, 0), np.take_along_axis(w, order, 0)
-    before = np.cumsum(w, axis=0)
-    total = before[-1]
-    distance = (w * np.abs(x)).sum(axis=0) / total
-    spread = (w * x * (2 * before - w - total)).sum(axis=0) / total**2
-    factor = share * total / (total - 1) + (1 - share) if share else 1.0
-    return np.where(undefined, np.nan, y_weight * (distance - factor * spread))
-
-
-def _between_of_tensors(*tensors: Any, share: float, skip: bool) -> Any:
-    from ens10.metrics._kernels_torch import owcrps_between
-
-    return owcrps_between(*tensors, share=share, skip=skip)
-
-
-def _weighted_of_tensors(*tensors: Any, check: bool, skip: bool) -> Any:
-    from ens10.metrics._kernels_torch import owcrps_weighted
-
-    return owcrps_weighted(*tensors, check=check, skip=skip)
-
-
-BETWEEN = Score("owcrps", "outcome-weighted CRPS", _between_thresholds, _between_of_tensors)
-WEIGHTED = Score("owcrps", "outcome-weighted CRPS", _weighted_crps, _weighted_of_tensors)
+BETWEEN = _score("owcrps", "outcome-weighted CRPS", owcrps_between)
+WEIGHTED = _score("owcrps", "outcome-weighted CRPS", owcrps_weighted)
 
 
 def qwcrps_ensemble(
@@ -366,34 +304,18 @@ def qwcrps_ensemble(
         ArgumentError: no such axis; arrays that do not match.
     """
     check_emphasis(emphasis)
-    score = Score(
-        "qwcrps",
-        "quantile-weighted CRPS",
-        partial(_quantile_weighted, emphasis=emphasis),
-        partial(_quantile_weighted_tensors, emphasis=emphasis),
-    )
+    function = partial(_quantile_weighted, emphasis=emphasis)
+    score = _score("qwcrps", "quantile-weighted CRPS", function)
     attrs = {"emphasis": emphasis, "estimator": "plain"}
     scores = apply(score, {"members": members, "y": y}, {"members": [member_dim]}, attrs=attrs)
     return mean_over(scores, dim, weights, nan)
 
 
-def _quantile_weighted(members: Any, y: Any, *, emphasis: str) -> Any:
-    x = np.sort(members - y, axis=0)  # NaN goes last, and makes the sum NaN
-    slopes = slopes_of_steps(np, x, emphasis, np.linspace(0, 1, len(x) + 1).tolist())
-    return sum(slope * value for slope, value in zip(slopes, x, strict=True)).astype(x.dtype)
-
-
-def _quantile_weighted_tensors(members: Any, y: Any, *, emphasis: str) -> Any:
-    import torch
-
-    x = torch.sort(members - y, dim=0).values
+def _quantile_weighted(ops: Any, members: Any, y: Any, *, emphasis: str) -> Any:
+    x = ops.sort(members - y, 0)  # NaN goes last, and makes the sum NaN
     levels = np.linspace(0, 1, len(x) + 1).tolist()
-    slopes = slopes_of_steps(torch, x.detach(), emphasis, levels)
-    return sum(slope * value for slope, value in zip(slopes, x, strict=True))
-
-
-FAR = 1e3  # a z at which the normal distribution is 0 or 1 in every dtype, its square finite
-SQRT_2, INV_SQRT_PI, INV_SQRT_2PI = math.sqrt(2), 1 / math.sqrt(math.pi), 1 / math.sqrt(math.tau)
+    slopes = slopes_of_steps(ops, ops.detach(x), emphasis, levels)
+    return ops.cast(sum(slope * value for slope, value in zip(slopes, x, strict=True)), x)
 
 
 def twcrps_normal(
@@ -442,49 +364,5 @@ def twcrps_normal(
             computed), or arrays that do not match.
     """
     upper = checked_thresholds(lower, upper, check)
-    return FORMULA(*(mu, sigma, lower, upper, y), check=check, dim=dim, weights=weights, nan=nan)
-
-
-def _standardise(ops: Any, d: Any, s: Any) -> Any:
-    """Return d / s clipped to +-`FAR`; its limit where s is 0."""
-    z = ops.where(s == 0, FAR * ops.sign(d), d / ops.where(s == 0, ops.full_like(s, 1.0), s))
-    return ops.where(z > FAR, ops.full_like(z, FAR), ops.where(z < -FAR, ops.full_like(z, -FAR), z))
-
-
-def _density(ops: Any, z: Any) -> Any:
-    return INV_SQRT_2PI * ops.exp(-0.5 * z * z)
-
-
-def _clip(ops: Any, lower: Any, upper: Any, y: Any) -> Any:
-    return ops.minimum(ops.maximum(y, lower), upper)
-
-
-def _value(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> Any:
-    # by integrals that do not cancel where both thresholds lie far from mu, or close together
-    return crps(standard_normal, ops, mu, s, lower, upper, _clip(ops, lower, upper, y))
-
-
-def _partials(ops: Any, mu: Any, s: Any, lower: Any, upper: Any, y: Any) -> tuple[Any, ...]:
-    clipped = _clip(ops, lower, upper, y)
-    a, b, w = (_standardise(ops, d - mu, s) for d in (lower, upper, clipped))
-    at_a, at_b, at_w = (ops.ndtr(z) for z in (a, b, w))
-    above_a, above_b, above_w = (ops.ndtr(-z) for z in (a, b, w))
-    # (1 - Phi(b))^2 - Phi(w)^2 + Phi(a)^2 + ..., whose terms vanish one by one far outside
-    by_mu = (at_a * at_a - at_w * at_w) + (above_w * above_w - above_b * above_b)
-    edges = at_a * _density(ops, a) + above_b * _density(ops, b)
-    between = ops.ndtr(SQRT_2 * b) - ops.ndtr(SQRT_2 * a)
-    by_s = 2 * (_density(ops, w) - edges) - INV_SQRT_PI * between
-    inside = (y > lower) & (y < upper)
-    by_y = ops.where(inside, at_w - above_w, ops.full_like(y, 0.0))
-    by_lower = -(ops.where(y <= lower, above_a, at_a) ** 2)
-    by_upper = ops.where(y <= upper, above_b, at_b) ** 2
-    return by_mu, by_s, by_lower, by_upper, by_y
-
-
-FORMULA = Formula(
-    "twcrps",
-    "threshold-weighted CRPS",
-    {"mu": "real", "sigma": "nonnegative", "lower": "real", "upper": "real"},
-    _value,
-    _partials,
-)
+    arguments = (mu, sigma, lower, upper, y)
+    return TWCRPS_NORMAL(*arguments, check=check, dim=dim, weights=weights, nan=nan)

@@ -14,10 +14,9 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.metrics.distributions import Distribution, Ensemble, Normal
-from ens10.metrics.distributions.amounts import WITH_SHAPE, amount
 from ens10.metrics.distributions.base import ClosedForm
 from ens10.metrics.distributions.bernstein import Bernstein
-from ens10.metrics.distributions.registry import location_scale, location_scale_kinds
+from ens10.metrics.distributions.registry import FAMILIES, from_moments
 from ens10.metrics.distributions.spline import SplineFlow
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.coupling import couple
@@ -34,10 +33,13 @@ class Head(nn.Module):
     Attributes:
         out_channels: number of channels that the network must output.
         takes_members: True if it takes the outputs of each member, (N, M, out_channels, H, W).
+        is_unbounded: True if its forecasts can be below 0, which precipitation and wind speed
+            never are; `ens10 fit` then names a better model for these.
     """
 
     out_channels: int
     takes_members: bool = False
+    is_unbounded: bool = False
 
     @abstractmethod
     def forward(self, outputs: Tensor, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -72,6 +74,7 @@ class ResidualNormalHead(Head):
     """
 
     out_channels = 2
+    is_unbounded = True
     max_log_scale = 7.0
 
     def __init__(self, floor: float = 1e-3) -> None:
@@ -264,6 +267,7 @@ class MethodHead(HeadOnMethod):
     """
 
     out_channels = 2
+    is_unbounded = True
     max_log_scale = 7.0
 
     def __init__(self, method: StatisticalMethod | None = None, floor: float = 1e-3) -> None:
@@ -289,15 +293,15 @@ class FamilyHead(Head):
     these are the moments before truncation or censoring.
 
     s is at least `floor`, in units of the target, and o_1 is clamped to [-7, 7]; both as in
-    `ResidualNormalHead`. Of "csgd" and "censored_gev", for precipitation, a third output o_2 is the
-    shift, floor exp(o_2), or the shape, 0.6 tanh(o_2); see `ens10.metrics.distributions.amounts`.
-    The floor is then the size of the smallest amounts, such as 1e-4 m: where all members are dry,
-    an untrained network forecasts no rain with a probability of 63 % (csgd).
+    `ResidualNormalHead`. From a third output the shift or the shape of a family is computed, by the
+    method `from_moments` of its class. Of "csgd" and "censored_gev", for precipitation, the floor
+    is then the size of the smallest amounts, such as 1e-4 m: where all members are dry, an
+    untrained network forecasts no rain with a probability of 63 % (csgd).
 
     Args:
-        family: "normal", "logistic", "student_t", "truncated_normal", "censored_normal",
-            "truncated_logistic", "censored_logistic", "csgd" or "censored_gev".
-        lower: lower bound of a bounded family, in units of the target; that of csgd is always 0.
+        family: kind of a family with `head_channels`, such as "logistic", "truncated_normal" or
+            "csgd". The error for another name lists all.
+        lower: lower bound of a family that has one, in units of the target.
         upper: upper bound.
         df: degrees of freedom of "student_t", above 2.
         floor: smallest s, e.g. 0.001 K.
@@ -327,25 +331,16 @@ class FamilyHead(Head):
         floor: float = 1e-3,
     ) -> None:
         super().__init__()
-        if family not in (families := (*location_scale_kinds(), *WITH_SHAPE)):
+        families = {kind: cls for kind, cls in FAMILIES.items() if cls.head_channels}
+        if family not in families:
             raise UnknownNameError("family", family, families)
-        _check_bounds(family, lower, upper)
-        if family in WITH_SHAPE and not math.isinf(upper):
-            raise ArgumentError("upper", f"{family} has no upper bound")
-        self.out_channels = 3 if family in WITH_SHAPE else 2
+        check_bounds(family, lower, upper)
+        self.out_channels = families[family].head_channels
+        self.is_unbounded = math.isinf(max(lower, families[family].support[0]))
         if not df > 2:
             raise ArgumentError("df", f"{df} is not above 2", "The variance would be infinite")
         self.family, self.lower, self.upper, self.df = family, lower, upper, df
         self.floor = checked_floor(floor)
-
-    @property
-    def _unit(self) -> float:
-        """Scale of the member of the family with standard deviation 1, without bounds."""
-        if self.family.endswith("logistic"):
-            return math.sqrt(3) / math.pi
-        if self.family.endswith("student_t") and not math.isinf(self.df):
-            return math.sqrt((self.df - 2) / self.df)
-        return 1.0
 
     def forward(self, outputs: Tensor, batch: Batch) -> ClosedForm:
         """Return the forecast, parameters (N, H, W), from outputs (N, 2 or 3, H, W)."""
@@ -353,29 +348,30 @@ class FamilyHead(Head):
         # float32 also under mixed precision, see ResidualNormalHead
         shift, log_scale, *third = outputs.to(raw.mean.dtype).unbind(1)
         scale = log_scale.clamp(-self.max_log_scale, self.max_log_scale).exp()
-        mu, sigma = raw.mean + raw.spread * shift, self._unit * raw.spread * scale
-        if third:
-            shape = third[0].clamp(-self.max_log_scale, self.max_log_scale)
-            mu, sigma, shape = map(raw.mask_missing, (mu, sigma, shape))
-            return amount(self.family, mu, sigma, shape, self.floor, self.lower)
-        return location_scale(
-            self.family,
-            raw.mask_missing(mu),
-            raw.mask_missing(sigma),
-            self.lower,
-            self.upper,
-            self.df,
-        )
+        clamped = [x.clamp(-self.max_log_scale, self.max_log_scale) for x in third]
+        parts = (raw.mean + raw.spread * shift, raw.spread * scale, *clamped)
+        options = {"lower": self.lower, "upper": self.upper, "df": self.df}
+        mean, std, *rest = map(raw.mask_missing, parts)
+        shape = rest[0] if rest else None
+        return from_moments(self.family, mean, std, shape, self.floor, **options)
 
 
-def _check_bounds(family: str, lower: float, upper: float) -> None:
-    bounded = not (math.isinf(lower) and math.isinf(upper))
+def check_bounds(family: str, lower: float, upper: float) -> None:
+    """Check that a family gets the bounds that it has, and at least one of them.
+
+    Raises:
+        ArgumentError: bounds that are missing, in the wrong order or not those of the family.
+    """
+    passed = {name for name, b in (("lower", lower), ("upper", upper)) if not math.isinf(b)}
+    bounds = FAMILIES[family].bounds
     if not lower < upper:
         raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
-    if family.startswith(("truncated", "censored")) != bounded:
-        if bounded:
-            raise ArgumentError("lower", f"{family} takes no bounds", "Choose a truncated family")
-        raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
+    if bounds and not passed:
+        raise ArgumentError("lower", f"{family} has no bound", f"Pass {' or '.join(bounds)}")
+    if passed and not bounds:
+        raise ArgumentError("lower", f"{family} takes no bounds", "Choose a truncated family")
+    for name in sorted(passed - set(bounds)):
+        raise ArgumentError(name, f"{family} has no {name} bound")
 
 
 _binomials: Any = special.comb  # which has no type hints
@@ -409,7 +405,7 @@ class BernsteinHead(Head):
 
     def __init__(self, degree: int = 12, floor: float = 1e-3, lower: float = -math.inf) -> None:
         super().__init__()
-        self.lower = lower
+        self.lower, self.is_unbounded = lower, math.isinf(lower)
         if degree < 1:
             raise ArgumentError("degree", f"{degree} is less than 1")
         self.degree, self.floor = degree, checked_floor(floor)
@@ -478,6 +474,7 @@ class SplineHead(Head):
         ArgumentError: fewer than two pieces, or a reach or floor that is not positive.
     """
 
+    is_unbounded = True
     max_log_scale = 7.0
     max_log_share, max_log_slope = 2.0, 1.0
 
@@ -596,6 +593,7 @@ class MembersNormalHead(HeadOnMethod):
 
     out_channels = 1
     takes_members = True
+    is_unbounded = True
 
     def __init__(self, floor: float = 1e-3, method: StatisticalMethod | None = None) -> None:
         super().__init__(method)

@@ -11,16 +11,7 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import Places, use
-from ens10.models.heads import (
-    BernsteinHead,
-    FamilyHead,
-    Head,
-    MembersNormalHead,
-    MethodHead,
-    ResidualNormalHead,
-    SplineHead,
-    TargetHeads,
-)
+from ens10.models.heads import Head, TargetHeads
 from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
 from ens10.models.statistical.advection import Advection
@@ -82,10 +73,11 @@ def advice_for_amounts(model: nn.Module, targets: Sequence[str]) -> str:
 
 
 def _is_unbounded(part: nn.Module) -> bool:
-    if isinstance(part, FamilyHead | SeasonalEMOS | BernsteinHead):
-        return getattr(part, "family", "") != "csgd" and math.isinf(part.lower)
-    always = (ResidualNormalHead, MethodHead, MembersNormalHead, SplineHead)
-    return isinstance(part, (*always, EMOS, RidgeEMOS, BoostedEMOS))
+    if isinstance(part, SeasonalEMOS):
+        return math.isinf(part.lower)
+    if isinstance(part, EMOS | RidgeEMOS | BoostedEMOS):
+        return True
+    return isinstance(part, Head) and part.is_unbounded
 
 
 def require_pointwise(model: nn.Module, data: str = "stations") -> None:

@@ -6,7 +6,7 @@ predictions contain them (`attrs["forecast_kind"]` names the class), and `verify
 To add a family, write one module here:
 
 1. Functions of (ops, *parameters, y) on arrays of one shape and dtype, written on the elementwise
-   functions of `formula.NUMPY` (what is missing there is added to it and to `_torch.TORCH`). That
+   functions of `metrics/_ops.py` (what is missing there is added to it and `_ops_torch.py`). That
    of the derivatives gives them by each parameter and by y, finite at every valid parameter.
 2. A dataclass `class Mine(ClosedForm, kind="mine")` of the parameters and `positive`, with
    `parameters` (a `Parameter` each) and `kernels` (`Kernel` of each closed form: "crps",

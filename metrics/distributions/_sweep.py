@@ -10,38 +10,32 @@ import numpy as np
 
 from ens10.compiled import OPTIONS
 from ens10.metrics._dispatch import Array
-from ens10.metrics._ensemble_loops import exchanges as sorting_network
+from ens10.metrics._ensemble_loops import POINTS, merges_of, sort_rows
 
-LANES = 128  # points processed together; their members fit the L1 cache
+LANES = POINTS  # points processed together; the loops of `_ensemble_loops` are for that many
 
 
 @numba.njit(**OPTIONS)
-def _add_spread(x, exchanges, spread):  # type: ignore[no-untyped-def]
-    """Sort the members x, (M, LANES), and add the sum over i < j of |x_i - x_j| to `spread`.
+def _add_spread(rows, M, merges, spread):  # type: ignore[no-untyped-def]
+    """Sort the rows of M members and add the sum over i < j of |x_i - x_j| to `spread`.
 
     With x_(m) in order, that is the sum over m of (2m - M + 1) x_(m).
     """
-    M, n = x.shape
-    for e in range(exchanges.shape[0]):
-        low, high = x[exchanges[e, 0]], x[exchanges[e, 1]]
-        for i in range(n):
-            a, b = low[i], high[i]
-            low[i] = a if a < b else b
-            high[i] = b if a < b else a
+    sort_rows(rows, merges)
     for m in range(M):
-        row, share = x[m], x.dtype.type(2 * m - M + 1)
-        for i in range(n):
+        row, share = rows[m * LANES : (m + 1) * LANES], rows.dtype.type(2 * m - M + 1)
+        for i in range(spread.size):
             spread[i] += share * row[i]
 
 
 @numba.njit(**OPTIONS)
-def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # type: ignore[no-untyped-def]
+def sweep(members, y, merges, crps, fair, error, variance, below, equal):  # type: ignore[no-untyped-def]
     """Compute the scores of the points of one date.
 
     Args:
         members: shape (M, points), contiguous.
         y: shape (points,), of the same dtype.
-        exchanges: of a sorting network, `_ensemble_loops.exchanges(M)`.
+        merges: sorting network of the groups of four members, `_ensemble_loops.merges_of(M)`.
         crps: output: the plain CRPS; shape (points,), like all further outputs.
         fair: output: the fair CRPS; NaN for one member.
         error: output: mean of the members less the observation.
@@ -51,7 +45,7 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
     """
     M, points = members.shape
     kind = members.dtype.type
-    x = np.zeros((M, LANES), members.dtype)
+    rows = np.zeros((M + 3) // 4 * 4 * LANES, members.dtype)
     sums = np.empty((4, LANES), members.dtype)
     distance, total, square, spread = sums[0], sums[1], sums[2], sums[3]
     each, nan = kind(1.0) / kind(M), kind(np.nan)
@@ -60,11 +54,13 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
     for first in range(0, points, LANES):
         n = min(LANES, points - first)
         sums[:] = 0.0
+        rows[M * LANES :] = np.inf  # rows that fill the last group are sorted to the end
         under, same = below[first : first + n], equal[first : first + n]
         under[:], same[:] = 0, 0
         # Loops are kept short: those over many arrays at once do not become vector instructions.
         for m in range(M):
-            row, values, observed = x[m], members[m, first : first + n], y[first : first + n]
+            row, values = rows[m * LANES : (m + 1) * LANES], members[m, first : first + n]
+            observed = y[first : first + n]
             for i in range(n):
                 d = values[i] - observed[i]
                 row[i] = d
@@ -75,11 +71,11 @@ def sweep(members, y, exchanges, crps, fair, error, variance, below, equal):  # 
             for i in range(n):
                 same[i] += np.int32(row[i] == 0)
         for m in range(M):
-            row = x[m]
+            row = rows[m * LANES : (m + 1) * LANES]
             for i in range(n):
                 from_mean = row[i] - total[i] * each
                 square[i] += from_mean * from_mean
-        _add_spread(x, exchanges, spread)
+        _add_spread(rows, M, merges, spread)
         for i in range(n):
             p = first + i
             valid = total[i] == total[i]
@@ -107,5 +103,5 @@ def scores_of_members(members: Array, y: Array) -> dict[str, Array]:
     observed = np.ascontiguousarray(y, dtype=x.dtype).reshape(-1)
     results = {name: np.empty_like(observed) for name in ("crps", "crps_fair", "error", "variance")}
     results |= {name: np.empty(observed.size, np.int32) for name in ("below", "equal")}
-    sweep(x, observed, sorting_network(M), *results.values())
+    sweep(x, observed, merges_of(M), *results.values())
     return {name: values.reshape(shape) for name, values in results.items()}

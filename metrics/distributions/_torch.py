@@ -4,123 +4,46 @@ Autograd through closed forms returns NaN at their limits and keeps tens of inte
 here only the parameters and the observation are kept.
 """
 
+import math
 from typing import Any
 
 import torch
-from scipy import special
 from torch.autograd.function import once_differentiable
 
-from ens10.metrics._dispatch import on_host
+from ens10.metrics._dispatch import on_host, uses_loops
+from ens10.metrics._ops_torch import TORCH
 
 Tensor = torch.Tensor
-
-
-class _TorchOps:
-    exp, expm1, log, log1p, sqrt = torch.exp, torch.expm1, torch.log, torch.log1p, torch.sqrt
-    abs, sign, full_like, isfinite = torch.abs, torch.sign, torch.full_like, torch.isfinite
-    isnan, ndtri, logit = torch.isnan, torch.special.ndtri, torch.special.logit
-    einsum, moveaxis, searchsorted = torch.einsum, torch.movedim, torch.searchsorted
-    ceil, cumsum, broadcast_to = torch.ceil, torch.cumsum, torch.broadcast_to
-    ndtr, log_ndtr, erf = torch.special.ndtr, torch.special.log_ndtr, torch.erf
-    tanh, erfcx = torch.tanh, torch.special.erfcx
-    expit = torch.sigmoid
-    gammaln, digamma, gammainc = torch.lgamma, torch.digamma, torch.special.gammainc
-
-    @staticmethod
-    def any_true(condition: Any) -> bool:
-        return condition.device.type != "cpu" or bool(condition.any())
-
-    @staticmethod
-    def softplus(x: Any) -> Any:
-        # torch's own is x above 20, which is 2e-9 off
-        return torch.clamp(x, min=0) + torch.log1p(torch.exp(-torch.abs(x)))
-
-    @staticmethod
-    def maximum(x: Any, y: Any) -> Any:
-        return torch.clamp(x, min=y)
-
-    @staticmethod
-    def minimum(x: Any, y: Any) -> Any:
-        return torch.clamp(x, max=y)
-
-    @staticmethod
-    def where(condition: Any, x: Any, y: Any) -> Any:
-        return torch.where(condition, x, y)
-
-    @staticmethod
-    def stdtrit(df: Any, p: Any) -> Any:
-        """Return quantiles of Student's t distribution, by scipy on the host; no gradient."""
-        quantile = special.stdtrit(on_host(torch.as_tensor(df)), on_host(p))
-        return torch.as_tensor(quantile, dtype=p.dtype, device=p.device)
-
-    @staticmethod
-    def sort(x: Any, axis: int) -> Any:
-        return torch.sort(x, dim=axis).values
-
-    @staticmethod
-    def stack(arrays: Any, axis: int) -> Any:
-        return torch.stack(arrays, dim=axis)
-
-    @staticmethod
-    def concat(arrays: Any, axis: int) -> Any:
-        return torch.cat(arrays, dim=axis)
-
-    @staticmethod
-    def take_along(x: Any, index: Any, axis: int) -> Any:
-        return torch.take_along_dim(x, index, dim=axis)
-
-    @staticmethod
-    def cast(values: Any, like: Any) -> Any:
-        return torch.as_tensor(values, dtype=like.dtype, device=like.device)
-
-    @staticmethod
-    def double_like(values: Any, like: Any) -> Any:
-        return torch.as_tensor(values, dtype=torch.float64, device=like.device)
-
-    @staticmethod
-    def detach(x: Any) -> Any:
-        return x.detach()
-
-    @staticmethod
-    def to_integers(x: Any) -> Any:
-        return x.long()
-
-    @staticmethod
-    def draw_members(members: Any, n: int, generator: Any) -> Any:
-        """Draw whole members of each date with replacement."""
-        size, device = members.shape[-3], members.device
-        shape = (*members.shape[:-3], n)
-        indices = torch.randint(size, shape, generator=generator, device=device)
-        return torch.take_along_dim(members, indices[..., None, None], dim=-3)
-
-    @staticmethod
-    def normal(shape: Any, like: Any, generator: Any) -> Any:
-        """Return standard normal numbers in the dtype and on the device of an array."""
-        return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
-
-    @staticmethod
-    def random(shape: Any, like: Any, generator: Any, least: float) -> Any:
-        uniform = torch.rand(shape, generator=generator, dtype=torch.float64, device=like.device)
-        return uniform.clamp(min=least)
-
-
-TORCH: Any = _TorchOps
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class _Evaluate(torch.autograd.Function):
+    """A formula with its partials as gradients.
+
+    Where the score is NaN the partials may be, too; they count as 0, so that a mean that leaves
+    such points out trains on the others.
+    """
+
     @staticmethod
     def forward(ctx: Any, formula: Any, *tensors: Tensor) -> Tensor:
-        ctx.formula = formula
+        ctx.formula, ctx.loops = formula, None
         ctx.save_for_backward(*tensors)
+        if formula.loop and uses_loops(tensors[0]):
+            ctx.loops = formula.loops
+            return torch.from_numpy(ctx.loops.scores(*map(_as_numpy, tensors)))
         value: Tensor = _apply_formula(formula, formula.value, tensors)
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        partials = _apply_formula(ctx.formula, ctx.formula.partials, ctx.saved_tensors)
+        if ctx.loops:
+            arrays = map(_as_numpy, (*ctx.saved_tensors, grad))
+            gradients = ctx.loops.gradients(*arrays, needed=ctx.needs_input_grad[1:])
+            return None, *(None if g is None else torch.from_numpy(g) for g in gradients)
+        partials = _partials(ctx.formula, ctx.saved_tensors)
         return None, *(
-            grad * p if needs_grad else None
+            grad * (p if ctx.formula.traceable else _without_nan(p)) if needs_grad else None
             for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
         )
 
@@ -130,7 +53,7 @@ class CompiledMixture(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mu: Tensor, sigma: Tensor, shares: Tensor, y: Tensor) -> Tensor:
-        from ens10.metrics._mixture_loops import scores_and_gradients
+        from ens10.metrics.distributions._mixture_loops import scores_and_gradients
 
         score, partials = scores_and_gradients(*(on_host(t) for t in (mu, sigma, shares, y)))
         ctx.save_for_backward(*(torch.from_numpy(p).to(mu.dtype) for p in partials))
@@ -145,9 +68,38 @@ class CompiledMixture(torch.autograd.Function):
 
 def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
     """Return the value of a formula for tensors that broadcast; differentiable in all of them."""
-    shared = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
-    value: Tensor = _Evaluate.apply(formula, *shared)  # type: ignore[no-untyped-call]
+    shape, dtype = tensors[0].shape, tensors[0].dtype
+    if any(t.shape != shape for t in tensors):
+        tensors = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
+    if dtype in _HALF and not formula.double:
+        return evaluate(formula, *(t.float() for t in tensors)).to(dtype)
+    value: Tensor
+    if formula.traceable and torch.compiler.is_compiling():
+        value = formula.value(TORCH, *tensors)
+    else:
+        value = _Evaluate.apply(formula, *tensors)  # type: ignore[no-untyped-call]
     return value
+
+
+def _without_nan(partial: Tensor) -> Tensor:
+    return partial.nan_to_num(0.0, math.inf, -math.inf)
+
+
+def _partials(formula: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Return the derivatives of a formula, by its own function or by autograd."""
+    if formula.partials is not None:
+        return _apply_formula(formula, formula.partials, tensors)
+    like = tensors[-1]
+    wide = [t.cpu() if like.device.type == "mps" else t for t in tensors]  # which has no float64
+    leaves = [(t.double() if formula.double else t).detach().requires_grad_() for t in wide]
+    with torch.enable_grad():
+        total = formula.value(TORCH, *leaves).sum()
+    partials = torch.autograd.grad(total, leaves, materialize_grads=True)
+    return [p.to(like.device, like.dtype) for p in partials]
+
+
+def _as_numpy(tensor: Tensor) -> Any:
+    return tensor.detach().resolve_neg().numpy()
 
 
 def _apply_formula(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:

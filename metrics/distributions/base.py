@@ -17,16 +17,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import fill_masked
-from ens10.metrics.distributions.formula import (
-    NUMPY,
-    Formula,
-    Function,
-    Kernel,
-    Parameter,
-    is_tensor,
-    on_tensors,
-    ops_of,
-)
+from ens10.metrics._ops import NUMPY, is_tensor, ops_of
+from ens10.metrics.distributions.formula import Formula, Function, Kernel, Parameter, on_tensors
 
 FIELD = ("time", "latitude", "longitude")
 CORE = -3  # the axis of members, quantiles or coefficients
@@ -399,20 +391,36 @@ class ClosedForm(Distribution):
         formulas: the same as functions of arrays of any library.
         inverse: function (ops, *parameters, p) that returns quantiles in float64, or None.
         inverse_on_host: True if `inverse` takes numpy arrays only.
+        bounds: names of the parameters that are bounds, of "lower" and "upper".
+        support: interval that contains every value, whatever the parameters.
+        symmetric: True if the density is even about `mu`.
         censored_as: kind of the censored version of the family, if there is one.
         truncates: True for a family whose bounds `lower` and `upper` truncate it.
+        head_channels: numbers from which `from_moments` builds it: 2 for location and scale, 3
+            with a shape. 0 if heads and statistical methods cannot forecast it.
+        oracles: what its CRPS is tested against, for the page of the scores.
+        amounts: True for a family of amounts of 0 or more, such as precipitation.
+        unit_scale: scale of the distribution without bounds whose standard deviation is 1.
     """
 
     kernels: ClassVar[Mapping[str, Kernel]] = {}
     formulas: ClassVar[Mapping[str, Any]] = {}
     inverse: ClassVar[Function | None] = None
     inverse_on_host: ClassVar[bool] = False
+    bounds: ClassVar[tuple[str, ...]] = ()
+    support: ClassVar[tuple[float, float]] = (-np.inf, np.inf)
+    symmetric: ClassVar[bool] = False
     censored_as: ClassVar[str] = ""
     truncates: ClassVar[bool] = False
+    head_channels: ClassVar[int] = 0
+    oracles: ClassVar[str] = ""
+    amounts: ClassVar[bool] = False
+    unit_scale: ClassVar[float] = 1.0
     positive: bool
 
     def __init_subclass__(cls, kind: str = "", **options: Any) -> None:
         super().__init_subclass__(kind, **options)
+        cls.bounds = tuple(k for k in ("lower", "upper") if k in cls.parameters)
         cls.formulas = {k: v.formula(k, cls.parameters, cls.kind) for k, v in cls.kernels.items()}
         cls.offers = QUANTILE_STATISTICS if cls.inverse is not None else COMMON_STATISTICS
         cls.offers |= {"log_score", "variance"} & cls.kernels.keys()
@@ -421,15 +429,37 @@ class ClosedForm(Distribution):
     def __post_init__(self) -> None:
         self.check_shapes()
 
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,  # noqa: ARG003
+        unit: Any = 1.0,  # noqa: ARG003
+        **options: Any,
+    ) -> "ClosedForm":
+        """Build a forecast from numbers of any size, as heads and statistical methods have them.
+
+        Args:
+            mean: expectation before bounds, (...), target units; of a family without mean, the
+                location.
+            std: standard deviation before bounds, above 0, target units.
+            third: any real number, (...), that the shape is computed from; families with two
+                `head_channels` ignore it.
+            unit: size of the smallest amounts, target units, for families with a shift.
+            **options: further parameters, such as bounds.
+        """
+        build: Any = cls
+        forecast: ClosedForm = build(mu=mean, sigma=cls.unit_scale * std, positive=True, **options)
+        return forecast
+
     def _evaluate(self, name: str, *y: Any) -> Any:
         """Return the result of a closed form for the parameters and, where it has one, `y`."""
         formula: Formula = self.formula(name)
         # tensors of one dtype take the path with analytic gradients
         arguments = (*self.values_by_name.values(), *y)
         dtype = getattr(arguments[-1], "dtype", None)
-        if formula.partials is not None and all(
-            is_tensor(a) and a.dtype == dtype for a in arguments
-        ):
+        if formula.has_gradient and all(is_tensor(a) and a.dtype == dtype for a in arguments):
             return on_tensors(formula, *arguments, check=not self.positive)
         return formula(*arguments, check=not self.positive)
 
@@ -577,6 +607,8 @@ class Bounded(ClosedForm):
     positive: bool = False
 
     parameters: ClassVar = BOUNDED
+    head_channels = 2
+    amounts = True
 
 
 def clip(ops: Any, x: Any, lower: Any, upper: Any) -> Any:

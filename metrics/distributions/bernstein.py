@@ -8,9 +8,10 @@ import numpy as np
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.distributions.base import CORE, clip
-from ens10.metrics.distributions.formula import Parameter, ops_of
+from ens10.metrics.distributions.formula import Parameter
 from ens10.metrics.distributions.quantiles import StoredAsQuantiles
 
 # Between halvings by 6 the polynomial is nearly a line, so that Newton's steps double the digits.

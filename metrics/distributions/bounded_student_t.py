@@ -17,9 +17,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from ens10.metrics.distributions.base import BOUNDED, ClosedForm
-from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
+from ens10.metrics._ops import NUMPY
+from ens10.metrics.distributions.base import BOUNDED
+from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma_functions import half_step
+from ens10.metrics.distributions.student_t import WithDf
 from ens10.metrics.distributions.truncated import quantile
 
 _FAR, _MANY, _STEP = 1e8, 1e10, 1e-3
@@ -154,7 +156,6 @@ def _value(crps_inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
 
 
 def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
-    df = arguments[0]
     n, z, lower, upper, outside = _standard(*arguments)
     value, by_l, by_u, by_z = crps_inside(n, z, lower, upper)
     slope = value - by_l * lower - by_u * upper - by_z * z  # Euler's theorem
@@ -162,22 +163,70 @@ def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tup
     by_a = by_l + np.where(side < 0, by_z + 1, 0.0)
     by_b = by_u + np.where(side > 0, by_z - 1, 0.0)
 
-    def value_at(steps: int) -> Any:
-        return _value(crps_inside, ops, 1 + (df - 1) * math.exp(steps * _STEP), *arguments[1:])
-
-    change = (8 * (value_at(1) - value_at(-1)) - (value_at(2) - value_at(-2))) / (12 * _STEP)
-    by_df = np.where(df < _MANY, change / (df - 1), 0.0)
+    by_df = _by_df(partial(_value, crps_inside), ops, *arguments)
     return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
 
 
+def _by_df(function: Callable[..., Any], ops: Any, df: Any, *others: Any) -> Any:
+    """Return the derivative by df, a difference of fourth order with steps of log(df - 1)."""
+
+    def value_at(steps: int) -> Any:
+        return function(ops, 1 + (df - 1) * math.exp(steps * _STEP), *others)
+
+    change = (8 * (value_at(1) - value_at(-1)) - (value_at(2) - value_at(-2))) / (12 * _STEP)
+    return np.where(df < _MANY, change / (df - 1), 0.0)
+
+
+def _of_parameters(
+    by_df: Any, points: Any, slopes: Any, sigma: Any, inside: Any
+) -> tuple[Any, ...]:
+    """Return the derivatives of a function of the standard points alone, 0 where not `inside`.
+
+    Args:
+        by_df: derivative by df.
+        points: standard lower and upper bound and y.
+        slopes: derivatives by these.
+        sigma: scale.
+        inside: True where there are slopes.
+    """
+    by_l, by_u, by_z = slopes
+    terms = (np.where(by == 0, 0.0, by * x) for by, x in zip(slopes, points, strict=True))
+    scale = np.where(sigma == 0, 1.0, sigma)
+    parts = (-(by_l + by_u + by_z), -sum(terms), by_l, by_u, by_z)
+    inside = inside & (sigma > 0)
+    return tuple(np.where(inside, part, 0.0) for part in (by_df, *(x / scale for x in parts)))
+
+
+def _cdf_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    sigma, a, b, y = arguments[2:]
+    n, z, lower, upper, _ = _standard(*arguments)
+    density, level = _density(n, z), _cdf(truncated, True, ops, *arguments)
+    by_l, by_u = 0.0 * z, 0.0 * z
+    if truncated:
+        total = _mass(n, lower, upper)
+        density = density / total
+        by_l = -_bound_density(n, lower) / total * (1 - level)
+        by_u = -_bound_density(n, upper) / total * level
+    by_df = _by_df(partial(_cdf, truncated, True), ops, *arguments)
+    inside = (y > a) & (y < b)
+    return _of_parameters(by_df, (lower, upper, z), (by_l, by_u, density), sigma, inside)
+
+
+def _mass(n: Any, lower: Any, upper: Any) -> Any:
+    """Return P(lower <= Z <= upper), in the tail that keeps its digits."""
+    flip = lower + upper > 0
+    return _parts(n, np.where(flip, -upper, lower), np.where(flip, -lower, upper))[0]
+
+
 def _cdf(truncated: bool, upto: bool, _ops: Any, *arguments: Any) -> Any:
-    a, b, y = arguments[3:]
+    mu, sigma, a, b, y = arguments[1:]
     n, z, lower, upper, _ = _standard(*arguments)
     level = special.stdtr(n, z)
     if truncated:
         low, high = (np.where(x <= -_FAR, 0.0, special.stdtr(n, x)) for x in (lower, upper))
         high = np.where(upper >= _FAR, 1.0, high)
-        level = (level - low) / (high - low)
+        at_0 = 0.5 + 0.5 * np.sign(y - np.clip(mu, a, b)) + 0 * n
+        level = np.where(sigma == 0, at_0, (level - low) / (high - low))
     none, full = (y < a, y >= b) if upto else (y <= a, y > b)
     return np.where(none, 0 * level, np.where(full, 1 + 0 * level, level))
 
@@ -187,14 +236,33 @@ def _log_score(truncated: bool, _ops: Any, *arguments: Any) -> Any:
     n, z, lower, upper, outside = _standard(*arguments)
     score = np.log(sigma) - np.log(_density(n, z))
     if truncated:
-        flip = lower + upper > 0
-        score = score + np.log(
-            _parts(n, np.where(flip, -upper, lower), np.where(flip, -lower, upper))[0]
-        )
+        score = score + np.log(_mass(n, lower, upper))
     else:
         score = np.where(y == a, -np.log(special.stdtr(n, lower)), score)
         score = np.where(y == b, -np.log(special.stdtr(n, -upper)), score)
-    return np.where(outside == 0, score, np.abs(outside) * inf)
+    # beyond the bounds, too, what is missing stays missing
+    return np.where(outside == 0, score, np.where(np.isnan(score), score, inf))
+
+
+def _log_score_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    sigma, a, b, y = arguments[2:]
+    n, z, lower, upper, outside = _standard(*arguments)
+    by_z, by_l, by_u = (n + 1) * z / (n + z * z), 0.0 * z, 0.0 * z
+    at_a, at_b = (y == a) & (not truncated), (y == b) & (not truncated)
+    if truncated:
+        total = _mass(n, lower, upper)
+        by_l, by_u = (_bound_density(n, x) / total for x in (lower, upper))
+        by_l = -by_l
+    else:
+        by_l = np.where(at_a, -_bound_density(n, lower) / special.stdtr(n, lower), by_l)
+        by_u = np.where(at_b, _bound_density(n, upper) / special.stdtr(n, -upper), by_u)
+    on_bound = at_a | at_b
+    by_df = _by_df(partial(_log_score, truncated), ops, *arguments)
+    slopes = (by_l, by_u, np.where(on_bound, 0.0, by_z))
+    by_df, by_mu, by_sigma, *others = _of_parameters(
+        by_df, (lower, upper, z), slopes, sigma, outside == 0
+    )
+    return by_df, by_mu, by_sigma + np.where((outside == 0) & ~on_bound, 1 / sigma, 0.0), *others
 
 
 def _tail_quantile(n: Any, p: Any) -> Any:
@@ -223,19 +291,24 @@ def _quantile(truncated: bool, ops: Any, df: Any, *arguments: Any) -> Any:
 def _kernels(truncated: bool) -> dict[str, Kernel]:
     crps_inside = _truncated_crps if truncated else _censored_crps
     value, partials = partial(_value, crps_inside), partial(_partials, crps_inside)
+    slopes = partial(_cdf_partials, truncated)
     kernels = {
         "crps": Kernel(value, partials, double=True, on_host=True),
         "log_score": Kernel(
-            partial(_log_score, truncated), double=True, on_host=True, positive=("sigma",)
+            partial(_log_score, truncated),
+            partial(_log_score_partials, truncated),
+            double=True,
+            on_host=True,
+            positive=("sigma",),
         ),
-        "cdf": Kernel(partial(_cdf, truncated, True), double=True, on_host=True),
+        "cdf": Kernel(partial(_cdf, truncated, True), slopes, double=True, on_host=True),
     }
-    below = Kernel(partial(_cdf, truncated, False), double=True, on_host=True)
+    below = Kernel(partial(_cdf, truncated, False), slopes, double=True, on_host=True)
     return kernels if truncated else {**kernels, "cdf_below": below}
 
 
 @dataclass(eq=False)
-class _BoundedStudentT(ClosedForm):
+class _BoundedStudentT(WithDf):
     """Student's t distribution between two bounds.
 
     Args:
@@ -261,6 +334,7 @@ class _BoundedStudentT(ClosedForm):
 class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
     """Truncated Student's t distribution: a t variable given that it lies between two bounds."""
 
+    oracles = "scoringrules, quadrature"
     kernels: ClassVar = _kernels(truncated=True)
     inverse = partial(_quantile, True)
     truncates = True
@@ -269,6 +343,7 @@ class TruncatedStudentT(_BoundedStudentT, kind="truncated_student_t"):
 class CensoredStudentT(_BoundedStudentT, kind="censored_student_t"):
     """Censored Student's t distribution: a t variable moved to the nearest of two bounds."""
 
+    oracles = "scoringrules, quadrature"
     kernels: ClassVar = _kernels(truncated=False)
     inverse = partial(_quantile, False)
     censored_as = "censored_student_t"

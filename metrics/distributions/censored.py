@@ -78,6 +78,16 @@ def _by_scale(ops: Any, shape: Shape, s: Standard) -> Any:
     return at_z - shape.square_part(ops, s.lower) - shape.square_part(ops, -s.upper)
 
 
+def cdf_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Return the derivatives of P(Y <= y) by mu, sigma, lower, upper and y; 0 on the bounds."""
+    _, sigma, a, b, y = arguments
+    s, zero = standard(ops, arguments), ops.full_like(sigma, 0.0)
+    inside = (y > a) & (y < b) & (sigma > 0)
+    by_y = ops.exp(shape.log_density(ops, s.z)) / ops.where(inside, sigma, 1.0 + zero)
+    by_y = ops.where(inside, by_y, zero)
+    return -by_y, -times(ops, by_y, s.z), zero, zero, by_y
+
+
 def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
     """Return P(Y <= y)."""
     return _censored_cdf(ops, shape, arguments, upto=True)
@@ -152,6 +162,34 @@ def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return sigma**2 * ops.maximum(second - first**2, 0.0)
 
 
+def mean_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Return the derivatives of the mean by mu, sigma, lower and upper.
+
+    They are the expectations of 1 and of the standard variable between the bounds, and the masses.
+    """
+    s = standard(ops, (*arguments, arguments[0]))
+    on_a, on_b = shape.cdf(ops, s.lower), shape.cdf(ops, -s.upper)
+    # in the tail that both bounds are in, where probabilities keep their digits
+    beyond = shape.cdf(ops, -s.lower) - on_b
+    between = ops.where(s.lower > 0, beyond, shape.cdf(ops, s.upper) - on_a)
+    by_sigma = shape.partial_mean(ops, s.lower) - shape.partial_mean(ops, s.upper)
+    return between, by_sigma, on_a, on_b
+
+
+def variance_partials(
+    shape: Shape, variance: Function, ops: Any, *arguments: Any
+) -> tuple[Any, ...]:
+    """Return the derivatives of the variance, which is homogeneous of degree 2."""
+    mu, sigma, a, b = arguments
+    s, middle = standard(ops, (*arguments, mu)), mean(shape, ops, *arguments)
+    by_a = 2 * times(ops, shape.cdf(ops, s.lower), a - middle)
+    by_b = 2 * times(ops, shape.cdf(ops, -s.upper), b - middle)
+    rest = 2 * variance(ops, *arguments) - times(ops, by_a, a - mu) - times(ops, by_b, b - mu)
+    point = sigma == 0
+    by_sigma = rest / ops.where(point, ops.full_like(sigma, 1.0), sigma)
+    return -(by_a + by_b), ops.where(point, 0.0 * mu, by_sigma), by_a, by_b
+
+
 def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
     """Return the closed forms of a shape's censored distributions.
 
@@ -165,10 +203,10 @@ def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
     return {
         "crps": Kernel(partial(crps, shape), partial(crps_partials, shape), double=True),
         "log_score": log,
-        "cdf": Kernel(partial(cdf, shape), double=True),
-        "cdf_below": Kernel(partial(cdf_below, shape), double=True),
-        "mean": Kernel(partial(mean, shape), double=True),
-        "variance": Kernel(variance, double=True),
+        "cdf": Kernel(partial(cdf, shape), partial(cdf_partials, shape), double=True),
+        "cdf_below": Kernel(partial(cdf_below, shape), partial(cdf_partials, shape), double=True),
+        "mean": Kernel(partial(mean, shape), partial(mean_partials, shape), double=True),
+        "variance": Kernel(variance, partial(variance_partials, shape, variance), double=True),
     }
 
 

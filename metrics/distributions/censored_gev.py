@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import LOWER, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
@@ -24,6 +25,7 @@ from ens10.metrics.distributions.gamma_functions import (
 from ens10.metrics.distributions.gev import (
     GEV,
     _cdf,
+    _cdf_partials,
     _exponent,
     _interpolate,
     _log_score,
@@ -33,8 +35,11 @@ from ens10.metrics.distributions.gev import (
     _remainder,
     _value,
     _z,
+    by_shape_of_exponent,
 )
 
+_MOST_SHAPE = 0.6  # that heads forecast
+_GUMBEL = (0.5772156649015329, 0.9890559953279726, 0.9074790760808863)  # of the mean, in powers
 _HEAVIEST = 2.0  # a shape from which on the score is infinite
 _NEAR, _NODES = 0.05, 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 _TERMS = 32  # of the series in t, up to t = 1
@@ -57,16 +62,6 @@ def _upper_gamma(a: Any, t: Any, log_t: Any) -> tuple[Any, Any]:
     value[light] = full * above
     slope[light] = full * (special.psi(b) * above - gammainc_by_shape(b, at))
     return value, slope
-
-
-def _by_shape_of_exponent(z: Any, shape: Any, exponent: Any) -> Any:
-    """Return the derivative of -log t by the shape, at a fixed z inside the support."""
-    tiny = np.abs(shape * z) < 1e-3
-    safe = np.where(tiny, 1.0, shape)
-    near = np.where(tiny, z, 0.0)
-    series = sum((-1) ** n * n / (n + 1) * shape ** (n - 1) * near ** (n + 1) for n in range(1, 7))
-    inside = np.where(tiny | ~np.isfinite(exponent), 1.0, 1 + shape * z)
-    return np.where(tiny, series, (z / inside - np.where(np.isinf(exponent), 0, exponent)) / safe)
 
 
 def _tail_series(t: Any, log_t: Any, shape: Any, weights: list[float]) -> tuple[Any, Any]:
@@ -93,7 +88,7 @@ def _lower_integral(z: Any, shape: Any) -> tuple[Any, Any]:
     part, by_a = _upper_gamma(-shape, 2 * t, log_t + math.log(2))
     power = 2.0**shape
     edge = np.exp(-shape * log_t - 2 * t)  # t^-shape F^2
-    by_t = edge * np.where(beyond, 0.0, _by_shape_of_exponent(z, shape, exponent))
+    by_t = edge * np.where(beyond, 0.0, by_shape_of_exponent(z, shape))
     slope = power * (math.log(2) * part - by_a) + np.where(edge == 0, 0.0, by_t)
     empty = exponent == -math.inf  # below the support
     value = np.where(empty, 0.0, power * part + np.where(beyond, z - end, 0.0))
@@ -114,7 +109,7 @@ def _upper_integral(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, An
     log_t = -np.minimum(at, 1e4)
     t = np.exp(log_t)
     value, slope = _tail_series(t, log_t, shape, _SQUARE)
-    turn = np.where(low_t & np.isfinite(exponent), _by_shape_of_exponent(z, shape, exponent), 0.0)
+    turn = np.where(low_t & np.isfinite(exponent), by_shape_of_exponent(z, shape), 0.0)
     slope = slope - np.expm1(-t) ** 2 * np.exp(-shape * log_t) * turn
     high_t = ~low_t
     value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, low_t.shape)
@@ -228,56 +223,101 @@ def _log_score_partials_censored(
     with np.errstate(over="ignore"):
         t = np.where(finite, np.exp(-exponent), 0.0)
     by_lo = -t / np.where(finite, 1 + shape * lo, 1.0)  # of t by z
-    turn = np.where(finite, _by_shape_of_exponent(lo, shape, exponent), 0.0)
+    turn = np.where(finite, by_shape_of_exponent(lo, shape), 0.0)
     zero, at, none = np.zeros_like(by_y), y == lower, y < lower
     mass = (-by_lo / sigma, -by_lo * lo / sigma, -t * turn, by_lo / sigma, zero)
     free = (by_mu, by_sigma, by_shape, zero, by_y)
     return tuple(np.where(none, 0.0, np.where(at, m, f)) for m, f in zip(mass, free, strict=True))
 
 
+def _cdf_partials_censored(
+    ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: Any
+) -> tuple[Any, ...]:
+    by_mu, by_sigma, by_shape, by_y = _cdf_partials(ops, mu, sigma, shape, y)
+    parts = by_mu, by_sigma, by_shape, 0.0 * by_y, by_y
+    return tuple(np.where(y <= lower, 0.0, part) for part in parts)
+
+
 def _mean(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> Any:
-    about = sigma * _moments(mu, sigma, shape, lower)[0]
-    return _where_bounded(lower, lower + about, mu + about)
+    about = sigma * _moments(mu, sigma, shape, lower)[0][0]
+    value = _where_bounded(lower, lower + about, mu + about)
+    return np.where(sigma == 0, np.maximum(mu, lower), value)
+
+
+def _mean_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, ...]:
+    (about, _), (by_shape, _), lo, mass = _moments(mu, sigma, shape, lower)
+    point = sigma == 0
+    above = np.where(point, 1.0 * (mu > lower), mass)
+    by_sigma, by_shape = (np.where(point, 0.0, x) for x in (about + lo * mass, sigma * by_shape))
+    flat = np.isinf(about)  # an infinite mean has no slope
+    return tuple(np.where(flat, 0.0, x) for x in (above, by_sigma, by_shape, 1 - above))
 
 
 def _variance(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> Any:
-    first, second = _moments(mu, sigma, shape, lower)
+    (first, second), *_ = _moments(mu, sigma, shape, lower)
     variance = sigma**2 * np.maximum(second - first**2, 0.0)
+    variance = np.where(sigma == 0, 0.0 * (mu + shape), variance)
     return _where_bounded(lower, variance, variance)
 
 
-def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, Any]:
-    """Return E[(X - b) / sigma] and E[((X - b) / sigma)^2]; b is the bound, or mu without one."""
+def _variance_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, ...]:
+    (first, second), (by_first, by_second), lo, mass = _moments(mu, sigma, shape, lower)
+    by_lo = -2 * first * (1 - mass)
+    by_sigma = 2 * (second - first**2) - lo * by_lo  # it is homogeneous of degree 2
+    parts = (-by_lo, by_sigma, sigma * (by_second - 2 * first * by_first), by_lo)
+    flat = np.isinf(second) | (sigma == 0)
+    return tuple(np.where(flat, 0.0, sigma * part) for part in parts)
+
+
+def _moments(mu: Any, sigma: Any, shape: Any, lower: Any) -> tuple[Any, ...]:
+    """Return moments about the bound b, or about mu without one, at a sigma above 0.
+
+    Returns:
+        E[(X - b) / sigma; X > b] and that of its square; their derivatives by the shape; the
+        standard bound (0 without one); and P(X > b).
+    """
     free = np.isinf(lower)
     lo = np.where(free, 0.0, _z(mu, sigma, lower))
     with np.errstate(over="ignore"):
         t = np.where(free, math.inf, np.exp(-_exponent(lo, shape)))
     near = np.abs(shape) < _NEAR
-    first, second = _partial_moments(t, np.where(near, _NEAR, shape))
-    nodes = [_partial_moments(t, np.full_like(t, node)) for node in _NODES]
-    inner = np.where(near, shape, 0.0)
-    first = np.where(near, _interpolate(np.stack([a for a, _ in nodes]), inner)[0], first)
-    second = np.where(near, _interpolate(np.stack([b for _, b in nodes]), inner)[0], second)
-    mass = -np.expm1(-t)
-    about, square = first - lo * mass, second - 2 * lo * first + lo**2 * mass
-    # beyond the support the limits are 0; a point mass has no moments of its own
-    about = np.where(t == 0, 0.0, about)
-    square = np.where(t == 0, 0.0, square)
-    about = np.where(sigma == 0, np.maximum(mu - np.where(free, mu, lower), 0.0), about)
-    return (
-        np.where(shape >= 1, math.inf, about),
-        np.where(shape >= 0.5, math.inf, np.where(sigma == 0, about**2, square)),
+    parts = _partial_moments(t, np.where(near, _NEAR, shape))
+    nodes = zip(*(_partial_moments(t, np.full_like(t, node))[:2] for node in _NODES), strict=True)
+    smooth = [_interpolate(np.stack(values), np.where(near, shape, 0.0)) for values in nodes]
+    every = zip(parts, [value for value, _ in smooth] + [slope for _, slope in smooth], strict=True)
+    # beyond the support, where t is 0, the limits are 0
+    first, second, *slopes = (
+        np.where(t == 0, 0.0, np.where(near, inner, outer)) for outer, inner in every
     )
+    mass = -np.expm1(-t)
+
+    def about(one: Any, two: Any, none: Any) -> tuple[Any, Any]:
+        return np.where(t == 0, 0.0, one - lo * none), np.where(
+            t == 0, 0.0, two - 2 * lo * one + lo**2 * none
+        )
+
+    value, square = about(first, second, mass)
+    moments = np.where(shape >= 1, math.inf, value), np.where(shape >= 0.5, math.inf, square)
+    # the bound's own share in the slopes is 0: the distance vanishes there
+    return moments, about(slopes[0], slopes[1], 0.0), lo, mass
 
 
-def _partial_moments(t: Any, shape: Any) -> tuple[Any, Any]:
-    """Return E[Z 1{Z > z}] and E[Z^2 1{Z > z}] of a standard GEV with t(z) = t, shape not 0."""
-    parts = []
+def _partial_moments(t: Any, shape: Any) -> tuple[Any, ...]:
+    """Return E[Z; Z > z], E[Z^2; Z > z] of a standard GEV with t(z) = t, and slopes at fixed t.
+
+    The shape is not 0, and the slopes are the derivatives by it.
+    """
+    parts, slopes = [], []
     for k in range(3):
         a = np.maximum(1 - k * shape, 1e-8)
-        parts.append(special.gamma(a) * special.gammainc(a, t))
+        full, share = special.gamma(a), special.gammainc(a, t)
+        parts.append(full * share)
+        at = np.where(np.isinf(t), 0.0, t)
+        slopes.append(-k * full * (special.psi(a) * share + gammainc_by_shape(a, at)))
     first = (parts[1] - parts[0]) / shape
-    return first, (parts[2] - 2 * parts[1] + parts[0]) / shape**2
+    second = (parts[2] - 2 * parts[1] + parts[0]) / shape**2
+    by_first = slopes[1] / shape - first / shape
+    return first, second, by_first, (slopes[2] - 2 * slopes[1]) / shape**2 - 2 * second / shape
 
 
 def _quantile_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, p: Any) -> Any:
@@ -303,6 +343,7 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
     positive: bool = False
 
     parameters: ClassVar = {**GEV.parameters, "lower": LOWER}
+    oracles = "quadrature"
     kernels: ClassVar = {
         "crps": Kernel(_value_censored, _partials_censored, on_host=True, double=True),
         "log_score": Kernel(
@@ -312,13 +353,39 @@ class CensoredGEV(ClosedForm, kind="censored_gev"):
             double=True,
             positive=("sigma",),
         ),
-        "cdf": Kernel(_cdf_censored, on_host=True, double=True),
-        "cdf_below": Kernel(_cdf_below, on_host=True, double=True),
-        "mean": Kernel(_mean, on_host=True, double=True),
-        "variance": Kernel(_variance, on_host=True, double=True),
+        "cdf": Kernel(_cdf_censored, _cdf_partials_censored, on_host=True, double=True),
+        "cdf_below": Kernel(_cdf_below, _cdf_partials_censored, on_host=True, double=True),
+        "mean": Kernel(_mean, _mean_partials, on_host=True, double=True),
+        "variance": Kernel(_variance, _variance_partials, on_host=True, double=True),
     }
     inverse = _quantile_censored
     inverse_on_host = True
+    head_channels = 3
+    amounts = True
+
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,
+        unit: Any = 1.0,  # noqa: ARG003
+        **options: Any,
+    ) -> ClosedForm:
+        """Build a forecast of shape 0.6 tanh(third), see `ClosedForm`; from tensors.
+
+        `std` is the deviation that shape 0 would have, and mu is such that the mean is `mean`.
+        """
+        ops = ops_of(mean)
+        shape = _MOST_SHAPE * ops.tanh(third)
+        sigma = std * (math.sqrt(6) / math.pi)
+        near = ops.abs(shape) < 1e-3
+        safe = ops.where(near, shape * 0 + 1e-3, shape)
+        direct = ops.expm1(ops.gammaln(1 - safe)) / safe
+        # (Gamma(1 - shape) - 1) / shape cancels near 0; the next term is 1e-9 there
+        series = _GUMBEL[0] + shape * (_GUMBEL[1] + shape * _GUMBEL[2])
+        mu = mean - sigma * ops.where(near, series, direct)
+        return cls(mu, sigma, shape, options.get("lower", -math.inf), True)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS censored there."""

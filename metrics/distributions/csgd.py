@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over
-from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm
+from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm, clip
 from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.gamma import (
     MOST,
     at_origin,
+    density_over_scale,
     half_beta,
     half_beta_slope,
     is_score_infinite,
@@ -32,6 +34,8 @@ from ens10.metrics.distributions.gamma_functions import (
     upper_near_0,
 )
 
+_SMOOTHING = 0.1  # of the mean of G over its deviation, near 0
+_LARGEST_LOG = 15.0  # of the shift over its unit
 _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order than its terms
 
 
@@ -159,6 +163,13 @@ def _cdf_below(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     return np.where(y <= 0, 0.0 * level, level)
 
 
+def _cdf_partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
+    x = _points(scale, shift, y)[0]
+    by_y = density_over_scale(k, scale, x)
+    partials = gammainc_by_shape(k, x), -x * by_y, by_y, by_y
+    return tuple(np.where(y < 0, 0.0, part) for part in partials)
+
+
 def _log_score(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     x = (np.maximum(y, 0.0) + shift) / scale
     density = x - (k - 1) * np.log(x) + special.gammaln(k) + np.log(scale)
@@ -203,6 +214,27 @@ def _variance(ops: Any, k: Any, scale: Any, shift: Any) -> Any:
     return square - _mean(ops, k, scale, shift) ** 2
 
 
+def _mean_partials(_ops: Any, k: Any, scale: Any, shift: Any) -> tuple[Any, ...]:
+    c = shift / scale
+    above, following = special.gammaincc(k, c), special.gammaincc(k + 1, c)
+    turn = shift * gammainc_by_shape(k, c) - scale * k * gammainc_by_shape(k + 1, c)
+    return scale * following + turn, k * following, -above
+
+
+def _variance_partials(ops: Any, k: Any, scale: Any, shift: Any) -> tuple[Any, ...]:
+    """Return the derivatives; with the mean square S they are those of S less 2 E Y times its."""
+    c, mean = shift / scale, _mean(ops, k, scale, shift)
+    _, q_1, q_2 = (special.gammaincc(k + i, c) for i in range(3))
+    p_0, p_1, p_2 = (gammainc_by_shape(k + i, c) for i in range(3))
+    by_k = scale**2 * ((2 * k + 1) * q_2 - k * (k + 1) * p_2)
+    by_k = by_k - 2 * shift * scale * (q_1 - k * p_1) - shift**2 * p_0
+    square = _variance(ops, k, scale, shift) + mean**2
+    by_scale = 2 * (square + shift * mean) / scale  # of degree 2 in scale and shift
+    of_mean = _mean_partials(ops, k, scale, shift)
+    pairs = zip((by_k, by_scale, -2 * mean), of_mean, strict=True)
+    return tuple(part - 2 * mean * by for part, by in pairs)
+
+
 def _quantile(_ops: Any, k: Any, scale: Any, shift: Any, p: Any) -> Any:
     return np.maximum(scale * special.gammaincinv(k, p) - shift, 0.0)
 
@@ -228,16 +260,43 @@ class CSGD(ClosedForm, kind="csgd"):
         "scale": POSITIVE_SCALE,
         "shift": Parameter("nonnegative", long_name="shift of the forecast"),
     }
+    oracles = "scoringrules, simulation, mpmath"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, on_host=True, double=True),
-        "cdf": Kernel(_cdf, on_host=True, double=True),
-        "cdf_below": Kernel(_cdf_below, on_host=True, double=True),
-        "mean": Kernel(_mean, double=True),
-        "variance": Kernel(_variance, double=True),
+        "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
+        "cdf_below": Kernel(_cdf_below, _cdf_partials, on_host=True, double=True),
+        "mean": Kernel(_mean, _mean_partials, on_host=True, double=True),
+        "variance": Kernel(_variance, _variance_partials, on_host=True, double=True),
     }
     inverse = _quantile
     inverse_on_host = True
+    support = (0.0, math.inf)
+    head_channels = 3
+    amounts = True
+
+    @classmethod
+    def from_moments(
+        cls,
+        mean: Any,
+        std: Any,
+        third: Any = None,
+        unit: Any = 1.0,
+        **options: Any,  # noqa: ARG003
+    ) -> ClosedForm:
+        """Build a forecast with shift = unit exp(third), see `ClosedForm`; from tensors.
+
+        The gamma variable G has the deviation `std` and the mean shift + mean. As that has to be
+        positive, it is std (x + sqrt(x^2 + 0.04)) / 2 with x = (shift + mean) / std.
+        """
+        ops = ops_of(mean)
+        shift = unit * ops.exp(clip(ops, third, -_LARGEST_LOG, _LARGEST_LOG))
+        x = (shift + mean) / std
+        root = ops.sqrt(x * x + 4 * _SMOOTHING**2)
+        # for x below 0 the sum cancels
+        tail = 2 * _SMOOTHING**2 / (root - ops.minimum(x, 0))
+        ratio = ops.maximum(ops.where(x > 0, 0.5 * (x + root), tail), 1e-4)
+        return cls(ratio * ratio, std / ratio, shift, positive=True)
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:
         """Return the threshold-weighted CRPS: above a bound it is the CRPS of a larger shift."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import fill_masked
+from ens10.metrics._ops import NUMPY
 from ens10.metrics.crps import Estimator, crps_ensemble
 from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
-from ens10.metrics.distributions.formula import NUMPY, Parameter
+from ens10.metrics.distributions.formula import Parameter
 
 _MEMBER_STATISTICS = {"crps", "crps_fair", "error", "error2", "variance", "hersbach"}
 

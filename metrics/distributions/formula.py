@@ -1,100 +1,28 @@
 """Closed-form scores as functions of arrays of any library.
 
 A closed form is written once, as functions of (ops, *parameters, y), where `ops` is `NUMPY` or
-`_torch.TORCH`: the score, and its derivatives. `Formula` turns it into a public function.
+`TORCH`: the score, and its derivatives. `Formula` turns it into a public function.
 """
 
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
-from scipy import special
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Score, apply
-from ens10.metrics._dispatch import common_dtype
+from ens10.metrics._dispatch import common_dtype, uses_loops
 from ens10.metrics._labels import check_alike
+from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over, mean_over
 
 Domain = Literal["real", "nonnegative", "positive"]
 Function = Callable[..., Any]
-
-
-class _NumpyOps:
-    """Elementwise functions by the names of numpy, which preserve the dtype.
-
-    `any_true(condition)` is True if the condition holds anywhere (and always on a GPU, where the
-    test would synchronise), `erfcx` is exp(x^2) erfc(x), `expit` the logistic function,
-    `softplus` is log(1 + exp(x)) without overflow, `gammainc` P(a, x), `stdtrit` the quantile of
-    Student's t.
-    """
-
-    exp, expm1, log, log1p, sqrt = np.exp, np.expm1, np.log, np.log1p, np.sqrt
-    abs, sign, maximum, minimum, where = np.abs, np.sign, np.maximum, np.minimum, np.where
-    full_like, isfinite, isnan, tanh = np.full_like, np.isfinite, np.isnan, np.tanh
-    ndtr, log_ndtr, erf, expit = special.ndtr, special.log_ndtr, special.erf, special.expit
-    erfcx, ndtri, logit, stdtrit = special.erfcx, special.ndtri, special.logit, special.stdtrit
-    gammaln, digamma, gammainc = special.gammaln, special.psi, special.gammainc
-    sort, stack, concat, take_along = np.sort, np.stack, np.concatenate, np.take_along_axis
-    einsum, moveaxis, searchsorted = np.einsum, np.moveaxis, np.searchsorted
-    ceil, cumsum, broadcast_to = np.ceil, np.cumsum, np.broadcast_to
-
-    @staticmethod
-    def any_true(condition: Any) -> bool:
-        return bool(np.any(condition))
-
-    @staticmethod
-    def softplus(x: Any) -> Any:
-        return np.logaddexp(np.zeros((), dtype=x.dtype), x)
-
-    @staticmethod
-    def cast(values: Any, like: Any) -> Any:
-        """Return numbers in the dtype and on the device of an array."""
-        return np.asarray(values, like.dtype)
-
-    @staticmethod
-    def double_like(values: Any, like: Any) -> Any:  # noqa: ARG004
-        """Return numbers in float64 on the device of an array."""
-        return np.asarray(values, np.float64)
-
-    @staticmethod
-    def detach(x: Any) -> Any:
-        """Return an array without gradient."""
-        return x
-
-    @staticmethod
-    def to_integers(x: Any) -> Any:
-        return x.astype(np.int64)
-
-    @staticmethod
-    def random(shape: Any, like: Any, generator: Any, least: float) -> Any:  # noqa: ARG004
-        """Return uniform random numbers from `least` to 1, float64."""
-        uniform = np.random.default_rng(generator).random(shape)
-        return np.maximum(uniform, least)
-
-
-# The class itself: an instance would bind those of its functions that are written in Python.
-NUMPY: Any = _NumpyOps
-
-
-def is_tensor(value: Any) -> bool:
-    """Return True for a torch tensor, without importing torch."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
-
-
-def ops_of(*arrays: Any) -> Any:
-    """Return the functions for the library of some arrays: torch if one of them is a tensor."""
-    if any(is_tensor(array) for array in arrays):
-        from ens10.metrics.distributions._torch import TORCH
-
-        return TORCH
-    return NUMPY
 
 
 @dataclass(frozen=True)
@@ -119,22 +47,80 @@ class Parameter:
     is_quantity: bool = False
 
 
+# name and long name of each result, and how it differs from a score in the unit of y
+_RESULTS: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "crps": ("crps", "continuous ranked probability score", {}),
+    "log_score": ("log_score", "logarithmic score", {"units": False}),
+    "cdf": ("pit", "probability integral transform", {"units": False}),
+    "cdf_below": ("pit", "probability integral transform", {"units": False}),
+    "mean": ("mean", "mean", {"has_observation": False}),
+    "variance": (
+        "variance",
+        "variance",
+        {"has_observation": False, "units": False, "squared_unit": True},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A closed form of a family of distributions: functions of (ops, *parameters, y).
+
+    They take arrays of one shape and dtype, and propagate NaN.
+
+    Args:
+        value: function that returns the result; moments have no y.
+        partials: function that returns the derivatives by each parameter and by y, in that order;
+            finite at every valid parameter, including scale 0. None for autograd through `value`;
+            with `on_host` there is then no gradient.
+        double: True to compute in float64 and return the arrays' dtype, for formulas that cancel.
+        on_host: True if torch lacks a function, so that tensors are computed by scipy on the host.
+        positive: names of scales that must not be 0.
+        loop: module with the functions `scores` and `gradients`, compiled loops over many numbers
+            in the host's memory; "" for none. It is imported when it is used.
+        traceable: True if autograd through `value` is right everywhere, as `torch.compile` needs.
+        estimator: attribute of that name of DataArrays; "" for none.
+    """
+
+    value: Function
+    partials: Function | None = None
+    double: bool = False
+    on_host: bool = False
+    positive: tuple[str, ...] = ()
+    loop: str = ""
+    traceable: bool = False
+    estimator: str = ""
+
+    def formula(self, result: str, parameters: Mapping[str, Parameter], family: str) -> "Formula":
+        """Return the `Formula` of "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
+        name, long_name, options = _RESULTS[result]
+        domains: dict[str, Domain] = {
+            k: "positive" if k in self.positive else p.domain for k, p in parameters.items()
+        }
+        own = {k: v for k, v in vars(self).items() if k != "positive"}
+        return Formula(
+            name,
+            long_name,
+            domains,
+            **own,
+            **options,
+            ascending=tuple(k for k in ("lower", "upper") if k in parameters),
+            unitless=tuple(k for k, p in parameters.items() if p.unit == "1"),
+            family=family,
+        )
+
+
 @dataclass(frozen=True)
 class Formula:
-    """One score of one family.
+    """One closed form of one family, as a function of arrays of any library.
 
-    Both functions take (ops, *parameters, y), arrays of one shape and dtype; NaN propagates.
+    `value`, `partials`, `on_host`, `double`, `loop`, `traceable` and `estimator` are those of a
+    `Kernel`.
 
     Args:
         name: name of the result, such as "crps".
         long_name: its name in words.
         domains: domain of each parameter by name, in order.
-        value: function that returns the score.
-        partials: function that returns the derivatives by each parameter and by y, in that order;
-            finite at every valid parameter, including scale 0. None for results without gradient:
-            tensors are then computed on the host.
-        on_host: True if torch lacks a function, so that tensors are computed by scipy on the host.
-        double: True to compute in float64 and return the arrays' dtype, for formulas that cancel.
         ascending: parameters of which each must be less than the next, such as bounds.
         units: True if the score has the unit of y.
         unitless: parameters that have no unit (shapes).
@@ -146,8 +132,8 @@ class Formula:
     name: str
     long_name: str
     domains: Mapping[str, Domain]
-    value: Callable[..., Any]
-    partials: Callable[..., tuple[Any, ...]] | None = None
+    value: Function
+    partials: Function | None = None
     on_host: bool = False
     double: bool = False
     ascending: tuple[str, ...] = ()
@@ -156,6 +142,9 @@ class Formula:
     has_observation: bool = True
     squared_unit: bool = False
     family: str = ""
+    loop: str = ""
+    traceable: bool = False
+    estimator: str = ""
 
     def __call__(
         self,
@@ -189,7 +178,7 @@ class Formula:
         unit = None
         if not self.units:  # which `apply` then does not compare
             unit = check_alike(inputs, [name for name in inputs if name not in self.unitless])
-        attrs = {"family": self.family} if self.family else None
+        attrs = {k: v for k in ("estimator", "family") if (v := getattr(self, k))}
         score = apply(
             self.score, inputs, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
@@ -199,10 +188,15 @@ class Formula:
         return mean_over(score, dim, weights, nan)
 
     @property
+    def has_gradient(self) -> bool:
+        """Return True if results for tensors have a gradient."""
+        return self.partials is not None or not self.on_host
+
+    @property
     def score(self) -> Score:
         """Return the `Score` that `apply` needs."""
         on_numpy, on_torch = partial(_on_numpy, self), partial(on_tensors, self)
-        differentiable = on_torch if self.partials is not None else None
+        differentiable = on_torch if self.has_gradient else None
         return Score(self.name, self.long_name, on_numpy, differentiable, self.units)
 
     def check(self, *arrays: Any) -> None:
@@ -227,10 +221,16 @@ class Formula:
                     f"Pass {lower} < {upper}",
                 )
 
+    @property
+    def loops(self) -> Any:
+        """Return the module with compiled loops."""
+        return import_module(self.loop)
+
     def apply_to_numpy(self, function: Callable[..., Any], *arrays: Any) -> Any:
         """Apply `value` or `partials` to numpy arrays of one shape."""
-        if self.double:
-            arrays = tuple(a.astype(np.float64) for a in arrays)
+        if self.double or arrays[0].dtype == np.float16:
+            wide = np.float64 if self.double else np.float32
+            arrays = tuple(a.astype(wide) for a in arrays)
         with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
             return function(NUMPY, *arrays)
 
@@ -240,7 +240,10 @@ def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
     arrays = [np.asarray(a, dtype=dtype) for a in arguments]
     if check:
         formula.check(*arrays)
-    score = formula.apply_to_numpy(formula.value, *np.broadcast_arrays(*arrays))
+    shared = np.broadcast_arrays(*arrays)
+    if formula.loop and uses_loops(shared[0]):
+        return formula.loops.scores(*shared)
+    score = formula.apply_to_numpy(formula.value, *shared)
     with np.errstate(over="ignore"):  # a score beyond the range of float32 is inf
         return score.astype(dtype, copy=False)
 
@@ -275,58 +278,4 @@ def check_domain(name: str, domain: Domain, values: Any) -> None:
             f"{int(outside.sum())} of {math.prod(values.shape)} values are not {required}, "
             f"the lowest is {float(values[outside].min()):.6g}",
             f"Pass a {name} of {required}",
-        )
-
-
-# name and long name of each result, and how it differs from a score in the unit of y
-_RESULTS: Mapping[str, tuple[str, str, dict[str, bool]]] = {
-    "crps": ("crps", "continuous ranked probability score", {}),
-    "log_score": ("log_score", "logarithmic score", {"units": False}),
-    "cdf": ("pit", "probability integral transform", {"units": False}),
-    "cdf_below": ("pit", "probability integral transform", {"units": False}),
-    "mean": ("mean", "mean", {"has_observation": False}),
-    "variance": (
-        "variance",
-        "variance",
-        {"has_observation": False, "units": False, "squared_unit": True},
-    ),
-}
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A closed form of a family of distributions: functions of (ops, *parameters, y).
-
-    Args:
-        value: function that returns the result; moments have no y.
-        partials: function that returns the derivatives, as in `Formula`.
-        double: True to compute in float64.
-        on_host: True if torch lacks one of its functions.
-        positive: names of scales that must not be 0.
-    """
-
-    value: Function
-    partials: Function | None = None
-    double: bool = False
-    on_host: bool = False
-    positive: tuple[str, ...] = ()
-
-    def formula(self, result: str, parameters: Mapping[str, Parameter], family: str) -> Formula:
-        """Return the `Formula` of "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
-        name, long_name, options = _RESULTS[result]
-        domains: dict[str, Domain] = {
-            k: "positive" if k in self.positive else p.domain for k, p in parameters.items()
-        }
-        return Formula(
-            name,
-            long_name,
-            domains,
-            self.value,
-            self.partials,
-            on_host=self.on_host,
-            double=self.double,
-            ascending=tuple(k for k in ("lower", "upper") if k in parameters),
-            unitless=tuple(k for k, p in parameters.items() if p.unit == "1"),
-            family=family,
-            **options,
         )

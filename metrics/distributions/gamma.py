@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
+from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm
-from ens10.metrics.distributions.formula import NUMPY, Kernel
+from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.gamma_functions import (
     gammainc_by_shape,
     half_step,
@@ -96,6 +97,19 @@ def _cdf(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     return lower(shape, ratio_to_scale(y, scale))
 
 
+def density_over_scale(shape: Any, scale: Any, x: Any) -> Any:
+    """Return the density at x scales over the scale; 0 at and below 0, where it may be infinite."""
+    positive = (x > 0) & (x < MOST)
+    at = np.where(positive, x, 1.0)
+    return np.where(positive, shape * step(shape, at) / at / scale, 0.0)
+
+
+def _cdf_partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
+    x = ratio_to_scale(y, scale)
+    by_y = density_over_scale(shape, scale, x)
+    return gammainc_by_shape(shape, x), -x * by_y, by_y
+
+
 def _log_score(ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     positive = y > 0
     x = ops.where(positive, y, ops.full_like(y, 1.0)) / scale
@@ -144,14 +158,16 @@ class Gamma(ClosedForm, kind="gamma"):
     positive: bool = False
 
     parameters: ClassVar = {"shape": SHAPE, "scale": POSITIVE_SCALE}
+    oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials),
-        "cdf": Kernel(_cdf, on_host=True, double=True),
+        "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "mean": Kernel(_mean),
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    support = (0.0, math.inf)
     inverse_on_host = True
 
     def twcrps(self, y: Any, lower: Any, upper: Any) -> Any:

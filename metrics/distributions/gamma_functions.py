@@ -157,7 +157,7 @@ def gamma_change(a: Any) -> tuple[Any, Any]:
     full = special.gamma(1 + far)
     value = (full - 1) / far
     slope = (full * special.psi(1 + far) - value) / far
-    polynomial = np.polynomial.Polynomial(_GAMMA)
+    polynomial = np.polynomial.Polynomial(GAMMA_CHANGE)
     return (
         np.where(small, polynomial(near), value),
         np.where(small, polynomial.deriv()(near), slope),
@@ -304,4 +304,4 @@ def _horner(coefficients: list[float], x: Any) -> Any:
     return total
 
 
-_C, _GAMMA = _expansions(16), _gamma_series(30)
+_C, GAMMA_CHANGE = _expansions(16), _gamma_series(30)

@@ -167,6 +167,7 @@ class Lognormal(ClosedForm, kind="lognormal"):
             "nonnegative", "1", long_name="standard deviation of the logarithm of the forecast"
         ),
     }
+    oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
         "crps": Kernel(_value, _partials, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, positive=("sigma",)),
@@ -175,6 +176,7 @@ class Lognormal(ClosedForm, kind="lognormal"):
         "variance": Kernel(_variance),
     }
     inverse = _quantile
+    support = (0.0, math.inf)
 
 
 def crps_lognormal(

@@ -12,15 +12,16 @@ import numpy as np
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._labels import check_alike
+from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over, mean_over
-from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution, clip
-from ens10.metrics.distributions.formula import Parameter, check_domain, ops_of
+from ens10.metrics.distributions.base import CORE, QUANTILE_STATISTICS, Distribution
+from ens10.metrics.distributions.formula import Parameter, check_domain
+from ens10.metrics.distributions.inversion import invert_cdf
 
 _ROOT_2_BY_PI = math.sqrt(2 / math.pi)
 _FAR = 40.0  # a z beyond which 1 - Phi(z) is 0 in float64
 _TOLERANCE = 1e-5  # how far a sum of weights may be from 1
 _LOG_ROOT_TAU = 0.5 * math.log(math.tau)
-_STEPS = 200  # most steps towards a quantile; some 8 are usual, and bisection needs 60
 
 
 def crps_normal_mixture(
@@ -236,7 +237,7 @@ def _component_axes(component_weights: Any, component_dim: Dim) -> dict[str, lis
 
 
 def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
-    from ens10.metrics._mixture_loops import scores_and_gradients
+    from ens10.metrics.distributions._mixture_loops import scores_and_gradients
 
     if check:
         check_components(sigma, shares)
@@ -247,7 +248,8 @@ def _on_numpy(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
 def _on_tensors(mu: Any, sigma: Any, shares: Any, y: Any, *, check: bool) -> Any:
     import torch
 
-    from ens10.metrics.distributions._torch import TORCH, CompiledMixture
+    from ens10.metrics._ops_torch import TORCH
+    from ens10.metrics.distributions._torch import CompiledMixture
 
     if check:
         check_components(sigma.detach(), shares.detach())
@@ -450,7 +452,7 @@ class NormalMixture(Distribution, kind="normal_mixture"):
         return list(zip(mu, sigma, shares / shares.sum(0), strict=True))
 
     def _quantile_at(self, p: Any) -> Any:
-        """Return quantiles by Newton's method within brackets that bisection narrows.
+        """Return quantiles by iteration.
 
         The quantile of a mixture lies between the lowest and the highest of its components'.
         """
@@ -460,23 +462,14 @@ class NormalMixture(Distribution, kind="normal_mixture"):
         low, high = each[0], each[0]
         for one in each[1:]:
             low, high = ops.minimum(low, one), ops.maximum(high, one)
-        degenerate = ~(low < high)  # one component, equal ones, or a probability of 0 or 1
-        size = ops.where(degenerate, 1.0, high - low)
-        at = sum(share * one for (_, _, share), one in zip(parts, each, strict=True))
-        at = ops.where(degenerate, low, clip(ops, at, low, high))
-        for _ in range(_STEPS):
+        start = sum(share * one for (_, _, share), one in zip(parts, each, strict=True))
+
+        def cdf_and_density(at: Any) -> tuple[Any, Any]:
             level, slope = 0.0 * at, 0.0 * at
             for mu, sigma, share in parts:
                 distance = (at - mu) / sigma
                 level = level + share * ops.ndtr(distance)
                 slope = slope + share / sigma * ops.exp(-0.5 * distance * distance - _LOG_ROOT_TAU)
-            below = level < p
-            low, high = ops.where(below, at, low), ops.where(below, high, at)
-            newton = at - (level - p) / ops.where(slope > 0, slope, 1.0)
-            inside = (newton >= low) & (newton <= high) & (slope > 0)
-            following = ops.where(inside, newton, 0.5 * (low + high))
-            step = ops.where(degenerate, 0.0, ops.abs(following - at))
-            at = ops.where(degenerate, at, following)
-            if not bool((step > 1e-13 * size + 1e-15 * ops.abs(at)).any()):
-                break
-        return ops.cast(at, self.like)
+            return level, slope
+
+        return ops.cast(invert_cdf(ops, cdf_and_density, p, (low, high), start), self.like)

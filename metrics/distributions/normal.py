@@ -6,15 +6,13 @@ from math import inf
 from typing import Any, ClassVar
 
 import numpy as np
-import xarray as xr
 
-from ens10.metrics import _kernels_numpy as on_numpy
-from ens10.metrics._call import Score, apply
-from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics._ops import NUMPY
+from ens10.metrics._reduce import Over
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_normal as shape
-from ens10.metrics.distributions.base import Bounded, ClosedForm
-from ens10.metrics.distributions.formula import NUMPY, Kernel, Parameter
+from ens10.metrics.distributions.base import Bounded, ClosedForm, clip
+from ens10.metrics.distributions.formula import Formula, Kernel, Parameter, check_domain
 
 MEAN = Parameter(long_name="mean of the forecast", is_quantity=True)
 DEVIATION = Parameter("nonnegative", long_name="standard deviation of the forecast")
@@ -62,9 +60,19 @@ def crps_normal(
             several libraries, shapes, coordinates or units that do not match.
         UnknownNameError: an unknown policy for NaN.
     """
-    arrays = {"mu": mu, "sigma": sigma, "y": y}
-    score = apply(_SCORE, arrays, options={"check": check}, attrs={"estimator": "normal"})
-    return mean_over(score, dim, weights, nan)
+    return Normal.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)
+
+
+def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+    d = y - mu
+    # with the slopes as constants autograd gives their values, which are finite everywhere
+    by_d, by_sigma = map(ops.detach, shape.crps_slopes(ops, ops.detach(d), ops.detach(sigma)))
+    return ops.addcmul(d * by_d, sigma, by_sigma)
+
+
+def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+    by_d, by_sigma = shape.crps_slopes(ops, y - mu, sigma)
+    return -by_d, by_sigma, by_d
 
 
 def standardise(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
@@ -104,30 +112,33 @@ def _shift_and_scale(ops: Any, mu: Any, sigma: Any, z: Any) -> Any:
     return mu + ops.where(sigma > 0, sigma * z, 0.0)  # z may be infinite where sigma is 0
 
 
-def _on_tensors(*tensors: Any, check: bool) -> Any:
-    from ens10.metrics._kernels_torch import crps_normal
+def _twcrps(ops: Any, *arguments: Any) -> Any:
+    """Return the threshold-weighted CRPS, that of the normal censored at both thresholds.
 
-    return crps_normal(*tensors, check=check)
+    It is computed by integrals that do not cancel where both lie far from mu, or close together.
+    """
+    *parameters, y = arguments
+    return censored.crps(shape, ops, *parameters, clip(ops, y, *parameters[2:]))
 
 
-_SCORE = Score("crps", "continuous ranked probability score", on_numpy.crps_normal, _on_tensors)
+def _twcrps_partials(ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    *parameters, y = arguments
+    lower, upper = parameters[2:]
+    inside = clip(ops, y, lower, upper)
+    by_mu, by_sigma, by_a, by_b, by_y = censored.crps_partials(shape, ops, *parameters, inside)
+    below, above, none = y <= lower, y >= upper, ops.full_like(by_y, 0.0)
+    # y counts as the threshold that it lies beyond
+    by_a, by_b = by_a + ops.where(below, by_y, none), by_b + ops.where(above, by_y, none)
+    return by_mu, by_sigma, by_a, by_b, ops.where(below | above, none, by_y)
 
 
-def _crps_of_family(
-    mu: Any,
-    sigma: Any,
-    y: Any,
-    *,
-    check: bool = True,
-    dim: Over = None,
-    weights: Any = None,
-    nan: str = "propagate",
-) -> Any:
-    """Return the CRPS, with the signature of a `Formula`."""
-    score = crps_normal(mu, sigma, y, check=check)
-    if isinstance(score, xr.DataArray):
-        score.attrs["family"] = "normal"
-    return mean_over(score, dim, weights, nan)
+TWCRPS_NORMAL = Formula(
+    "twcrps",
+    "threshold-weighted CRPS",
+    {"mu": "real", "sigma": "nonnegative", "lower": "real", "upper": "real"},
+    _twcrps,
+    _twcrps_partials,
+)
 
 
 @dataclass(eq=False)
@@ -159,7 +170,15 @@ class Normal(ClosedForm, kind="normal"):
     positive: bool = False
 
     parameters: ClassVar = {"mu": MEAN, "sigma": DEVIATION}
+    oracles = "properscoring, closed form, gradcheck"
     kernels: ClassVar = {
+        "crps": Kernel(
+            _value,
+            _partials,
+            loop="ens10.metrics.distributions._normal_loops",
+            traceable=True,
+            estimator="normal",
+        ),
         "log_score": Kernel(_log_score, _log_score_partials, positive=("sigma",)),
         "cdf": Kernel(_cdf),
         "mean": Kernel(_mean),
@@ -167,37 +186,21 @@ class Normal(ClosedForm, kind="normal"):
     }
     inverse = _quantile
     censored_as = "censored_normal"
-
-    def crps(self, y: Any) -> Any:
-        """Return the CRPS in closed form, by `crps_normal`.
-
-        Raises:
-            ArgumentError: a negative sigma, unless `positive`.
-        """
-        mu, sigma = self.mu, self.sigma
-        if hasattr(mu, "requires_grad") and mu.dtype == sigma.dtype == getattr(y, "dtype", None):
-            # training: tensors of one dtype go to the kernel without detours
-            from ens10.metrics._kernels_torch import crps_normal as kernel
-
-            return kernel(mu, sigma, y, check=not self.positive)
-        return crps_normal(mu, sigma, y, check=not self.positive)
+    head_channels = 2
 
     def log_score(self, y: Any) -> Any:
         """Return minus the logarithm of the density; infinite for numpy arrays where sigma is 0."""
         if self.ops is not NUMPY:
             return self._evaluate("log_score", y)
-        on_numpy.check_sigma(np.asarray(self.sigma))
+        check_domain("sigma", "nonnegative", np.asarray(self.sigma))
         mu, sigma = (np.asarray(a, np.float64) for a in (self.mu, self.sigma))
         with np.errstate(divide="ignore", invalid="ignore"):
             score = _log_score(NUMPY, mu, sigma, y)
         return np.where(sigma == 0, np.where(y == mu, -inf, inf), score)
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
-        """Return the threshold-weighted CRPS in closed form, by `twcrps_normal`."""
-        from ens10.metrics.weighted import twcrps_normal
-
-        check = not self.positive
-        return twcrps_normal(self.mu, self.sigma, y, lower=lower, upper=upper, check=check)
+        """Return the threshold-weighted CRPS in closed form, as `twcrps_normal` does."""
+        return TWCRPS_NORMAL(self.mu, self.sigma, lower, upper, y, check=not self.positive)
 
     @property
     def mean(self) -> Any:
@@ -243,12 +246,10 @@ class Normal(ClosedForm, kind="normal"):
         return self.mu.unsqueeze(-3) + self.sigma.unsqueeze(-3) * noise
 
 
-Normal.formulas = {**Normal.formulas, "crps": _crps_of_family}
-
-
 class TruncatedNormal(Bounded, kind="truncated_normal"):
     """Truncated normal, see `Bounded`: a normal variable given that it lies between two bounds."""
 
+    oracles = "mpmath in 120 digits, scoringrules"
     kernels: ClassVar = truncated.kernels(shape, partial(truncated.variance_normal, shape))
     truncates = True
     inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
@@ -309,6 +310,7 @@ def crps_truncated_normal(
 class CensoredNormal(Bounded, kind="censored_normal"):
     """Censored normal, see `Bounded`: a normal variable moved to the nearest of two bounds."""
 
+    oracles = "mpmath in 120 digits, scoringrules"
     kernels: ClassVar = censored.kernels(shape, partial(censored.variance_normal, shape))
     inverse = partial(censored.quantile, shape.quantile)
     censored_as = "censored_normal"

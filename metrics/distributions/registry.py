@@ -83,18 +83,36 @@ def location_scale(
     """
     if kind not in (available := location_scale_kinds()):
         raise UnknownNameError("family", kind, available)
-    cls, options = FAMILIES[kind], {"lower": lower, "upper": upper, "df": df}
-    more = {name: value for name, value in options.items() if name in cls.parameters}
-    build: Any = cls
-    forecast: ClosedForm = build(mu=mu, sigma=sigma, positive=True, **more)
+    build: Any = FAMILIES[kind]
+    options = _own_options(FAMILIES[kind], lower=lower, upper=upper, df=df)
+    forecast: ClosedForm = build(mu=mu, sigma=sigma, positive=True, **options)
     return forecast
+
+
+def from_moments(
+    kind: str, mean: Any, std: Any, third: Any = None, unit: Any = 1.0, **options: Any
+) -> ClosedForm:
+    """Build a forecast by the name of its kind, see `ClosedForm.from_moments`.
+
+    Args:
+        kind: a family with `head_channels`.
+        mean: expectation before bounds, (...), target units.
+        std: standard deviation before bounds, above 0, target units.
+        third: any real number, (...), from which the shape is computed, where there is one.
+        unit: size of the smallest amounts, target units.
+        **options: `lower`, `upper` and `df`; those that are no parameter of the family are ignored.
+    """
+    cls = FAMILIES[kind]
+    return cls.from_moments(mean, std, third, unit, **_own_options(cls, **options))
+
+
+def _own_options(cls: type[ClosedForm], **options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name in cls.parameters}
 
 
 def location_scale_kinds() -> tuple[str, ...]:
     """Return the kinds with a location and a scale, with or without bounds and `df`."""
-    options = {"mu", "sigma", "lower", "upper", "df"}
-    parameters = {k: cls.parameters for k, cls in FAMILIES.items()}
-    return tuple(k for k, p in parameters.items() if set(p) <= options and p["mu"].unit == "target")
+    return tuple(kind for kind, cls in FAMILIES.items() if cls.head_channels == 2)
 
 
 def kind_of(forecast: xr.Dataset | xr.DataArray, argument: str = "forecast") -> type[Distribution]:

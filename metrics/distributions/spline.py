@@ -13,8 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ens10.errors import ArgumentError
+from ens10.metrics._ops import ops_of
 from ens10.metrics.distributions.base import CORE, LOCATION, POSITIVE_SCALE, clip
-from ens10.metrics.distributions.formula import Parameter, ops_of
+from ens10.metrics.distributions.formula import Parameter
 from ens10.metrics.distributions.quantiles import StoredAsQuantiles
 
 _NODES = 8  # of Gauss in each piece, and once more in that of the observation

@@ -4,10 +4,12 @@ Above a lower bound l the survival function is (1 + c) / (c + exp(t)) at the dis
 bound, with c = exp(-l): an exponential one far out, so that everything is written in c and t.
 """
 
+import math
 from typing import Any
 
 from ens10.metrics.distributions.shapes import TERMS, Parts, Window, times
 
+UNIT_SCALE = math.sqrt(3) / math.pi  # of the distribution with standard deviation 1
 _SMALL = 0.05  # below it log1p(x) / x^2 and the like are summed
 
 

@@ -72,6 +72,17 @@ def square_integral(ops: Any, x: Any) -> Any:
     return ops.where(x < 0, below, 2 * density * (1 - t * ratio) - INV_SQRT_PI - below)
 
 
+def crps_slopes(ops: Any, d: Any, sigma: Any) -> tuple[Any, Any]:
+    """Return 2 Phi(z) - 1 and 2 phi(z) - 1 / sqrt(pi), z = d / sigma; finite for all numbers.
+
+    They are the derivatives of the CRPS by d = y - mu and by sigma, with their limits at sigma = 0.
+    The CRPS is d and sigma times these, because it is homogeneous of degree 1 (Euler's theorem).
+    """
+    z = ops.clipped_ratio(d, sigma, _BEYOND)
+    density = ops.exp(z * z * -0.5) * (2 * INV_SQRT_PI * SQRT_HALF)
+    return ops.erf(z * SQRT_HALF), density - INV_SQRT_PI
+
+
 def central_parts(ops: Any, window: Window) -> Parts:
     """Return the `Parts` of a window that contains 0 and is not narrow."""
     z, lo, hi = window.z, window.lower, window.upper

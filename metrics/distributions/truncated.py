@@ -124,6 +124,21 @@ def cdf(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return ops.where(sigma == 0, step, ops.minimum(ops.maximum(g, 0.0), 1.0))
 
 
+def cdf_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Return the derivatives of G(y) by mu, sigma, lower, upper and y; 0 outside the bounds."""
+    s = standard(ops, shape, arguments)
+    p = s.parts
+    density = ops.exp(p.level + shape.log_ratio(ops, p.r, p.to_z))
+    by_l, by_u = -times(ops, p.at_lower, 1 - p.cdf), -times(ops, p.at_upper, p.cdf)
+    k = -times(ops, density, p.to_z)  # of degree 0: what scales alike does not change it
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (density, by_l, by_u), k)
+    # of a mirrored window it is 1 - G
+    by_a, by_b = ops.where(s.flip, by_u, by_l), ops.where(s.flip, by_l, by_u)
+    inside, zero = (s.excess == 0) & (arguments[1] > 0), ops.full_like(density, 0.0)
+    partials = by_mu, _mirror(ops, s, by_s), by_a, by_b, density
+    return tuple(ops.where(inside, x / s.scale, zero) for x in partials)
+
+
 def log_score(shape: Shape, ops: Any, *arguments: Any) -> Any:
     """Return -log g(y), inf outside the bounds."""
     s = standard(ops, shape, arguments)
@@ -163,6 +178,37 @@ def variance_normal(shape: Shape, ops: Any, *arguments: Any) -> Any:
     return sigma**2 * (s.parts.square - s.parts.mean**2)
 
 
+def mean_partials(shape: Shape, ops: Any, *arguments: Any) -> tuple[Any, ...]:
+    """Return the derivatives of the mean by mu, sigma, lower and upper."""
+    mu, sigma, a, b = arguments
+    s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
+    p = s.parts
+    by_l = times(ops, p.at_lower, p.mean - p.to_lower)
+    by_u = times(ops, p.at_upper, p.to_upper - p.mean)
+    # mean - y depends on distances only
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (-1.0, by_l, by_u), p.mean)
+    by_a, by_b = ops.where(s.flip, by_u, by_l), ops.where(s.flip, by_l, by_u)
+    at_0 = [ops.cast(x, mu) for x in ((mu >= a) & (mu <= b), mu != mu, mu < a, mu > b)]
+    pairs = zip(at_0, (by_mu, _mirror(ops, s, by_s), by_a, by_b), strict=True)
+    return tuple(ops.where(sigma == 0, point, x) for point, x in pairs)
+
+
+def variance_partials(
+    shape: Shape, variance: Function, ops: Any, *arguments: Any
+) -> tuple[Any, ...]:
+    """Return the derivatives of the variance by mu, sigma, lower and upper; 0 where sigma is."""
+    mu, sigma, a, b = arguments
+    s = standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
+    p, v = s.parts, variance(ops, *arguments) / s.scale / s.scale
+    down, up = p.mean - p.to_lower, p.to_upper - p.mean
+    by_l = times(ops, p.at_lower, v) - times(ops, times(ops, p.at_lower, down), down)
+    by_u = times(ops, times(ops, p.at_upper, up), up) - times(ops, p.at_upper, v)
+    by_mu, by_s = _by_location_and_scale(ops, shape, p, (0.0, by_l, by_u), 2 * v)
+    by_a, by_b = _swap(ops, s, by_l, by_u)
+    partials = _mirror(ops, s, by_mu), by_s, by_a, by_b
+    return tuple(ops.where(sigma == 0, 0.0 * mu, sigma * x) for x in partials)
+
+
 def _mirror(ops: Any, s: Standard, value: Any) -> Any:
     return ops.where(s.flip, -value, value)
 
@@ -184,9 +230,9 @@ def kernels(shape: Shape, variance: Function) -> dict[str, Kernel]:
     return {
         "crps": Kernel(partial(crps, shape), partial(crps_partials, shape), double=True),
         "log_score": log,
-        "cdf": Kernel(partial(cdf, shape), double=True),
-        "mean": Kernel(partial(mean, shape), double=True),
-        "variance": Kernel(variance, double=True),
+        "cdf": Kernel(partial(cdf, shape), partial(cdf_partials, shape), double=True),
+        "mean": Kernel(partial(mean, shape), partial(mean_partials, shape), double=True),
+        "variance": Kernel(variance, partial(variance_partials, shape, variance), double=True),
     }
 
 

@@ -78,20 +78,14 @@ CASES = {
         "members climate",
     ),
 }
-PARAMETERS = {  # of families, and where the truth has to lie
-    "normal": "mu sigma y",
-    "truncated_normal": "mu sigma y",
-    "censored_normal": "mu sigma y",
-    "logistic": "mu sigma y",
-    "truncated_logistic": "mu sigma y",
-    "censored_logistic": "mu sigma y",
-    "lognormal": "mu sigma positive",
-    "gamma": "positive sigma positive",
-    "csgd": "positive sigma probability positive",
-    "gev": "mu sigma probability y",
-    "censored_gev": "mu sigma probability y",
-    "student_t": "positive mu sigma y",
-}
+
+
+def family_inputs(cls):
+    """Inputs of a family by the domains of its parameters, and where the truth has to lie."""
+    free = [p for name, p in cls.parameters.items() if name not in cls.bounds]
+    names = {"real": ["mu", "probability"], "nonnegative": ["sigma"], "positive": ["positive"]}
+    given = [names[p.domain][-1 if p.unit == "1" else 0] for p in free]
+    return " ".join([*given, "positive" if cls.support[0] == 0 else "y"])
 
 
 def family(name, of):
@@ -102,7 +96,8 @@ def family(name, of):
     return value
 
 
-for _name, _given in PARAMETERS.items():
+for _name, _cls in families.FAMILIES.items():
+    _given = family_inputs(_cls)
     CASES[f"CRPS, {_name}"] = (family(_name, families.crps), _given)
     CASES[f"log score, {_name}"] = (family(_name, families.log_score), _given)
 WITHOUT_GRADIENT = {  # arguments that scores are not differentiated by

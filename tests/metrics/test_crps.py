@@ -92,7 +92,9 @@ def test_normal_gradients_of_broadcast_and_mixed_tensors():
 def test_normal_refuses_a_negative_spread_everywhere():
     mu, sigma, y = normals(20)
     sigma[3] = -0.25
-    with pytest.raises(ArgumentError, match=r"sigma: 1 of 20 .* negative, the lowest is -0\.25"):
+    with pytest.raises(
+        ArgumentError, match=r"sigma: 1 of 20 .* not 0 or more, the lowest is -0\.25"
+    ):
         crps_normal(mu, sigma, y)
     with pytest.raises(ArgumentError, match=r"sigma: 1 of 20"):
         crps_normal(*tensors(mu, sigma, y))

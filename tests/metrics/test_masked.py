@@ -29,8 +29,25 @@ CLIMATE = np.sort(RNG.normal(size=(N, 101)), axis=1)
 PERCENT = {"member_dim": 1, "quantile_dim": 1, "levels": np.linspace(0, 1, 101)}
 SHARES = RNG.dirichlet(np.ones(K), size=N)
 
+
+def family_case(cls):
+    """Parameters inside their domains and observations inside the support."""
+    arrays = {
+        key: MU if p.domain == "real" else SIGMA
+        for key, p in cls.parameters.items()
+        if key not in cls.bounds
+    }
+    bounds = {key: {"lower": -1.0, "upper": 2.0}[key] for key in cls.bounds}
+    return arrays | {"y": abs(Y) if cls.support[0] == 0 else Y}, bounds
+
+
 # the arrays of each score, and its other arguments
 CASES = {
+    **{
+        f"crps_{kind}": family_case(cls)
+        for kind, cls in metrics.FAMILIES.items()
+        if hasattr(metrics, f"crps_{kind}")
+    },
     "anomaly_correlation": ({"forecast": MU, "y": Y, "climatology": 0 * Y}, {}),
     "benjamini_hochberg": ({"p": RNG.uniform(size=N)}, {}),
     "bias": ({"forecast": MU, "y": Y}, {}),
@@ -41,16 +58,7 @@ CASES = {
     "brier_score": ({"probability": P, "event": EVENT}, {}),
     "cpf": ({"members": X, "climate": CLIMATE}, PERCENT),
     "crps_bernstein": ({"coefficients": Q, "y": Y}, {"coefficient_dim": 1}),
-    "crps_censored_gev": ({"mu": MU, "sigma": SIGMA, "shape": 0.1, "y": Y}, {}),
-    "crps_censored_logistic": (NORMAL, {"lower": 0.0}),
-    "crps_censored_normal": (NORMAL, {"lower": 0.0}),
-    "crps_csgd": ({"shape": SIGMA, "scale": SIGMA, "shift": 0.5, "y": abs(Y)}, {}),
     "crps_ensemble": ({"members": X, "y": Y, "member_weights": abs(X)}, MEMBERS),
-    "crps_gamma": ({"shape": SIGMA, "scale": SIGMA, "y": abs(Y)}, {}),
-    "crps_gev": ({"mu": MU, "sigma": SIGMA, "shape": 0.1, "y": Y}, {}),
-    "crps_logistic": (NORMAL, {}),
-    "crps_lognormal": ({"mu": MU, "sigma": SIGMA, "y": abs(Y)}, {}),
-    "crps_normal": (NORMAL, {}),
     "crps_normal_mixture": (
         {"mu": X, "sigma": 1 + abs(X), "component_weights": np.full((N, M), 0.25), "y": Y},
         {"component_dim": 1},
@@ -63,9 +71,6 @@ CASES = {
         for name, last in (("log_score", "y"), ("pit", "y"), ("quantile", "level"))
     },
     "crps_quantiles": ({"values": Q, "y": Y}, {**QUANTILES, "rule": "linear"}),
-    "crps_student_t": ({"df": 5.0, "mu": MU, "sigma": SIGMA, "y": Y}, {}),
-    "crps_truncated_logistic": (NORMAL, {"lower": -1.0}),
-    "crps_truncated_normal": (NORMAL, {"lower": -1.0}),
     "diebold_mariano": ({"difference": MU - Y}, {}),
     "efi": ({"members": X, "climate": CLIMATE}, PERCENT),
     "energy_score": ({"members": VECTORS, "y": Q}, {**MEMBERS, "variable_dim": 2}),

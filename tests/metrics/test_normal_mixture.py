@@ -8,10 +8,10 @@ from scipy import integrate, stats
 
 from ens10.errors import ArgumentError
 from ens10.metrics import crps_normal_mixture, verify
-from ens10.metrics._mixture_loops import scores_and_gradients
+from ens10.metrics._ops import NUMPY
+from ens10.metrics._ops_torch import TORCH
 from ens10.metrics.distributions import Distribution, Normal, NormalMixture
-from ens10.metrics.distributions._torch import TORCH
-from ens10.metrics.distributions.formula import NUMPY
+from ens10.metrics.distributions._mixture_loops import scores_and_gradients
 from ens10.metrics.distributions.mixture import crps_of_components
 
 

@@ -98,9 +98,12 @@ def test_truncated_outside_its_bounds():
         np.testing.assert_allclose(pit(name, GIVEN | BOUNDS, y), [0, 0, 1, 1], atol=1e-15)
 
 
-def test_tensors_with_gradient_are_refused():
-    with pytest.raises(ArgumentError, match="pit has no gradient"):
-        pit("logistic", GIVEN, torch.tensor([0.1], requires_grad=True))
+def test_the_gradient_is_the_density():
+    y = torch.tensor([0.1], requires_grad=True)
+    pit("logistic", GIVEN, y).sum().backward()
+    assert y.grad.item() == pytest.approx(
+        stats.logistic.pdf(0.1, GIVEN["mu"], GIVEN["sigma"]), rel=1e-6
+    )
 
 
 def test_equal_quantiles_are_a_point_mass():

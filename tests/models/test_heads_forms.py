@@ -7,21 +7,21 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics import FAMILIES
 from ens10.models import BernsteinHead, CRPSLoss, FamilyHead, Normal, SplineHead
 from ens10.models.heads import normal_coefficients
 
 BOUNDED = {"lower": 0.0, "upper": 1000.0}  # far from the values of the batches
-HEADS = {
-    "bernstein": BernsteinHead(),
-    "spline": SplineHead(),
-    "normal": FamilyHead("normal"),
-    "logistic": FamilyHead("logistic"),
-    "student_t": FamilyHead("student_t", df=5.0),
-    "truncated": FamilyHead("truncated_normal", **BOUNDED),
-    "censored": FamilyHead("censored_logistic", **BOUNDED),
+FAMILY_HEADS = {
+    kind: FamilyHead(kind, **{name: BOUNDED[name] for name in cls.bounds}, df=5.0)
+    for kind, cls in FAMILIES.items()
+    if cls.head_channels
 }
+HEADS = {"bernstein": BernsteinHead(), "spline": SplineHead(), **FAMILY_HEADS}
 # of the CRPS relative to the raw normal's: what another form of the same mean and spread costs
-COST = {"bernstein": 2e-3, "logistic": 0.02, "student_t": 0.03, "censored": 0.02}
+NORMAL = ("spline", "normal", "truncated_normal", "censored_normal")
+COST = {"bernstein": 2e-3} | dict.fromkeys(NORMAL, 1e-5)
+NO_MOMENTS = [kind for kind, cls in FAMILIES.items() if "mean" not in cls.kernels]
 
 
 @pytest.fixture(params=HEADS)
@@ -36,13 +36,15 @@ def outputs_of(head, *grid, value=0.0):
 def test_an_output_of_zero_is_the_raw_ensemble(name, make_batches):
     batch = make_batches(1)[0]
     forecast = HEADS[name](outputs_of(HEADS[name], 8, 12), batch)
+    if name in NO_MOMENTS:
+        pytest.skip("no moments in closed form")
     torch.testing.assert_close(forecast.mean, batch["raw_mean"], rtol=0, atol=1e-3)
     spread = 4e-3 if name == "bernstein" else 1e-3
     torch.testing.assert_close(forecast.std, batch["raw_std"], rtol=spread, atol=0)
     normal = Normal(batch["raw_mean"], batch["raw_std"])
     y = normal.sample(1, torch.Generator().manual_seed(0))[:, 0]
     ratio = float(forecast.crps(y).mean() / normal.crps(y).mean())
-    assert ratio == pytest.approx(1, abs=COST.get(name, 1e-5))
+    assert ratio == pytest.approx(1, abs=COST.get(name, 0.05))
 
 
 def test_the_first_output_shifts_and_the_second_widens(name, make_batches):
@@ -50,6 +52,8 @@ def test_the_first_output_shifts_and_the_second_widens(name, make_batches):
     outputs = outputs_of(head, 8, 12)
     outputs[:, 0], outputs[:, 1] = 0.5, math.log(2)
     forecast = head(outputs, batch)
+    if name in NO_MOMENTS:
+        pytest.skip("no moments in closed form")
     moved = (forecast.mean - batch["raw_mean"]) / batch["raw_std"]
     assert moved.mean() == pytest.approx(0.5, abs=1e-3)
     wider = (forecast.std / batch["raw_std"]).mean()
@@ -83,18 +87,18 @@ def test_no_spread_and_wild_outputs_are_finite(name):
 
 def test_half_precision_outputs_keep_that_of_the_raw_ensemble(name, make_batches):
     batch, head = make_batches(1, base=54321.0)[0], HEADS[name]
-    if name in ("truncated", "censored"):
+    if name in FAMILY_HEADS and "lower" in FAMILIES[name].bounds:
         head = FamilyHead(head.family, lower=0.0)
     outputs = 0.3 * torch.randn(2, head.out_channels, 8, 12)
     half = outputs.to(torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         forecast = head(half, batch)
         crps = forecast.crps(batch["target"])
-        std = forecast.std
-    assert crps.dtype == std.dtype == torch.float32
+        high = forecast.quantile(0.9)
+    assert crps.dtype == high.dtype == torch.float32
     plain = head(half.float(), batch)
     torch.testing.assert_close(crps, plain.crps(batch["target"]))
-    torch.testing.assert_close(std, plain.std)
+    torch.testing.assert_close(high, plain.quantile(0.9))
 
 
 def test_bernstein_coefficients_rise_for_any_output(make_batches):

@@ -46,12 +46,8 @@ HEADS = {
     "BernsteinHead": {"degree": 4},
     "SplineHead": {"pieces": 3},
     "FamilyHead logistic": {"family": "logistic"},
-    "FamilyHead student_t": {"family": "student_t"},
     "FamilyHead truncated_normal": {"family": "truncated_normal", **BOUNDS},
-    "FamilyHead truncated_logistic": {"family": "truncated_logistic", "lower": 200.0},
-    "FamilyHead censored_normal": {"family": "censored_normal", **BOUNDS},
     "FamilyHead csgd": {"family": "csgd"},
-    "FamilyHead censored_gev": {"family": "censored_gev", "lower": 200.0},
     "MembersHead": {},
     "MembersNormalHead": {},
     "RandomFieldHead": {"lengths": [0.0, 3000.0], "fields": 1},
@@ -81,7 +77,6 @@ CHANNELS_OF = {
     "RandomFieldHead": 5,
     "DressingHead": 15,
     "FamilyHead csgd": 3,
-    "FamilyHead censored_gev": 3,
 }
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ens10.compiled import FUSED, INLINED, exp, horner
 from ens10.metrics._ensemble_loops import contiguous
-from ens10.metrics._normal_loops import ERFC_DOUBLE
+from ens10.metrics.distributions._normal_loops import ERFC_DOUBLE
 
 Array = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ exp(t^2) erfc(t) w^-1 with the weight exp(-t^2): at most 3e-10 off in single pre
 k = 2) and 2e-17 in double precision (15 terms, k = 3), before rounding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -100,13 +100,15 @@ def _apply(loop: Any, arrays: tuple[Array, ...], results: int) -> list[Array]:
     return [a.transpose(back) for a in out]
 
 
-def scores(mu: Array, sigma: Array, y: Array) -> tuple[Array, bool]:
-    """Return the CRPS of normals of one shape and dtype, and True if a sigma is negative."""
+def scores(mu: Array, sigma: Array, y: Array) -> Array:
+    """Return the CRPS of normals of one shape and dtype."""
     (out,) = _apply(_scores, (mu, sigma, y), 1)
-    return out, bool(sigma.size and (sigma < 0).any())
+    return out
 
 
-def gradients(mu: Array, sigma: Array, y: Array, grad: Array) -> tuple[Array, Array]:
-    """Return derivatives by mu (those by y are minus these) and sigma, times `grad`."""
+def gradients(
+    mu: Array, sigma: Array, y: Array, grad: Array, *, needed: Sequence[bool]
+) -> tuple[Array | None, ...]:
+    """Return derivatives by mu, sigma and, where `needed`, y, times `grad`."""
     by_mu, by_sigma = _apply(_gradients, (mu, sigma, y, grad), 2)
-    return by_mu, by_sigma
+    return by_mu, by_sigma, -by_mu if needed[2] else None
