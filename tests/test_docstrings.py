@@ -84,7 +84,7 @@ ALONE = [
     "ens10.metrics.multivariate.energy:energy_score",
     "ens10.metrics.multivariate.variogram:variogram_score",
     "ens10.metrics.verification.options:ScoringOptions",
-    "ens10.metrics.weighted:twcrps_normal",
+    "ens10.metrics.distributions.threshold_weighted_normal:twcrps_normal",
     "ens10.metrics.weighted:twcrps_ensemble",
     "ens10.metrics.states:mean_state",
     "ens10.metrics.uncertainty.discovery:benjamini_hochberg",

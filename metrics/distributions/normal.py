@@ -194,7 +194,7 @@ class Normal(ClosedForm, kind="normal"):
 
     def twcrps(self, y: Any, lower: float, upper: float) -> Any:
         """Return the threshold-weighted CRPS in closed form, by `twcrps_normal`."""
-        from ens10.metrics.weighted import twcrps_normal
+        from ens10.metrics.distributions.threshold_weighted_normal import twcrps_normal
 
         check = not self.positive
         return twcrps_normal(self.mu, self.sigma, y, lower=lower, upper=upper, check=check)

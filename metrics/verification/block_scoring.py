@@ -17,11 +17,12 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.extras import cluster_library
 from ens10.metrics._dispatch import Array
+from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL
 from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
-from ens10.metrics.verification.alignment import GRID, STEP_AND_LEVEL, MatchedForecast
+from ens10.metrics.verification.alignment import MatchedForecast
 from ens10.metrics.verification.climatology import Climatology
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
@@ -316,7 +317,7 @@ def _pairs(
     plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
 ) -> Iterator[tuple[tuple[int, ...], Pair]]:
     """Yield the index of each date, step and level, and the pair of forecast and truth there."""
-    from ens10.metrics._field_sums import date_key  # numba takes a while to import
+    from ens10.metrics._random_loops import date_key  # numba takes a while to import
 
     kind, climatology = distribution_class(block.kinds[n]), block.climatology
     for place in np.ndindex(truth.shape[:3]):

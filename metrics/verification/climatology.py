@@ -11,13 +11,8 @@ import xarray as xr
 from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
-from ens10.metrics.verification.alignment import (
-    GRID,
-    STEP_AND_LEVEL,
-    MatchedForecast,
-    check_same_grid,
-    valid_times,
-)
+from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL
+from ens10.metrics.verification.alignment import MatchedForecast, check_same_grid, valid_times
 from ens10.stations import as_row
 
 _PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology

@@ -11,6 +11,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.calibration import hersbach_decomposition
+from ens10.metrics.distributions.forecast_dataset import STEP_AND_LEVEL
 from ens10.metrics.groups import SEASONS
 from ens10.metrics.scores.registry import METRICS, STATISTICS, NamedMetric, statistic_of
 from ens10.metrics.states import PARTS, finish_mean
@@ -25,7 +26,6 @@ from ens10.metrics.uncertainty import (
     mean_of,
     skill_of,
 )
-from ens10.metrics.verification.alignment import STEP_AND_LEVEL
 from ens10.metrics.verification.zones import ZONES
 
 DATES = ("season", "month", "year")
