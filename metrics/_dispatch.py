@@ -42,6 +42,17 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
     return kinds.pop()
 
 
+def library_of(array: Any) -> Any:
+    """Return the module with the functions of an array's library: numpy, dask.array, torch, xarray.
+
+    The array may be a plain number, whose library is numpy.
+    """
+    kind = _library(array)
+    if kind == "dask":
+        return dask_array()
+    return {"numpy": np, "xarray": xr, "torch": sys.modules.get("torch")}[kind]
+
+
 def refuse_datasets(arrays: Mapping[str, Any]) -> None:
     """Refuse a Dataset in the place of an array.
 

@@ -47,7 +47,11 @@ def _zone_sums(field, row_weights, zones, total, weight, count):  # type: ignore
 
 
 def field_sums(
-    field: Array, row_weights: Floats, zones: Ints | None = None, number: int = 1
+    field: Array,
+    row_weights: Floats,
+    zones: Ints | None = None,
+    number: int = 1,
+    propagate: bool = False,
 ) -> tuple[Floats, Floats, Ints]:
     """Return sum(weight * value), sum(weight) and the count of points that are not NaN, by zone.
 
@@ -56,15 +60,20 @@ def field_sums(
         row_weights: shape (H,).
         zones: shape (H, W), the zone of each point from 0; None for one zone.
         number: number of zones.
+        propagate: True to return NaN sums of zones with a point that is NaN.
 
     Returns:
         Three arrays of shape (number,), in float64 and int64.
     """
     if zones is None:
         sums = _row_sums(field, row_weights)
-        return np.array(sums[:1]), np.array(sums[1:2]), np.array(sums[2:], np.int64)
-    total, weight, count = np.zeros(number), np.zeros(number), np.zeros(number, np.int64)
-    _zone_sums(field, row_weights, zones, total, weight, count)
+        total, weight, count = np.array(sums[:1]), np.array(sums[1:2]), np.array(sums[2:], np.int64)
+    else:
+        total, weight, count = np.zeros(number), np.zeros(number), np.zeros(number, np.int64)
+        _zone_sums(field, row_weights, zones, total, weight, count)
+    if propagate:
+        points = field.size if zones is None else np.bincount(zones.ravel(), minlength=number)
+        total[count < points] = np.nan
     return total, weight, count
 
 

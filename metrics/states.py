@@ -13,9 +13,8 @@ variables over the dimensions that are kept: `crps_sum` (sum of weight times sco
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from math import prod
-from operator import mul
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,6 +26,7 @@ from ens10.metrics._call import Dim, RechunkWarning, checked_axes
 from ens10.metrics._dispatch import dask_array, fill_masked
 from ens10.metrics._labels import rechunk_message
 from ens10.metrics._reduce import Nan, Over
+from ens10.metrics._sums import ratio, weighted_sums
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.groups import By, crossed_shares, sums_by_group
 
@@ -273,71 +273,23 @@ def mean_state(
         check_fits("weights", weights, score)
         _check_weights(weights)
     share = crossed_shares(by, score)
-    total, weight, count = _complete_parts(score, weights, share, dims) or _parts(
-        score, weights, share, dims, nan
-    )
-    total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
-    values = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
-    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, values, strict=True)})
 
+    def add(values: xr.DataArray, dims: list[str]) -> xr.DataArray:
+        return sums_by_group(values, share, dims)
 
-Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
-
-
-def _complete_parts(
-    score: xr.DataArray,
-    weights: xr.DataArray | None,
-    share: xr.DataArray | None,
-    dims: list[str],
-) -> Parts | None:
-    """Return the parts of a mean if no point is missing or infinite, else None.
-
-    Dimensions that neither weights nor groups depend on are summed first, in one pass, and the
-    check is made on these sums.
-    """
-    if score.chunks is not None:
-        return None
-    factors = [array.drop_attrs() for array in (weights, share) if array is not None]
-    w = reduce(mul, factors, xr.DataArray(1.0))
-    free = [d for d in dims if d not in w.dims]
-    shared_dims = [d for d in dims if d in w.dims]
-    rows = score.drop_attrs()
-    rows = rows.sum(free, skipna=False, dtype=np.float64) if free else rows.astype(np.float64)
-    if w.chunks is not None or not bool(np.isfinite(rows).all()):
-        return None
-    n = prod(score.sizes[d] for d in free)
-    total = xr.dot(rows, w, dim=shared_dims, optimize=True) if w.dims else rows
-    inside = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
-    weight, count = (n * part.sum(shared_dims).broadcast_like(total) for part in (w, inside))
-    return total, weight.transpose(*total.dims).copy(), count.transpose(*total.dims).copy()
-
-
-def _parts(
-    score: xr.DataArray,
-    weights: xr.DataArray | None,
-    share: xr.DataArray | None,
-    dims: list[str],
-    nan: NanPolicy,
-) -> Parts:
-    """Return the parts of a mean of lazy scores, or of scores with missing points."""
-    present = score.notnull()
-    w = present.astype(np.float64)
-    w = w if weights is None else w * weights
-    values = score.astype(np.float64)
-    if share is None:
-        return _product_sum(values, w, dims, nan), w.sum(dims), present.sum(dims)
-    weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
-    count = sums_by_group(present.astype(np.float64), share > 0, dims).round()
-    return sums_by_group(weighted, share, dims), sums_by_group(w, share, dims), count
-
-
-def _product_sum(
-    values: xr.DataArray, w: xr.DataArray, dims: list[str], nan: NanPolicy
-) -> xr.DataArray:
-    if nan == "propagate":
-        return (values * w).sum(dims, skipna=False)
-    total: xr.DataArray = xr.dot(values.where(values.notnull(), 0.0), w, dim=dims)
-    return total
+    # what neither weights nor groups depend on is summed first, in one pass over the points
+    w = xr.DataArray(1.0) if weights is None else weights.drop_attrs()
+    factors = {*w.dims, *(() if share is None else share.dims)}
+    free, dims = [d for d in dims if d not in factors], [d for d in dims if d in factors]
+    values = score.drop_attrs()
+    number = values.count(free).astype(np.float64)
+    values = values.fillna(0.0) if nan == "omit" else values
+    rows = values.sum(free, skipna=False, dtype=np.float64)
+    total, weight = weighted_sums(rows, w, dims, number=number, add=add)
+    count = sums_by_group(number, None if share is None else share > 0, dims)
+    attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
+    parts = (total.assign_attrs(attrs), weight, count.round().astype(np.int64))
+    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, parts, strict=True)})
 
 
 def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
@@ -376,7 +328,8 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
         state: a state with the dimensions of the groups.
         by: groups, such as `date_groups`, `latitude_bands` or `group_masks`, or several of them,
             crossed. Their shares must be 0 or 1, so that counts stay whole numbers.
-        over: dimensions that are summed over; None for all dimensions of the groups.
+        over: dimensions that are summed over; None for all dimensions of the groups, () to split
+            the state without a sum.
 
     Returns:
         The state with the groups as dimensions in place of `over`. Variables without any of the
@@ -397,7 +350,7 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
     grouped = {}
     for name, sums in state.items():
         dims = [d for d in requested if d in sums.dims]
-        if dims:
+        if dims or (not requested and set(within) <= set(sums.dims)):
             absent = [d for d in within if d not in sums.dims]
             if absent:
                 raise ArgumentError("by", f"{name} has not kept {absent}, on which groups depend")
@@ -419,9 +372,8 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
     names = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
     if name not in names:
         raise UnknownNameError("name", name, names)
-    weight = state[f"{name}_weight"]
-    mean = state[f"{name}_sum"] / weight.where(weight > 0)
-    return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
+    total = state[f"{name}_sum"]
+    return ratio(total, state[f"{name}_weight"]).assign_attrs(total.attrs).rename(name)
 
 
 def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
@@ -461,25 +413,37 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
         ArgumentError: the two were scored on different points, in other units, or by another
             estimator.
     """
-    parts = [f"{name}_{part}" for part in ("sum", "weight", "count")]
+    parts = [f"{name}_{part}" for part in PARTS]
     sums, reference_sums = state[parts], reference[parts]
     for key in ("units", "estimator"):
         a, b = (s[parts[0]].attrs.get(key) for s in (sums, reference_sums))
         if a is not None and b is not None and a != b:
             raise ArgumentError("reference", f"its {name} has other {key} ({b}) than {a}")
     reference_sums = _order_like(sums, reference_sums)
-    for part in parts[1:]:
-        a, b = np.broadcast_arrays(sums[part].to_numpy(), reference_sums[part].to_numpy())
-        if not np.allclose(a, b, rtol=1e-9):
-            raise ArgumentError(
-                "reference",
-                f"its {name} has other points than the forecast's (their {part} differ)",
-                "Mask the truth where either is missing, and weight both alike",
-            )
+    check_same_points(sums, reference_sums, name)
     mean, reference_mean = finish_mean(sums, name), finish_mean(reference_sums, name)
     skill = 1.0 - mean / reference_mean.where(reference_mean != 0)
     attrs = {"units": "1", "long_name": f"skill score of the mean {name}"}
     return skill.drop_attrs().assign_attrs(attrs).rename(f"{name}_skill")
+
+
+def check_same_points(state: xr.Dataset, reference: xr.Dataset, name: str) -> None:
+    """Refuse a comparison of means of different points.
+
+    Raises:
+        ArgumentError: numbers or weights of points differ.
+    """
+    for part in ("count", "weight"):
+        points, other = state[f"{name}_{part}"], reference[f"{name}_{part}"]
+        same = points.sizes == other.sizes and np.allclose(
+            points, other.transpose(*points.dims), rtol=1e-9
+        )
+        if not same:
+            raise ArgumentError(
+                "reference",
+                f"its {name} has other points than the forecast's (their {name}_{part} differ)",
+                "Mask the truth where either is missing, and weight both alike",
+            )
 
 
 def _order_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
