@@ -36,6 +36,7 @@ __all__ = [
     "NanPolicy",
     "Part",
     "PointStatistic",
+    "StateVariable",
     "Statistic",
     "finish_mean",
     "group_state",
@@ -54,7 +55,7 @@ _BLOCK_VALUES = 2**19  # values of the largest array in a block: 2 MiB in float3
 
 
 @dataclass(frozen=True)
-class Part:
+class StateVariable:
     """A variable of a state: consecutive values of the result of a statistic's kernel.
 
     Attributes:
@@ -73,6 +74,9 @@ class Part:
         return tuple(len(labels) for labels in self.axes.values())
 
 
+Part = StateVariable  # its older name
+
+
 @dataclass(frozen=True)
 class Statistic:
     """Sums over points, which add over disjoint sets of points.
@@ -87,7 +91,7 @@ class Statistic:
 
     name: str
     kernel: Kernel
-    parts: tuple[Part, ...]
+    parts: tuple[StateVariable, ...]
 
     def sums(
         self,
@@ -153,7 +157,7 @@ class Statistic:
         return xr.Dataset(result)
 
 
-def _unfold(sums: xr.DataArray, part: Part) -> xr.DataArray:
+def _unfold(sums: xr.DataArray, part: StateVariable) -> xr.DataArray:
     kept_dims = [d for d in sums.dims if d != SUM]
     shape = (*(sums.sizes[d] for d in kept_dims), *part.shape)
     values = sums.data.reshape(shape)

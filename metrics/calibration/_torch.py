@@ -40,7 +40,7 @@ def median_error(members: Tensor, y: Tensor, skip: bool) -> Tensor:
     return ((low + high) / 2).abs()
 
 
-def variance(members: Tensor, skip: bool) -> Tensor:
+def unbiased_variance(members: Tensor, skip: bool) -> Tensor:
     """Return the unbiased variance, by two passes over the deviations."""
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
@@ -65,7 +65,7 @@ def inflated_variance(members: Tensor, y: Tensor, skip: bool) -> Tensor:
     count: Any = members.shape[0]
     if skip:  # in the members' dtype: torch divides whole numbers in float32
         count = (~members.isnan()).sum(dim=0).clamp(min=1).to(members.dtype)
-    result: Tensor = variance(members, skip) * ((count + 1) / count) + 0 * y
+    result: Tensor = unbiased_variance(members, skip) * ((count + 1) / count) + 0 * y
     return result
 
 
@@ -87,7 +87,7 @@ class _QuantileCRPS(torch.autograd.Function):
         return grad * by_x, None, None, None
 
 
-def crps(
+def crps_of_quantiles(
     values: Tensor, y: Tensor, levels: Sequence[float], rule: str, emphasis: str | None = None
 ) -> Tensor:
     """Return the CRPS of quantile forecasts, (K, ...), with gradients."""

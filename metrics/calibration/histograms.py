@@ -20,6 +20,8 @@ from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.states import MEMBER, SUM, block_sums
 
+__all__ = ["histogram_flatness", "pit_counts", "pit_histogram", "rank_histogram"]
+
 Counts = npt.NDArray[np.int64]
 RankNan = Literal["omit", "skip-members"]
 

@@ -13,6 +13,16 @@ from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.calibration.quantiles import check_levels
 
+__all__ = [
+    "interval_coverage",
+    "interval_ensemble",
+    "interval_normal",
+    "interval_quantiles",
+    "interval_score",
+    "interval_width",
+    "nominal_coverage",
+]
+
 
 def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
     """Return the central prediction interval of normal distributions, mu -+ z sigma.

@@ -14,7 +14,7 @@ from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics._tables import as_labelled
 from ens10.metrics.states import (
     Floats,
-    Part,
+    StateVariable,
     Statistic,
     checked_edges,
     checked_sums,
@@ -23,6 +23,20 @@ from ens10.metrics.states import (
     present_and_missing,
     sums_by_bin,
 )
+
+__all__ = [
+    "bias",
+    "ensemble_error",
+    "ensemble_variance",
+    "mae",
+    "mae_median",
+    "rmse",
+    "spread_bin_sums",
+    "spread_edges",
+    "spread_error_by_bins",
+    "spread_error_ensemble",
+    "spread_error_ratio",
+]
 
 SKIP = "skip-members"
 _TORCH = "ens10.metrics.calibration._torch"
@@ -408,7 +422,7 @@ def spread_bin_sums(
     statistic = Statistic(
         "spread_bin_sums",
         partial(_bin_kernel, edges=of_bins, factor=factor),
-        tuple(Part(n, bins, squared if n.endswith("_sum") else {}) for n in _BIN_SUMS),
+        tuple(StateVariable(n, bins, squared if n.endswith("_sum") else {}) for n in _BIN_SUMS),
     )
     arrays = {"mean": mean, "variance": variance, "y": y}
     sums = statistic.sums(arrays, dim=dim, weights=weights, nan=nan, unlike=["variance"])
@@ -487,7 +501,7 @@ _ENSEMBLE_VARIANCE = Score(
     "variance",
     "variance of the members",
     _ensemble_variance,
-    on_tensors(_TORCH, "variance"),
+    on_tensors(_TORCH, "unbiased_variance"),
     units=False,
 )
 _INFLATED = Score(

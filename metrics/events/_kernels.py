@@ -177,7 +177,9 @@ def check_rising(thresholds: Any) -> None:
         raise ArgumentError("thresholds", "they do not rise", "Sort them along their axis")
 
 
-def rps(probabilities: Array, category: Array, *, normalised: bool, check: bool) -> Array:
+def rps_of_probabilities(
+    probabilities: Array, category: Array, *, normalised: bool, check: bool
+) -> Array:
     """Return the sum over categories of squared differences of cumulative probabilities."""
     if check:
         check_categories(probabilities, category)

@@ -83,7 +83,9 @@ def rps_of_members(
     return torch.stack(scores).sum(0) / (len(scores) if normalised else 1)
 
 
-def rps(probabilities: Tensor, category: Tensor, *, normalised: bool, check: bool) -> Tensor:
+def rps_of_probabilities(
+    probabilities: Tensor, category: Tensor, *, normalised: bool, check: bool
+) -> Tensor:
     """Return the sum over categories of squared differences of cumulative probabilities."""
     if check:
         check_categories(probabilities.detach(), category.detach())

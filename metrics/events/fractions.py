@@ -18,6 +18,8 @@ from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_probability, event_indicator, exceedance
 from ens10.metrics.states import check_sizes
 
+__all__ = ["fractions_skill_score", "fractions_sums"]
+
 Array = npt.NDArray[Any]
 
 

@@ -15,6 +15,17 @@ from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
 
+__all__ = [
+    "brier_ensemble",
+    "brier_score",
+    "exceedance_event",
+    "exceedance_probability",
+    "exceedance_probability_normal",
+    "logarithmic_score",
+    "rps",
+    "rps_ensemble",
+]
+
 PointNan = Literal["propagate", "skip-members"]
 _TORCH = "ens10.metrics.events._torch"
 
@@ -439,7 +450,11 @@ def _like(thresholds: Any, members: Any) -> Any:
 
 
 _RPS = Score(
-    "rps", "ranked probability score", _kernels.rps, on_tensors(_TORCH, "rps"), units=False
+    "rps",
+    "ranked probability score",
+    _kernels.rps_of_probabilities,
+    on_tensors(_TORCH, "rps_of_probabilities"),
+    units=False,
 )
 _RPS_OF_MEMBERS = Score(
     "rps",

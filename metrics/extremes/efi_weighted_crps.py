@@ -21,6 +21,17 @@ from ens10.metrics._tables import as_labelled
 from ens10.metrics.extremes.indices import efi
 from ens10.metrics.states import NanPolicy, finish_mean, mean_state
 
+__all__ = [
+    "EECRPSNormalisation",
+    "FrozenEFI",
+    "Origin",
+    "eecrps",
+    "eecrps_state",
+    "finish_eecrps",
+    "frozen_efi",
+    "origin",
+]
+
 _ATTRIBUTES = ("source", "method", "origin")
 _PIECE = 1 << 15  # values that are hashed at a time, in the cache
 _STEP = np.uint64(0x9E3779B97F4A7C15)

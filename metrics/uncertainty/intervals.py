@@ -20,6 +20,24 @@ from ens10.metrics._sums import ratio
 from ens10.metrics.states import check_same_points, finish_mean
 from ens10.metrics.uncertainty.resampling import BlockMethod, default_block_length, resample_counts
 
+__all__ = [
+    "REPLICATES",
+    "Floats",
+    "Interval",
+    "Method",
+    "Sums",
+    "blocks_in_words",
+    "check_paired_dates",
+    "daily_differences",
+    "difference_of",
+    "interval",
+    "mean_of",
+    "mean_sums",
+    "paired_differences",
+    "paired_sums",
+    "skill_of",
+]
+
 Floats = npt.NDArray[np.float64]
 Sums = Mapping[str, Floats]
 
@@ -125,19 +143,22 @@ def mean_sums(states: xr.Dataset, name: str) -> dict[str, Floats]:
     return {part: states[f"{name}_{part}"].to_numpy() for part in ("sum", "weight")}
 
 
-def mean_of(s: Sums) -> Floats:
+def mean_of_sums(s: Sums) -> Floats:
     """Return sum / weight; NaN where the weight is 0."""
     return ratio(s["sum"], s["weight"])
 
 
+mean_of = mean_of_sums
+
+
 def difference_of(s: Sums) -> Floats:
     """Return the mean of the forecast less that of the reference; below 0 if better."""
-    return mean_of(s) - ratio(s["reference_sum"], s["reference_weight"])
+    return mean_of_sums(s) - ratio(s["reference_sum"], s["reference_weight"])
 
 
 def skill_of(s: Sums) -> Floats:
     """Return the skill score 1 - mean / reference mean; 1 is perfect, 0 equals the reference."""
-    return 1.0 - ratio(mean_of(s), ratio(s["reference_sum"], s["reference_weight"]))
+    return 1.0 - ratio(mean_of_sums(s), ratio(s["reference_sum"], s["reference_weight"]))
 
 
 Method = Literal["bootstrap", "moving", "stationary", "student"]

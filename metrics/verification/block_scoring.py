@@ -23,7 +23,7 @@ from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import MatchedForecast
-from ens10.metrics.verification.climatology import Climatology
+from ens10.metrics.verification.climatology import AlignedClimatology
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.zones import Zones
@@ -231,7 +231,7 @@ class BlockSums:
 def load(
     block: Sequence[MatchedForecast],
     raw: EFIWeights | None = None,
-    climatology: Climatology | None = None,
+    climatology: AlignedClimatology | None = None,
 ) -> LoadedBlock:
     """Read a block: forecasts of the same dates, their truth, raw ensemble and climatology."""
     first = block[0]
@@ -264,7 +264,7 @@ def load(
 
 
 def load_block(
-    block: tuple[Sequence[MatchedForecast], EFIWeights | None, Climatology | None],
+    block: tuple[Sequence[MatchedForecast], EFIWeights | None, AlignedClimatology | None],
 ) -> LoadedBlock:
     """Read a block from one tuple of its parts, for `map_in_order`."""
     return load(*block)
@@ -495,7 +495,7 @@ def collect_sums(
     forecasts: Sequence[MatchedForecast],
     plan: ScoringPlan,
     index: Any,
-    climatology: Climatology | None,
+    climatology: AlignedClimatology | None,
     options: ScoringOptions,
 ) -> list[CollectedSums]:
     """Return the sums of all blocks of dates; each date is read once."""

@@ -29,7 +29,7 @@ from ens10.metrics.verification.alignment import (
     warn_left_out,
 )
 from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, collect_sums
-from ens10.metrics.verification.climatology import Climatology, align_climatology
+from ens10.metrics.verification.climatology import AlignedClimatology, align_climatology
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
@@ -203,7 +203,7 @@ def paired_states(
 
 def _climatology(
     scores: Sequence[str] | None, match: MatchedForecast, options: ScoringOptions
-) -> Climatology | None:
+) -> AlignedClimatology | None:
     needs_climatology = "climatology" in required_inputs(scores)
     if not needs_climatology:
         return None
