@@ -115,11 +115,11 @@ def score_states(
             over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
             probabilities; or a family of `ens10.metrics.FAMILIES` with its parameters.
         truth: DataArray over time [, step] [, level], latitude, longitude, matched by valid time.
-        scores: some of `scores.registry.METRICS` ("crps", "crps_fair", "rmse", "bias",
-            "spread_error", "log_score"; with a threshold T "brier_T", "csi_T", "hss_T", "sedi_T",
-            ...; with a probability P "quantile_score_P", "coverage_P", "width_P",
-            "interval_score_P"), "acc" (with `climatology`), "eecrps" (with `raw`), "histogram",
-            and of ensembles "hersbach"; None for the usual ones that the forecast has.
+        scores: names in `scores.registry.METRICS` and "histogram", and of ensembles "hersbach";
+            `ens10 score --help` lists them. A number belongs to some names: a threshold
+            ("brier_273.15"), a level ("quantile_score_0.9") or the share of an interval
+            ("coverage_0.8"). "acc" needs `climatology`, "eecrps" `raw`. None for the usual ones
+            that the forecast has.
         options: settings of scoring.
         **settings: single settings of `ScoringOptions`, which replace those of `options`.
 
