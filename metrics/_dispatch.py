@@ -131,6 +131,16 @@ def on_host(tensor: Any) -> Any:
     return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
 
 
+def cast(values: Any, like: Any) -> Any:
+    """Return a numpy array or a tensor in the dtype of another."""
+    return values.to(like.dtype) if hasattr(values, "to") else np.asarray(values, dtype=like.dtype)
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor without its gradient; anything else unchanged."""
+    return value.detach() if hasattr(value, "detach") else value
+
+
 def dask_array() -> Any:
     """Import `dask.array` (which has no type hints); called for lazy arrays only."""
     return import_module("dask.array")
