@@ -19,7 +19,7 @@ import xarray as xr
 from ens10.metrics._call import Dim
 from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._reduce import Over
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     MEMBER,
     Floats,
     StateVariable,

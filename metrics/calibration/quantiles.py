@@ -19,7 +19,7 @@ from ens10.metrics.calibration.level_weights import (
     check_emphasis,
     slopes_of_quantiles,
 )
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     Floats,
     StateVariable,
     Statistic,

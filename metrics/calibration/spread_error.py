@@ -12,7 +12,7 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array, cast, detached, library_of
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics._tables import as_labelled
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     Floats,
     StateVariable,
     Statistic,

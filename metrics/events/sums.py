@@ -14,7 +14,13 @@ from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_event, check_probability
-from ens10.metrics.states import Floats, StateVariable, Statistic, present_and_missing, sums_by_bin
+from ens10.metrics.statistic import (
+    Floats,
+    StateVariable,
+    Statistic,
+    present_and_missing,
+    sums_by_bin,
+)
 
 __all__ = ["event_sums"]
 
