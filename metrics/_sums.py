@@ -5,12 +5,14 @@ compiled sums of fields in `_field_sums` are their fast path for whole forecasts
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
 
 from ens10.metrics._dispatch import library_of
+
+Sums = TypeVar("Sums")  # an array of any library
 
 
 def weighted_sums(
@@ -46,6 +48,8 @@ def _sum(values: Any, axes: Any) -> Any:
     return values.sum(axes, skipna=False) if isinstance(values, xr.DataArray) else values.sum(axes)
 
 
-def ratio(total: Any, weight: Any) -> Any:
+def ratio(total: Sums, weight: Sums) -> Sums:
     """Return the mean total / weight; NaN where the weight is 0."""
-    return total / library_of(weight).where(weight == 0, np.nan, weight)
+    numerator: Any = total
+    mean: Sums = numerator / library_of(weight).where(weight == 0, np.nan, weight)
+    return mean

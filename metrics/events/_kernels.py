@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
@@ -104,15 +103,14 @@ def check_units(arrays: Mapping[str, Any]) -> None:
         check_alike(arrays, list(arrays))
 
 
-Array = npt.NDArray[Any]
+Array = Any  # a numpy array or a tensor
 
 
 def event_indicator(y: Array, threshold: Array, *, strict: bool) -> Array:
     """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
     xp = library_of(y)
     above = cast(y > threshold if strict else y >= threshold, y)
-    indicator: Array = xp.where(xp.isnan(y) | xp.isnan(threshold), np.nan, above)
-    return indicator
+    return xp.where(xp.isnan(y) | xp.isnan(threshold), np.nan, above)
 
 
 def share_above(members: Array, threshold: Array, *, strict: bool, nan: str) -> tuple[Array, Array]:
@@ -141,8 +139,7 @@ def brier(probability: Array, event: Array, *, check: bool = True) -> Array:
     if xp is np:  # there is no gradient to keep finite
         return (probability - event) ** 2
     error = xp.where(missing, 0.0, probability) - xp.where(missing, 0.0, event)
-    score: Array = xp.where(missing, np.nan, error**2)
-    return score
+    return xp.where(missing, np.nan, error**2)
 
 
 def _checked(probability: Any, event: Any, check: bool) -> Any:
@@ -247,5 +244,4 @@ def logarithmic(
         # the branch that is not taken would have an infinite gradient at 0 or 1, times 0 a NaN
         happened = xp.log(xp.where(came & ~missing, p, 1.0))
         failed = xp.log1p(-xp.where(came | missing, 0.0, p))
-    score: Array = xp.where(missing, np.nan, -(happened + failed) / math.log(base))
-    return score
+    return xp.where(missing, np.nan, -(happened + failed) / math.log(base))

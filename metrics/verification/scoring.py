@@ -9,6 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
+from ens10.metrics.distributions.forecast_dataset import checked_forecast
 from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.scores.registry import (
     METRICS,
@@ -24,7 +25,6 @@ from ens10.metrics.verification.alignment import (
     Join,
     MatchedForecast,
     check_same_grid,
-    checked_forecast,
     match_truth,
     warn_left_out,
 )

@@ -183,7 +183,8 @@ def _scores_by_group(
     lengths: dict[str, list[float]] = {}
     for place in np.ndindex(*sizes):
         at = dict(zip(by, place, strict=True))
-        group, reference = (s and _dates_in_group(s, dates, at) for s in (sums, other))
+        group = _dates_in_group(sums, dates, at)
+        reference = None if other is None else _dates_in_group(other, dates, at)
         for name, score in _scores(group, reference, bounds).items():
             if name not in variables:
                 blank = np.full(sizes, np.nan if score.dtype.kind == "f" else 0, score.dtype)
@@ -208,9 +209,10 @@ def _scores(sums: xr.Dataset, other: xr.Dataset | None, bounds: Any) -> dict[str
             count = sums[f"{metric.means[0]}_count"].to_numpy()
             variables["count"] = xr.Variable((), int(count.sum()))
             variables["dates"] = xr.Variable((), int((count > 0).sum()))
-    for metric in metrics if other is not None else ():
-        if metric.score.skill and f"{metric.means[0]}_sum" in other:
-            estimates |= _differences(sums, other, metric)
+    if other is not None:
+        for metric in metrics:
+            if metric.score.skill and f"{metric.means[0]}_sum" in other:
+                estimates |= _differences(sums, other, metric)
     for name, estimate in estimates.items():
         missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
         valid = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
