@@ -16,8 +16,8 @@ from ens10.experiments.raw_ensemble import open_raw
 from ens10.experiments.reading import open_forecast, reading
 from ens10.grid import area_weights
 from ens10.metrics import region_boxes
+from ens10.metrics.distributions.forecast_dataset import checked_forecast
 from ens10.metrics.groups import Box
-from ens10.metrics.verification.alignment import checked_forecast
 from ens10.stations import has_stations
 from ens10.untrusted import read_mapping
 

@@ -297,7 +297,7 @@ def _warn_if_rechunked(score: Score, name: str, blocks: Sequence[int]) -> None:
 
 
 def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict[str, Any]) -> Any:
-    ready = core_first(as_tensors(arrays), core)
+    ready = core_first(_tensors_of(arrays), core)
     if score.torch is not None:
         return score.torch(*ready.values(), **options)
     for name, tensor in ready.items():
@@ -308,7 +308,7 @@ def _on_torch(score: Score, arrays: Mapping[str, Any], core: Core, options: dict
     return like.new_tensor(np.asarray(result))
 
 
-def as_tensors(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _tensors_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Convert arrays to tensors of one floating dtype and device; at least one is a tensor.
 
     Plain numbers take the dtype of the tensors; integer tensors become floating.

@@ -42,6 +42,17 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
     return kinds.pop()
 
 
+def library_of(array: Any) -> Any:
+    """Return the module with the functions of an array's library: numpy, dask.array, torch, xarray.
+
+    The array may be a plain number, whose library is numpy.
+    """
+    kind = _library(array)
+    if kind == "dask":
+        return dask_array()
+    return {"numpy": np, "xarray": xr, "torch": sys.modules.get("torch")}[kind]
+
+
 def refuse_datasets(arrays: Mapping[str, Any]) -> None:
     """Refuse a Dataset in the place of an array.
 
@@ -135,6 +146,16 @@ def on_host(tensor: Any) -> Any:
     """Return a tensor's values as a numpy array; bfloat16, which numpy lacks, as float32."""
     values = tensor.detach().cpu()
     return (values.float() if str(values.dtype) == "torch.bfloat16" else values).numpy()
+
+
+def cast(values: Any, like: Any) -> Any:
+    """Return a numpy array or a tensor in the dtype of another."""
+    return values.to(like.dtype) if hasattr(values, "to") else np.asarray(values, dtype=like.dtype)
+
+
+def detached(value: Any) -> Any:
+    """Return a tensor without its gradient; anything else unchanged."""
+    return value.detach() if hasattr(value, "detach") else value
 
 
 def dask_array() -> Any:

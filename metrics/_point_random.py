@@ -34,7 +34,7 @@ def scramble(keys: Keys) -> Keys:
 
 def uniform(*keys: Any, dtype: Any = np.float64) -> npt.NDArray[np.floating[Any]]:
     """Return uniform numbers inside (0, 1) from the keys of dimensions, which broadcast."""
-    from ens10.metrics.calibration._compiled import to_uniform
+    from ens10.metrics._random_loops import to_uniform
 
     total = np.zeros(1, dtype=np.uint64)
     for key in keys:

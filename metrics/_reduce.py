@@ -1,6 +1,6 @@
 """Weighted means of scores over dimensions, for arrays of any library."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -8,7 +8,8 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, checked_axes
-from ens10.metrics._dispatch import backend_of, dask_array, fill_masked
+from ens10.metrics._dispatch import backend_of, fill_masked, library_of
+from ens10.metrics._sums import leave_out_missing, ratio, weighted_sums
 
 Nan = Literal["propagate", "omit"]
 EnsembleNan = Literal["propagate", "omit", "skip-members"]
@@ -48,30 +49,31 @@ def mean_over(
                     name, "it applies to a mean, and dim is None", 'Pass dim, such as dim="all"'
                 )
         return score
-    omit, weights = nan != "propagate", fill_masked(weights)
+    weights = fill_masked(weights)
     kind = backend_of({"score": score} if weights is None else {"score": score, "weights": weights})
-    if kind == "xarray":
-        return _mean_xarray(score, dim, weights, omit)
-    if kind == "torch":
-        return _mean_torch(score, dim, weights, omit)
-    return _mean_array(score, _axes(score, dim), 1.0 if weights is None else weights, omit, kind)
+    prepare: Callable[..., tuple[Any, Any, Any]] = _with_labels if kind == "xarray" else _with_axes
+    values, w, axes = prepare(score, dim, weights)
+    if nan != "propagate":
+        values, w = leave_out_missing(values, w)
+    mean = ratio(*weighted_sums(values, w, axes))
+    return mean.assign_attrs(score.attrs).rename(score.name) if kind == "xarray" else mean
 
 
-def _mean_array(score: Any, axes: tuple[int, ...], weights: Any, omit: bool, kind: str) -> Any:
-    """Return the mean of numpy or dask arrays, whose functions have the same names."""
-    xp: Any = dask_array() if kind == "dask" else np
-    w = xp.asarray(weights)
-    _check_weights(score.shape, w.shape)
-    w = xp.broadcast_to(w, score.shape)
-    values = xp.asarray(score).astype(np.float64)
-    if omit:
-        present = ~(xp.isnan(values) | xp.isnan(w))
-        values, w = xp.where(present, values, 0.0), xp.where(present, w, 0.0)
-    weight_sum = w.sum(axis=axes, dtype=np.float64)
-    return (values * w).sum(axis=axes) / xp.where(weight_sum == 0, np.nan, weight_sum)
+def _with_axes(score: Any, dim: Over, weights: Any) -> tuple[Any, Any, tuple[int, ...]]:
+    """Return scores and weights of one shape, those of numpy in float64, and axis numbers."""
+    axes, xp = _axes(score, dim), library_of(score)
+    if hasattr(score, "new_tensor"):
+        w = score.new_ones(()) if weights is None else weights
+        w = w.to(score) if hasattr(w, "to") else score.new_tensor(w)
+    else:
+        score = xp.asarray(score).astype(np.float64)
+        w = xp.asarray(1.0 if weights is None else weights).astype(np.float64)
+    _check_weights(tuple(score.shape), tuple(w.shape))
+    return score, xp.broadcast_to(w, score.shape), axes
 
 
-def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr.DataArray:
+def _with_labels(score: xr.DataArray, dim: Over, weights: Any) -> tuple[Any, Any, list[Any]]:
+    """Return scores and weights over the same dimensions in float64, and names of dimensions."""
     names = list(score.dims) if dim == "all" else list_dimensions(dim)
     check_unique(names)
     for name in names:
@@ -90,26 +92,7 @@ def _mean_xarray(score: xr.DataArray, dim: Over, weights: Any, omit: bool) -> xr
             raise ArgumentError(
                 "weights", f"its coordinates differ from those of the scores ({error})"
             ) from error
-    if omit:
-        present = score.notnull() & w.notnull()
-        score, w = score.where(present, 0.0).assign_attrs(score.attrs), w.where(present, 0.0)
-    total = (score.astype(np.float64) * w).sum(names, skipna=False)
-    weight_sum = w.sum(names, skipna=False)
-    return (total / weight_sum.where(weight_sum != 0)).assign_attrs(score.attrs).rename(score.name)
-
-
-def _mean_torch(score: Any, dim: Over, weights: Any, omit: bool) -> Any:
-    axes = _axes(score, dim)
-    w = score.new_ones(())
-    if weights is not None:
-        w = weights.to(score) if hasattr(weights, "to") else score.new_tensor(weights)
-        _check_weights(tuple(score.shape), tuple(w.shape))
-    w = w.expand(score.shape)
-    if omit:
-        missing = score.isnan() | w.isnan()
-        # a product with 0 would keep the NaN, and its gradient
-        score, w = score.masked_fill(missing, 0.0), w.masked_fill(missing, 0.0)
-    return (score * w).sum(dim=axes) / w.sum(dim=axes)
+    return score.astype(np.float64), w, names
 
 
 def _axes(score: Any, dim: Over) -> tuple[int, ...]:

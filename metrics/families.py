@@ -18,10 +18,10 @@ from ens10.metrics._call import Score, apply
 from ens10.metrics._labels import check_alike
 from ens10.metrics._ops import ops_of
 from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics._thresholds import checked_thresholds
 from ens10.metrics.distributions.base import ClosedForm
 from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.distributions.registry import FAMILIES
-from ens10.metrics.weighted import checked_thresholds
 
 __all__ = [
     "FAMILIES",

@@ -311,12 +311,16 @@ def _check(name: str, groups: xr.DataArray, score: xr.DataArray | None) -> None:
             )
 
 
-def sums_by_group(values: xr.DataArray, share: xr.DataArray, dims: Sequence[str]) -> xr.DataArray:
-    """Return the sums of values times shares over `dims`, for each group.
+def sums_by_group(
+    values: xr.DataArray, share: xr.DataArray | None, dims: Sequence[str]
+) -> xr.DataArray:
+    """Return the sums of values times shares over `dims`, for each group; of all points for None.
 
     A missing or infinite value affects only the groups that it has a share in. Dimensions that the
     groups do not depend on are summed first, so that latitude bands cost little more than one mean.
     """
+    if share is None:
+        return values.sum(dims, skipna=False)
     free_dims = [d for d in dims if d not in share.dims]
     shared_dims = [d for d in dims if d in share.dims]
     share = share.astype(np.float64).drop_attrs()

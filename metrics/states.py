@@ -1,7 +1,8 @@
 """Additive states: sums over points that add over dates, blocks, processes, files and groups.
 
-A `Statistic` turns arrays of points into sums; a `Metric` is a pure function of sums. Sums over
-disjoint sets of points add (`ens10.metrics.state_merging.merge_states`); only a metric divides.
+A `Statistic` turns arrays of points into sums; a `Metric` is a pure function of sums (both are in
+`statistic.py`). Sums over disjoint sets of points add (`state_merging.merge_states`); only a metric
+divides.
 
 A state is a Dataset whose variables are sums. The state of a weighted mean called `crps` is three
 variables over the dimensions that are kept: `crps_sum` (sum of weight times score), `crps_weight`
@@ -10,25 +11,17 @@ variables over the dimensions that are kept: `crps_sum` (sum of weight times sco
 ...), whose coordinate holds their names, or one of bins (`rank`, `bin`, ...).
 """
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial, reduce
-from math import prod
-from operator import mul
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
-from ens10.metrics._call import Dim, RechunkWarning, checked_axes
-from ens10.metrics._dispatch import dask_array, fill_masked
-from ens10.metrics._labels import rechunk_message
-from ens10.metrics._reduce import Nan, Over
-from ens10.metrics._tables import as_labelled, names_of
+from ens10.metrics._dispatch import fill_masked
+from ens10.metrics._sums import ratio, weighted_sums
 from ens10.metrics.groups import By, crossed_shares, sums_by_group
+from ens10.metrics.statistic import Metric, Part, PointStatistic, StateVariable, Statistic
 
 __all__ = [
     "PARTS",
@@ -36,6 +29,7 @@ __all__ = [
     "NanPolicy",
     "Part",
     "PointStatistic",
+    "StateVariable",
     "Statistic",
     "finish_mean",
     "group_state",
@@ -43,182 +37,8 @@ __all__ = [
     "skill_score",
     "total_over",
 ]
-Floats = npt.NDArray[np.float64]
-Kernel = Callable[..., Floats]
-Units = Literal["truth", "truth2", "1"]
 NanPolicy = Literal["omit", "propagate"]
 PARTS = ("sum", "weight", "count")  # of the state of a mean
-MEMBER = "__core__"  # the dimension of members in arrays that are passed to `block_sums`
-SUM = "__sum__"  # the dimension of sums in its result
-_BLOCK_VALUES = 2**19  # values of the largest array in a block: 2 MiB in float32
-
-
-@dataclass(frozen=True)
-class Part:
-    """A variable of a state: consecutive values of the result of a statistic's kernel.
-
-    Attributes:
-        name: name of the variable.
-        axes: coordinates of its values by dimension; empty for a single value.
-        attrs: attributes of the variable, such as its units.
-    """
-
-    name: str
-    axes: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    attrs: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the lengths of the axes."""
-        return tuple(len(labels) for labels in self.axes.values())
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """Sums over points, which add over disjoint sets of points.
-
-    Attributes:
-        name: public function that returns the sums; used in warnings.
-        kernel: function from arrays of shape ([members,] kept, points), followed by their weights,
-            to sums of shape (kept, values of all parts + 2) in float64. The last two are the
-            numbers of points with and without a value.
-        parts: the variables of the state, in the order of the other sums.
-    """
-
-    name: str
-    kernel: Kernel
-    parts: tuple[Part, ...]
-
-    def sums(
-        self,
-        arrays: Mapping[str, Any],
-        core: Mapping[str, Mapping[str, Dim]] | None = None,
-        *,
-        dim: Over,
-        weights: Any = None,
-        nan: str = "propagate",
-        unlike: Sequence[str] = (),
-        extra: Sequence[xr.DataArray] = (),
-    ) -> xr.Dataset:
-        """Return the state of a set of points.
-
-        Args:
-            arrays: arrays of any library, by argument name; all dimensions of the first one except
-                its core dimensions belong to points.
-            core: core dimensions of arrays; one that is not `MEMBER` is kept.
-            dim: dimensions that are summed over; the others are kept.
-            weights: weights of the points, at least 0; 1 if None.
-            nan: "propagate" returns NaN sums if a point has no value; "omit" leaves it out.
-            unlike: arrays whose units may differ from those of the others.
-            extra: further arrays for the kernel, aligned by dimension names.
-
-        Returns:
-            The parts, `count` (points with a value) and `missing` (points without), over the
-            kept dimensions and their own; lazy if an array is.
-
-        Raises:
-            ArgumentError: arrays that do not match, an unknown dimension, or negative weights.
-            UnknownNameError: an unknown policy.
-        """
-        if nan not in get_args(Nan):
-            raise UnknownNameError("nan", nan, get_args(Nan))
-        core = dict(core or {})
-        weighted = dict(arrays) | ({} if weights is None else {"weights": weights})
-        labelled = as_labelled(weighted, core, unlike=[*unlike, "weights"])
-        core_names = {name for dims in core.values() for name in dims}
-        points = {
-            key: array.isel({d: 0 for d in core_names if d in array.dims}, drop=True)
-            for key, array in labelled.items()
-        }
-        check_sizes(points)
-        if weights is not None:
-            _check_point_weights(labelled, as_labelled(arrays, core, unlike=unlike))
-        first = next((a for a in arrays.values() if not np.isscalar(a)), None)
-        names = names_of(points, dim, first)
-        w = labelled.pop("weights", xr.DataArray(1.0))
-        ready = [*labelled.values(), w, *extra]
-        size = sum(prod(part.shape) for part in self.parts)
-        total = block_sums(self.name, self.kernel, ready, names, size + 2)
-        count, missing = (total.isel({SUM: place}).astype(np.int64) for place in (-2, -1))
-        if nan == "propagate":
-            total = total.where(missing == 0)
-        result: dict[str, xr.DataArray] = {}
-        start = 0
-        for part in self.parts:
-            stop = start + prod(part.shape)
-            result[part.name] = _unfold(total.isel({SUM: slice(start, stop)}), part)
-            start = stop
-        result["count"] = count.assign_attrs(long_name="number of points", units="1")
-        result["missing"] = missing.assign_attrs(long_name="points left out", units="1")
-        return xr.Dataset(result)
-
-
-def _unfold(sums: xr.DataArray, part: Part) -> xr.DataArray:
-    kept_dims = [d for d in sums.dims if d != SUM]
-    shape = (*(sums.sizes[d] for d in kept_dims), *part.shape)
-    values = sums.data.reshape(shape)
-    coords = {d: sums.indexes[d] for d in sums.indexes if d in kept_dims}
-    return xr.DataArray(
-        values,
-        dims=[*kept_dims, *part.axes],
-        coords=coords | dict(part.axes),
-        attrs=dict(part.attrs),
-    )
-
-
-@dataclass(frozen=True)
-class PointStatistic:
-    """A quantity at each point of a forecast, whose weighted mean is kept as sums.
-
-    Attributes:
-        name: name of the mean.
-        values: function from a `Pair` (a forecast and the truth of one date) and, if the score has
-            one, its number (a threshold, a level) to the values of the points, NaN where missing.
-        units: units of the values: those of the truth, their square, or none.
-        on_map: True to keep sums over dates at every grid point as well.
-        requires: fields that the forecast's kind must offer; None for the one of this name.
-        extra: "efi" or "climatology" if that is needed in addition to forecast and truth.
-    """
-
-    name: str
-    values: Callable[..., npt.NDArray[Any]]
-    units: Units = "truth"
-    on_map: bool = False
-    requires: tuple[str, ...] | None = None
-    extra: Literal["", "efi", "climatology"] = ""
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Return the fields that the forecast's kind must offer."""
-        return (self.name,) if self.requires is None else self.requires
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A score: a pure function of weighted means.
-
-    Attributes:
-        name: name of the score.
-        long_name: its name in words; {} stands for the number in the name.
-        means: names of the means that it is a function of.
-        units: units of the score: those of the truth, their square, or none.
-        finish: function from the means, in that order, and the number of members (None for a
-            distribution) to the score.
-        skill: name of the skill score against a reference, from the first mean; "" for none.
-        number: meaning of the number in the name, such as "threshold"; "" for none.
-        least_members: smallest ensemble size for which the score is defined.
-        usual: True for scores that are computed by default.
-    """
-
-    name: str
-    long_name: str
-    means: tuple[str, ...]
-    units: Units = "truth"
-    finish: Callable[[Sequence[Floats], int | None], Floats] = lambda means, _: means[0]
-    skill: str = ""
-    number: str = ""
-    least_members: int = 1
-    usual: bool = False
 
 
 def mean_state(
@@ -273,71 +93,23 @@ def mean_state(
         check_fits("weights", weights, score)
         _check_weights(weights)
     share = crossed_shares(by, score)
-    total, weight, count = _complete_parts(score, weights, share, dims) or _parts(
-        score, weights, share, dims, nan
-    )
-    total.attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
-    values = (total, weight.drop_attrs(), count.drop_attrs().astype(np.int64))
-    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, values, strict=True)})
 
+    def add(values: xr.DataArray, dims: list[str]) -> xr.DataArray:
+        return sums_by_group(values, share, dims)
 
-Parts = tuple[xr.DataArray, xr.DataArray, xr.DataArray]
-
-
-def _complete_parts(
-    score: xr.DataArray,
-    weights: xr.DataArray | None,
-    share: xr.DataArray | None,
-    dims: list[str],
-) -> Parts | None:
-    """Return the parts of a mean if no point is missing or infinite, else None.
-
-    Dimensions that neither weights nor groups depend on are summed first, in one pass, and the
-    check is made on these sums.
-    """
-    if score.chunks is not None:
-        return None
-    factors = [array.drop_attrs() for array in (weights, share) if array is not None]
-    w = reduce(mul, factors, xr.DataArray(1.0))
-    free = [d for d in dims if d not in w.dims]
-    shared_dims = [d for d in dims if d in w.dims]
-    rows = score.drop_attrs()
-    rows = rows.sum(free, skipna=False, dtype=np.float64) if free else rows.astype(np.float64)
-    if w.chunks is not None or not bool(np.isfinite(rows).all()):
-        return None
-    n = prod(score.sizes[d] for d in free)
-    total = xr.dot(rows, w, dim=shared_dims, optimize=True) if w.dims else rows
-    inside = xr.ones_like(w) if share is None else (share > 0).broadcast_like(w).astype(np.float64)
-    weight, count = (n * part.sum(shared_dims).broadcast_like(total) for part in (w, inside))
-    return total, weight.transpose(*total.dims).copy(), count.transpose(*total.dims).copy()
-
-
-def _parts(
-    score: xr.DataArray,
-    weights: xr.DataArray | None,
-    share: xr.DataArray | None,
-    dims: list[str],
-    nan: NanPolicy,
-) -> Parts:
-    """Return the parts of a mean of lazy scores, or of scores with missing points."""
-    present = score.notnull()
-    w = present.astype(np.float64)
-    w = w if weights is None else w * weights
-    values = score.astype(np.float64)
-    if share is None:
-        return _product_sum(values, w, dims, nan), w.sum(dims), present.sum(dims)
-    weighted = (values.where(present, 0.0) if nan == "omit" else values) * w
-    count = sums_by_group(present.astype(np.float64), share > 0, dims).round()
-    return sums_by_group(weighted, share, dims), sums_by_group(w, share, dims), count
-
-
-def _product_sum(
-    values: xr.DataArray, w: xr.DataArray, dims: list[str], nan: NanPolicy
-) -> xr.DataArray:
-    if nan == "propagate":
-        return (values * w).sum(dims, skipna=False)
-    total: xr.DataArray = xr.dot(values.where(values.notnull(), 0.0), w, dim=dims)
-    return total
+    # what neither weights nor groups depend on is summed first, in one pass over the points
+    w = xr.DataArray(1.0) if weights is None else weights.drop_attrs()
+    factors = {*w.dims, *(() if share is None else share.dims)}
+    free, dims = [d for d in dims if d not in factors], [d for d in dims if d in factors]
+    values = score.drop_attrs()
+    number = values.count(free).astype(np.float64)
+    values = values.fillna(0.0) if nan == "omit" else values
+    rows = values.sum(free, skipna=False, dtype=np.float64)
+    total, weight = weighted_sums(rows, w, dims, number=number, add=add)
+    count = sums_by_group(number, None if share is None else share > 0, dims)
+    attrs = {k: v for k, v in score.attrs.items() if k in ("units", "estimator")}
+    parts = (total.assign_attrs(attrs), weight, count.round().astype(np.int64))
+    return xr.Dataset({f"{name}_{part}": f for part, f in zip(PARTS, parts, strict=True)})
 
 
 def check_fits(argument: str, array: xr.DataArray, score: xr.DataArray) -> None:
@@ -376,7 +148,8 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
         state: a state with the dimensions of the groups.
         by: groups, such as `date_groups`, `latitude_bands` or `group_masks`, or several of them,
             crossed. Their shares must be 0 or 1, so that counts stay whole numbers.
-        over: dimensions that are summed over; None for all dimensions of the groups.
+        over: dimensions that are summed over; None for all dimensions of the groups, () to split
+            the state without a sum.
 
     Returns:
         The state with the groups as dimensions in place of `over`. Variables without any of the
@@ -397,7 +170,7 @@ def group_state(state: xr.Dataset, by: By, *, over: Sequence[str] | None = None)
     grouped = {}
     for name, sums in state.items():
         dims = [d for d in requested if d in sums.dims]
-        if dims:
+        if dims or (not requested and set(within) <= set(sums.dims)):
             absent = [d for d in within if d not in sums.dims]
             if absent:
                 raise ArgumentError("by", f"{name} has not kept {absent}, on which groups depend")
@@ -419,9 +192,8 @@ def finish_mean(state: xr.Dataset, name: str) -> xr.DataArray:
     names = [str(k).removesuffix("_weight") for k in state if str(k).endswith("_weight")]
     if name not in names:
         raise UnknownNameError("name", name, names)
-    weight = state[f"{name}_weight"]
-    mean = state[f"{name}_sum"] / weight.where(weight > 0)
-    return mean.assign_attrs(state[f"{name}_sum"].attrs).rename(name)
+    total = state[f"{name}_sum"]
+    return ratio(total, state[f"{name}_weight"]).assign_attrs(total.attrs).rename(name)
 
 
 def total_over(state: xr.Dataset, dim: str | Sequence[str]) -> xr.Dataset:
@@ -461,25 +233,37 @@ def skill_score(state: xr.Dataset, reference: xr.Dataset, name: str) -> xr.DataA
         ArgumentError: the two were scored on different points, in other units, or by another
             estimator.
     """
-    parts = [f"{name}_{part}" for part in ("sum", "weight", "count")]
+    parts = [f"{name}_{part}" for part in PARTS]
     sums, reference_sums = state[parts], reference[parts]
     for key in ("units", "estimator"):
         a, b = (s[parts[0]].attrs.get(key) for s in (sums, reference_sums))
         if a is not None and b is not None and a != b:
             raise ArgumentError("reference", f"its {name} has other {key} ({b}) than {a}")
     reference_sums = _order_like(sums, reference_sums)
-    for part in parts[1:]:
-        a, b = np.broadcast_arrays(sums[part].to_numpy(), reference_sums[part].to_numpy())
-        if not np.allclose(a, b, rtol=1e-9):
-            raise ArgumentError(
-                "reference",
-                f"its {name} has other points than the forecast's (their {part} differ)",
-                "Mask the truth where either is missing, and weight both alike",
-            )
+    check_same_points(sums, reference_sums, name)
     mean, reference_mean = finish_mean(sums, name), finish_mean(reference_sums, name)
     skill = 1.0 - mean / reference_mean.where(reference_mean != 0)
     attrs = {"units": "1", "long_name": f"skill score of the mean {name}"}
     return skill.drop_attrs().assign_attrs(attrs).rename(f"{name}_skill")
+
+
+def check_same_points(state: xr.Dataset, reference: xr.Dataset, name: str) -> None:
+    """Refuse a comparison of means of different points.
+
+    Raises:
+        ArgumentError: numbers or weights of points differ.
+    """
+    for part in ("count", "weight"):
+        points, other = state[f"{name}_{part}"], reference[f"{name}_{part}"]
+        same = points.sizes == other.sizes and np.allclose(
+            points, other.transpose(*points.dims), rtol=1e-9
+        )
+        if not same:
+            raise ArgumentError(
+                "reference",
+                f"its {name} has other points than the forecast's (their {name}_{part} differ)",
+                "Mask the truth where either is missing, and weight both alike",
+            )
 
 
 def _order_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
@@ -498,240 +282,3 @@ def _order_like(state: xr.Dataset, other: xr.Dataset) -> xr.Dataset:
     if unpaired:
         raise MissingDataError("skill score", unpaired, "Score both on the same dates and points")
     return other.sel(dict(state.indexes.items())).transpose(*state.dims)
-
-
-def block_sums(
-    name: str, kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
-) -> xr.DataArray:
-    """Sum a kernel over points block by block; lazy arrays stay lazy.
-
-    Args:
-        name: name of the caller, for the warning that chunks of members are joined.
-        kernel: takes the arrays with shape (kept, reduced), those with the dimension `MEMBER` with
-            that first, and returns float64 (kept, size): sums over the reduced points.
-        arrays: DataArrays that fit by dimension names; any of them may be lazy.
-        dims: dimensions that are summed over.
-        size: number of sums.
-
-    Returns:
-        float64 over the other dimensions and `SUM`; lazy if an array is.
-    """
-    every = dict.fromkeys(d for a in arrays for d in a.dims if d != MEMBER)
-    kept_dims, reduced_dims = [d for d in every if d not in dims], [d for d in every if d in dims]
-    points = [*kept_dims, *reduced_dims]
-    labels = [[d for d in (MEMBER, *kept_dims, *reduced_dims) if d in a.dims] for a in arrays]
-    transposed = [a.transpose(*order) for a, order in zip(arrays, labels, strict=True)]
-    block = partial(_block, kernel, labels, kept_dims, reduced_dims, size)
-    chunks = [len(a.variable.chunksizes[MEMBER]) for a in arrays if a.chunks and MEMBER in a.dims]
-    if max(chunks, default=1) > 1:
-        text = rechunk_message(name, "members", chunks)
-        warnings.warn(text, RechunkWarning, stacklevel=5)
-    axes = tuple(range(len(kept_dims), len(points)))
-    if any(a.chunks is not None for a in arrays):
-        total = _blocks_on_dask(block, transposed, labels, points, axes, size)
-    else:
-        total = block(*(a.to_numpy() for a in transposed)).sum(axis=axes)
-    coords = {d: a.indexes[d] for a in arrays for d in a.indexes if d in kept_dims}
-    return xr.DataArray(total, dims=[*kept_dims, SUM], coords=coords)
-
-
-def _blocks_on_dask(
-    block: Callable[..., Floats],
-    arrays: Sequence[xr.DataArray],
-    labels: Sequence[Sequence[Any]],
-    points: Sequence[Any],
-    axes: tuple[int, ...],
-    size: int,
-) -> Any:
-    da = dask_array()
-    pairs: list[Any] = []
-    for array, dims in zip(arrays, labels, strict=True):
-        lazy = da.asarray(array.data)
-        pairs += [lazy.rechunk({dims.index(MEMBER): -1}) if MEMBER in dims else lazy, tuple(dims)]
-    parts = da.blockwise(
-        block,
-        (*points, SUM),
-        *pairs,
-        new_axes={SUM: size},
-        adjust_chunks={points[axis]: 1 for axis in axes},
-        concatenate=True,
-        dtype=np.float64,
-        meta=np.empty((0,) * (len(points) + 1)),
-    )
-    return parts.sum(axis=axes)
-
-
-def _block(
-    kernel: Kernel,
-    labels: Sequence[Sequence[Any]],
-    kept_dims: Sequence[Any],
-    reduced_dims: Sequence[Any],
-    size: int,
-    *blocks: npt.NDArray[Any],
-) -> Floats:
-    """Return the sums of one block, with axes of length 1 where it was summed."""
-    sizes: dict[Any, int] = {}
-    for dims, block in zip(labels, blocks, strict=True):
-        sizes |= dict(zip(dims, block.shape, strict=True))
-    points = [*kept_dims, *reduced_dims]
-    out = np.zeros([*(sizes[d] for d in kept_dims), *(1 for _ in reduced_dims), size])
-    core = sizes.get(MEMBER, 1)
-    for box in _boxes([sizes[d] for d in points], max(1, _BLOCK_VALUES // core)):
-        slices = dict(zip(points, box, strict=True))
-        ready = [
-            _flat(
-                b[tuple(slices.get(d, slice(None)) for d in dims)],
-                dims,
-                kept_dims,
-                reduced_dims,
-                slices,
-            )
-            for dims, b in zip(labels, blocks, strict=True)
-        ]
-        place = (*box[: len(kept_dims)], *(slice(None) for _ in reduced_dims))
-        out[place] += kernel(*ready).reshape(out[place].shape)
-    return out
-
-
-def _boxes(sizes: Sequence[int], most: int) -> list[tuple[slice, ...]]:
-    """Return boxes of up to `most` points, as long as possible along the last dimensions."""
-    lengths, remaining = [], most
-    for n in reversed(sizes):
-        lengths.append(max(1, min(n, remaining)))
-        remaining = max(1, remaining // max(1, n))
-    steps = list(reversed(lengths))
-    if 0 in sizes:
-        return []
-    starts = np.ndindex(*(-(-n // step) for n, step in zip(sizes, steps, strict=True)))
-    return [
-        tuple(slice(i * s, min((i + 1) * s, n)) for i, s, n in zip(at, steps, sizes, strict=True))
-        for at in starts
-    ]
-
-
-def _flat(
-    array: npt.NDArray[Any],
-    dims: Sequence[Any],
-    kept_dims: Sequence[Any],
-    reduced_dims: Sequence[Any],
-    slices: dict[Any, slice],
-) -> npt.NDArray[Any]:
-    """Reshape a part with the axes `dims` to ([members,] kept, reduced)."""
-    front = [array.shape[0]] if MEMBER in dims else []
-    lengths = {d: s.stop - s.start for d, s in slices.items()}
-    sizes = [
-        array.shape[list(dims).index(d)] if d in dims else 1 for d in (*kept_dims, *reduced_dims)
-    ]
-    full = [*front, *(lengths[d] for d in (*kept_dims, *reduced_dims))]
-    flat = (*front, prod(full[len(front) : len(front) + len(kept_dims)]), -1)
-    if not reduced_dims:
-        flat = (*flat[:-1], 1)
-    return np.broadcast_to(np.reshape(array, (*front, *sizes)), full).reshape(flat)
-
-
-def sums_by_bin(index: npt.NDArray[np.int64], bins: int, *values: npt.NDArray[Any]) -> Floats:
-    """Return the sums of values in each bin.
-
-    Args:
-        index: bins of points, (rows, points).
-        bins: number of bins.
-        *values: (rows, points), 0 where a point does not count.
-
-    Returns:
-        Float64, (rows, number of values * bins), the bins of the first values first.
-    """
-    rows = index.shape[0]
-    flat = (index + np.arange(rows)[:, None] * bins).ravel()
-    sums = [np.bincount(flat, v.ravel(), minlength=rows * bins).reshape(rows, bins) for v in values]
-    return np.concatenate(sums, axis=1, dtype=np.float64)  # bincount of no points has integers
-
-
-def present_and_missing(valid: npt.NDArray[np.bool_]) -> Floats:
-    """Return the numbers of points with and without a value, (rows, 2), from (rows, points)."""
-    present = valid.sum(axis=1)
-    return np.stack([present, valid.shape[1] - present], axis=1).astype(np.float64)
-
-
-def check_sizes(arrays: Mapping[str, xr.DataArray]) -> None:
-    """Refuse a dimension with different lengths, which xarray does not detect without coordinates.
-
-    Raises:
-        ArgumentError: there is one.
-    """
-    sizes_seen: dict[str, tuple[str, int]] = {}
-    for name, array in arrays.items():
-        for dim, size in array.sizes.items():
-            first, other = sizes_seen.setdefault(str(dim), (name, size))
-            if size != other:
-                reason = f"{str(dim).lstrip('_')} is {size} long, and {other} in {first}"
-                raise ArgumentError(name, reason)
-
-
-def _check_point_weights(
-    labelled: Mapping[str, xr.DataArray], points: Mapping[str, xr.DataArray]
-) -> None:
-    """Refuse weights below 0, or with dimensions or lengths that the points lack.
-
-    Raises:
-        ArgumentError: such weights.
-    """
-    w = labelled["weights"]
-    if any(labelled[name].sizes != array.sizes for name, array in points.items()):
-        raise ArgumentError("weights", "a shape that does not broadcast to the points")
-    extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
-    if extra:
-        raise ArgumentError("weights", f"dimensions {extra} that the points lack")
-    if w.chunks is None and bool((w < 0).any()):
-        raise ArgumentError("weights", "some are negative")
-
-
-def core_size(name: str, array: Any, dim: Dim) -> int:
-    """Return the length of a core dimension; 1 if a DataArray lacks it (refused later).
-
-    Raises:
-        ArgumentError: an array has no such axis, or a Dataset in its place.
-    """
-    if isinstance(array, xr.DataArray):
-        return int(array.sizes.get(dim, 1))
-    axis = checked_axes(name, array, [dim])[0]
-    return int(array.shape[axis])
-
-
-def checked_edges(
-    edges: Sequence[float] | npt.NDArray[Any], least: int = 1, name: str = "edges"
-) -> Floats:
-    """Check edges of bins (or other ascending numbers) and return them as float64.
-
-    Raises:
-        ArgumentError: fewer than `least`, not finite, or not rising.
-    """
-    checked = np.asarray(edges, dtype=np.float64)
-    if checked.ndim != 1 or checked.size < least:
-        raise ArgumentError(name, f"expected {least} or more, got shape {checked.shape}")
-    if not np.isfinite(checked).all() or (np.diff(checked) <= 0).any():
-        raise ArgumentError(name, "they are not finite, or do not rise")
-    return checked
-
-
-def edges_to_text(edges: Floats) -> str:
-    """Convert edges to a text attribute, which compares, merges and is stored exactly."""
-    return " ".join(repr(float(e)) for e in edges)
-
-
-def edges_of(sums: xr.Dataset, name: str = "edges") -> Floats:
-    """Return the edges in the attributes of a state; the inverse of `edges_to_text`."""
-    return np.array([float(e) for e in str(sums.attrs[name]).split()])
-
-
-def checked_sums(sums: Any, names: Sequence[str], function: str) -> xr.Dataset:
-    """Check that sums are a Dataset with these variables, and return it.
-
-    Raises:
-        ArgumentError: not a Dataset, or a variable is missing.
-    """
-    missing = [n for n in names if n not in getattr(sums, "data_vars", ())]
-    if not isinstance(sums, xr.Dataset) or missing:
-        raise ArgumentError(
-            "sums", f"variables missing: {', '.join(missing)}", f"Pass the result of {function}"
-        )
-    return sums

@@ -13,55 +13,18 @@ from ens10.metrics._dispatch import fill_masked
 from ens10.metrics._kernels_numpy import owcrps_between, owcrps_weighted
 from ens10.metrics._ops import for_any_library
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
+from ens10.metrics._thresholds import checked_thresholds
 from ens10.metrics.calibration.level_weights import check_emphasis, slopes_of_steps
 from ens10.metrics.crps import crps_ensemble, spread_factor
-from ens10.metrics.distributions.normal import TWCRPS_NORMAL
+from ens10.metrics.distributions.normal import twcrps_normal
 from ens10.metrics.multivariate._variables import size_of
 
 __all__ = ["owcrps_ensemble", "qwcrps_ensemble", "twcrps_ensemble", "twcrps_normal"]
 
 
-def checked_thresholds(lower: Any, upper: Any, check: bool = True) -> Any:
-    """Check that lower thresholds are not above the upper ones, and return the upper ones.
-
-    Args:
-        lower: lower thresholds, a number or an array; where NaN, the score is NaN.
-        upper: upper thresholds, likewise.
-        check: True to check, which synchronises with the GPU for tensors.
-
-    Raises:
-        ArgumentError: some lower threshold lies above the upper one (on lazy arrays when
-            computed), or thresholds that do not fit each other.
-    """
-    if not check:
-        return upper
-    if np.isscalar(lower) and np.isscalar(upper):
-        _refuse_if(np.asarray(lower) > np.asarray(upper))
-        return upper
-    return apply(_UPPER, {"lower": lower, "upper": upper})
-
-
-def _checked(ops: Any, lower: Any, upper: Any) -> Any:
-    wrong = ops.detach(lower > upper)
-    _refuse_if(wrong)
-    return ops.broadcast_to(upper, wrong.shape)
-
-
-def _refuse_if(wrong: Any) -> None:
-    if bool(wrong.any()):
-        raise ArgumentError(
-            "lower",
-            f"{int(wrong.sum())} thresholds are above `upper`",
-            "Pass lower <= upper",
-        )
-
-
 def _score(name: str, long_name: str, function: Callable[..., Any]) -> Score:
     kernel = for_any_library(function)
     return Score(name, long_name, kernel, kernel)
-
-
-_UPPER = _score("upper", "upper threshold", _checked)
 
 
 def twcrps_ensemble(
@@ -316,53 +279,3 @@ def _quantile_weighted(ops: Any, members: Any, y: Any, *, emphasis: str) -> Any:
     levels = np.linspace(0, 1, len(x) + 1).tolist()
     slopes = slopes_of_steps(ops, ops.detach(x), emphasis, levels)
     return ops.cast(sum(slope * value for slope, value in zip(slopes, x, strict=True)), x)
-
-
-def twcrps_normal(
-    mu: Any,
-    sigma: Any,
-    y: Any,
-    *,
-    lower: Any = -math.inf,
-    upper: Any = math.inf,
-    check: bool = True,
-    dim: Over = None,
-    weights: Any = None,
-    nan: str = "propagate",
-) -> Any:
-    """Return the threshold-weighted CRPS of normal distributions.
-
-    The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`, which is the CRPS of the
-    normal censored at both thresholds against the observation clipped to them (see
-    `twcrps_ensemble`). With a, b, w the standardised thresholds and clipped observation and
-    G(z) = z Phi(z)^2 + 2 phi(z) Phi(z) - Phi(sqrt(2) z) / sqrt(pi), which has the derivative
-    Phi^2, it is sigma [G(w) - G(a) + G(-w) - G(-b)]. NaN propagates. Gradients, also of the
-    thresholds, are analytic and finite for every sigma >= 0.
-
-    Args:
-        mu: means; any shape.
-        sigma: standard deviations, 0 or more, in the unit of `mu`.
-        y: observations. Arrays broadcast by position, DataArrays by name.
-        lower: lower thresholds in the unit of `mu`, numbers or arrays; -inf for none.
-        upper: upper thresholds; inf for none.
-        check: True to refuse sigma < 0 and lower > upper. A training loss passes False, because
-            the check synchronises with the GPU.
-        dim: dimensions of a weighted mean: axis numbers or names; "all"; None for all points.
-        weights: weights of the mean.
-        nan: "propagate" or "omit", in the mean.
-
-    Returns:
-        The scores, in the unit of `mu`, as an array of the input's type.
-
-    Examples:
-        >>> from ens10.metrics import twcrps_normal
-        >>> round(float(twcrps_normal(0.0, 1.0, 0.0, lower=0.0)), 4)  # half of the CRPS
-        0.1168
-
-    Raises:
-        ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
-            computed), or arrays that do not match.
-    """
-    upper = checked_thresholds(lower, upper, check)
-    arguments = (mu, sigma, lower, upper, y)
-    return TWCRPS_NORMAL(*arguments, check=check, dim=dim, weights=weights, nan=nan)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ens10.cli.score_names import SCORES
 from ens10.errors import ArgumentError, printable
 from ens10.usage import Command, Parser
 
@@ -177,11 +178,8 @@ COMMANDS = {
         _score_options,
         "Scores a forecast in one pass and writes scores.nc (sums that add), scores.csv and, with "
         "--by, groups.csv beside it.",
-        "Scores: crps, crps_fair, rmse, bias, spread_error, log_score, histogram, and with "
-        "a number brier_273.15 and twcrps_280 (threshold, also brier_5mm, twcrps_20m/s), "
-        "quantile_score_0.9, coverage_0.8, width_0.8, "
-        "interval_score_0.8; pod, far, frequency_bias, csi, ets, hss and sedi with a threshold, "
-        "such as csi_273.15; acc with --climatology; eecrps with --raw and --climate. "
+        f"Scores: {', '.join(SCORES)}; acc needs --climatology, eecrps --raw and --climate. "
+        "A threshold may have a unit: brier_5mm, twcrps_20m/s. "
         "Groups: season, month, year, step, level, latitude_band, surface, region.",
     ),
     "case": Command(

@@ -3,11 +3,11 @@
 from ens10.metrics.calibration.hersbach import hersbach_decomposition, hersbach_sums
 from ens10.metrics.calibration.histograms import (
     histogram_flatness,
-    observation_ranks,
     pit_counts,
     pit_histogram,
     rank_histogram,
 )
+from ens10.metrics.calibration.histograms import observation_ranks as observation_ranks
 from ens10.metrics.calibration.intervals import (
     interval_coverage,
     interval_ensemble,
@@ -36,8 +36,8 @@ from ens10.metrics.calibration.spread_error import (
     spread_error_by_bins,
     spread_error_ensemble,
     spread_error_ratio,
-    spread_inflation,
 )
+from ens10.metrics.calibration.spread_error import spread_inflation as spread_inflation
 
 __all__ = [
     "bias",
@@ -56,7 +56,6 @@ __all__ = [
     "mae",
     "mae_median",
     "nominal_coverage",
-    "observation_ranks",
     "pit_counts",
     "pit_ensemble",
     "pit_histogram",
@@ -73,5 +72,4 @@ __all__ = [
     "spread_error_by_bins",
     "spread_error_ensemble",
     "spread_error_ratio",
-    "spread_inflation",
 ]

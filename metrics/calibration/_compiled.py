@@ -5,10 +5,6 @@ import numpy as np
 
 from ens10.compiled import OPTIONS
 
-# Typed constants: numba makes a float of an unsigned and a signed number.
-_ONE, _TWO = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_A, _B, _C, _DROPPED_BITS = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(41)
-
 _TILE = 1024  # points
 
 
@@ -50,22 +46,6 @@ def add_counts(index, counts):  # type: ignore[no-untyped-def]
     for row in range(rows):
         for p in range(points):
             counts[row, index[row, p]] += 1.0
-
-
-@numba.njit(**OPTIONS)
-def to_uniform(keys, out):  # type: ignore[no-untyped-def]
-    """Convert keys to uniform numbers inside (0, 1) of 23 bits, which float32 holds exactly.
-
-    Args:
-        keys: (points,) uint64.
-        out: output, (points,), float32 or float64.
-    """
-    for p in range(keys.size):
-        z = keys[p]
-        z = (z ^ (z >> _A)) * _ONE
-        z = (z ^ (z >> _B)) * _TWO
-        z = z ^ (z >> _C)
-        out[p] = (np.float64(np.int64(z >> _DROPPED_BITS)) + 0.5) * 2.0**-23
 
 
 @numba.njit(**OPTIONS)

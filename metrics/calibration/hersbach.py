@@ -19,10 +19,10 @@ import xarray as xr
 from ens10.metrics._call import Dim
 from ens10.metrics._dispatch import Array, compilable
 from ens10.metrics._reduce import Over
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     MEMBER,
     Floats,
-    Part,
+    StateVariable,
     Statistic,
     checked_edges,
     checked_sums,
@@ -32,6 +32,8 @@ from ens10.metrics.states import (
     present_and_missing,
     sums_by_bin,
 )
+
+__all__ = ["hersbach_decomposition", "hersbach_sums"]
 
 _SUMS = ("alpha", "beta", "below", "above", "weight")
 
@@ -73,11 +75,14 @@ def hersbach_sums(
     M = core_size("members", members, member_dim)
     units = {"units": y.attrs["units"]} if "units" in getattr(y, "attrs", {}) else {}
     between = {"bin": np.arange(M + 1)}
-    parts = [Part("alpha", between, units), Part("beta", between, units)]
-    parts += [Part(name, attrs={"units": "1"}) for name in ("below", "above", "weight")]
+    parts = [StateVariable("alpha", between, units), StateVariable("beta", between, units)]
+    parts += [StateVariable(name, attrs={"units": "1"}) for name in ("below", "above", "weight")]
     if of_bins.size:
         observed = {"observed_bin": np.arange(of_bins.size + 1)}
-        parts += [Part("observed_weight", observed), Part("observed_sum", observed)]
+        parts += [
+            StateVariable("observed_weight", observed),
+            StateVariable("observed_sum", observed),
+        ]
     statistic = Statistic("hersbach_sums", partial(_kernel, edges=of_bins), tuple(parts))
     arrays, core = {"members": members, "y": y}, {"members": {MEMBER: member_dim}}
     sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan)

@@ -18,7 +18,9 @@ from ens10.metrics._labels import rechunk, rechunk_coords
 from ens10.metrics._point_random import dimension_keys, uniform
 from ens10.metrics._reduce import Over
 from ens10.metrics._tables import as_labelled, names_of
-from ens10.metrics.states import MEMBER, SUM, block_sums
+from ens10.metrics.statistic import MEMBER, SUM, block_sums
+
+__all__ = ["histogram_flatness", "pit_counts", "pit_histogram", "rank_histogram"]
 
 Counts = npt.NDArray[np.int64]
 RankNan = Literal["omit", "skip-members"]

@@ -8,11 +8,20 @@ from scipy.special import ndtri
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import common_dtype
+from ens10.metrics._dispatch import common_dtype, on_host
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.calibration.quantiles import check_levels
-from ens10.metrics.distributions.formula import check_domain
+
+__all__ = [
+    "interval_coverage",
+    "interval_ensemble",
+    "interval_normal",
+    "interval_quantiles",
+    "interval_score",
+    "interval_width",
+    "nominal_coverage",
+]
 
 
 def interval_normal(mu: Any, sigma: Any, *, level: float) -> tuple[Any, Any]:
@@ -189,10 +198,7 @@ def checked_level(level: float) -> float:
 
 
 def _end(mu: Any, sigma: Any, z: float) -> Any:
-    if hasattr(sigma, "detach"):
-        check_domain("sigma", "nonnegative", sigma.detach())
-    else:
-        check_sigma(np.asarray(sigma))
+    check_sigma(on_host(sigma) if hasattr(sigma, "detach") else np.asarray(sigma))
     return mu + sigma * z
 
 

@@ -21,6 +21,8 @@ from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
 from ens10.metrics.calibration.quantiles import Levels, check_levels
 
+__all__ = ["pit_ensemble", "pit_normal", "pit_quantiles", "pit_values"]
+
 Tails = Literal["random", "normal"]
 PitNan = Literal["propagate", "skip-members"]
 _PIT = "probability integral transform"

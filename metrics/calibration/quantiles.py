@@ -19,9 +19,9 @@ from ens10.metrics.calibration.level_weights import (
     check_emphasis,
     slopes_of_quantiles,
 )
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     Floats,
-    Part,
+    StateVariable,
     Statistic,
     checked_edges,
     checked_sums,
@@ -30,6 +30,13 @@ from ens10.metrics.states import (
     present_and_missing,
     sums_by_bin,
 )
+
+__all__ = [
+    "crps_quantiles",
+    "quantile_score",
+    "quantile_score_decomposition",
+    "quantile_score_sums",
+]
 
 Levels = npt.NDArray[np.float64]
 _QUANTILE = "quantile"
@@ -243,7 +250,7 @@ def crps_quantiles(
         "crps",
         "continuous ranked probability score of quantiles",
         partial(_crps, levels=checked, rule=rule, emphasis=emphasis),
-        on_tensors(_TORCH, "crps", levels=checked, rule=rule, emphasis=emphasis),
+        on_tensors(_TORCH, "crps_of_quantiles", levels=checked, rule=rule, emphasis=emphasis),
     )
     arrays = {"values": values, "y": y}
     attrs = {"rule": rule} | ({} if emphasis is None else {"emphasis": emphasis})
@@ -371,9 +378,9 @@ def quantile_score_sums(
         "quantile_score_sums",
         partial(_sums_by_bins, edges=bin_edges, constants=candidates),
         (
-            Part("observed_weight", both, {"units": "1"}),
-            Part("observed_sum", both, units),
-            Part("score_sum", attrs=units),
+            StateVariable("observed_weight", both, {"units": "1"}),
+            StateVariable("observed_sum", both, units),
+            StateVariable("score_sum", attrs=units),
         ),
     )
     arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}

@@ -8,13 +8,13 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError
-from ens10.metrics._call import Dim, Score, apply, on_tensors
-from ens10.metrics._dispatch import Array
+from ens10.metrics._call import Dim, Score, apply
+from ens10.metrics._dispatch import Array, cast, detached, library_of
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics._tables import as_labelled
-from ens10.metrics.states import (
+from ens10.metrics.statistic import (
     Floats,
-    Part,
+    StateVariable,
     Statistic,
     checked_edges,
     checked_sums,
@@ -24,8 +24,21 @@ from ens10.metrics.states import (
     sums_by_bin,
 )
 
+__all__ = [
+    "bias",
+    "ensemble_error",
+    "ensemble_variance",
+    "mae",
+    "mae_median",
+    "rmse",
+    "spread_bin_sums",
+    "spread_edges",
+    "spread_error_by_bins",
+    "spread_error_ensemble",
+    "spread_error_ratio",
+]
+
 SKIP = "skip-members"
-_TORCH = "ens10.metrics.calibration._torch"
 _BIN_SUMS = ("weight", "variance_sum", "error2_sum", "points")
 
 
@@ -285,58 +298,62 @@ def _score_members(score: Score, arrays: dict[str, Any], member_dim: Dim, nan: s
     return apply(score, arrays, {"members": [member_dim]}, options={"skip": nan == SKIP})
 
 
-def _zeros_and_count(x: Array, skip: bool) -> tuple[Any, Any]:
+def _zeros_and_count(x: Any, skip: bool) -> tuple[Any, Any]:
     """Return members with 0 in place of missing ones (if `skip`), and the number present."""
     if not skip:
-        return x, x.dtype.type(x.shape[0])
-    present = ~np.isnan(x)
-    count = present.sum(axis=0).astype(x.dtype)
-    return np.where(present, x, 0), np.where(count > 0, count, np.nan)
+        return x, float(len(x))
+    xp = library_of(x)
+    present = ~xp.isnan(x)
+    count = cast(present.sum(0), x)
+    return xp.where(present, x, 0.0), xp.where(count > 0, count, np.nan)
 
 
-def _mean_error(members: Array, y: Array, skip: bool) -> Array:
+def _mean_error(members: Any, y: Any, skip: bool) -> Any:
     x, count = _zeros_and_count(members - y, skip)
-    total: Array = x.sum(axis=0) / count
-    return total
+    return x.sum(0) / count
 
 
-def _median_error(members: Array, y: Array, skip: bool) -> Array:
-    x = np.sort(members - y, axis=0)  # NaN goes last
+def _median_error(members: Any, y: Any, skip: bool) -> Any:
+    xp, x = library_of(members), members - y
+    x = np.sort(x, axis=0) if xp is np else x.sort(dim=0).values  # NaN goes last
     if not skip:
         middle = (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
-        return np.where(np.isnan(x[-1]), np.nan, np.abs(middle)).astype(x.dtype)
-    count = (~np.isnan(x)).sum(axis=0)[None]
-    places = np.maximum((count - 1) // 2, 0), count // 2
-    low, high = (np.take_along_axis(x, place, axis=0)[0] for place in places)
-    error: Array = np.abs((low + high) / 2)
-    return error
+        return xp.where(xp.isnan(x[-1]), np.nan, abs(middle))
+    count = (~xp.isnan(x)).sum(0)
+    low, high = (_member(x, place) for place in (xp.clip((count - 1) // 2, 0, None), count // 2))
+    return abs((low + high) / 2)
 
 
-def _ensemble_variance(members: Array, skip: bool) -> Array:
+def _ensemble_variance(members: Any, skip: bool) -> Any:
     """Compute the variance in two passes, so that the rounding of the mean cancels."""
     if len(members) < 2:
         raise ArgumentError("members", f"a variance needs two or more, got {len(members)}")
-    shift = members[0] if not skip else _first_present(members)
-    x, count = _zeros_and_count(members - shift, skip)
-    deviation = x - x.sum(axis=0) / count
+    xp = library_of(members)
+    missing = xp.isnan(members)
+    shift = members[0] if not skip else _member(members, (~missing * 1).argmax(0))  # one present
+    x, count = _zeros_and_count(members - detached(shift), skip)
+    deviation = x - x.sum(0) / count
     if skip:
-        deviation = np.where(np.isnan(members), 0, deviation)
-    correction = deviation.sum(axis=0) ** 2 / count
-    unbiased = ((deviation**2).sum(axis=0) - correction) / np.where(count > 1, count - 1, np.nan)
-    return np.asarray(unbiased, dtype=members.dtype)
+        deviation = xp.where(missing, 0.0, deviation)
+        degrees_of_freedom = xp.where(count > 1, count - 1, np.nan)
+    else:
+        degrees_of_freedom = count - 1
+    correction = deviation.sum(0) ** 2 / count
+    return ((deviation**2).sum(0) - correction) / degrees_of_freedom
 
 
-def _first_present(members: Array) -> Array:
-    first = np.argmax(~np.isnan(members), axis=0)
-    values: Array = np.take_along_axis(members, first[None], axis=0)[0]
-    return values
+def _member(members: Any, index: Any) -> Any:
+    """Return the member of a number at each point."""
+    xp = library_of(members)
+    take = xp.take_along_axis if xp is np else xp.take_along_dim
+    return take(members, index[None], 0)[0]
 
 
-def _inflated_variance(members: Array, y: Array, skip: bool) -> Array:
-    variance = _ensemble_variance(members, skip)
-    count = (~np.isnan(members)).sum(axis=0) if skip else len(members)
-    factor = np.asarray((count + 1) / np.maximum(count, 1), dtype=members.dtype)
-    return variance * factor + 0 * y
+def _inflated_variance(members: Any, y: Any, skip: bool) -> Any:
+    xp, count = library_of(members), float(len(members))
+    if skip:
+        count = xp.clip(cast((~xp.isnan(members)).sum(0), members), 1, None)
+    return _ensemble_variance(members, skip) * ((count + 1) / count) + 0 * y
 
 
 def spread_edges(variance: Any, bins: int = 10) -> Floats:
@@ -408,7 +425,7 @@ def spread_bin_sums(
     statistic = Statistic(
         "spread_bin_sums",
         partial(_bin_kernel, edges=of_bins, factor=factor),
-        tuple(Part(n, bins, squared if n.endswith("_sum") else {}) for n in _BIN_SUMS),
+        tuple(StateVariable(n, bins, squared if n.endswith("_sum") else {}) for n in _BIN_SUMS),
     )
     arrays = {"mean": mean, "variance": variance, "y": y}
     sums = statistic.sums(arrays, dim=dim, weights=weights, nan=nan, unlike=["variance"])
@@ -474,26 +491,24 @@ def spread_error_by_bins(sums: xr.Dataset) -> xr.Dataset:
 
 _VARIANCE = Score("variance", "predicted variance", _variance, _variance)
 _ERROR2 = Score("error2", "squared error", _error2, _error2)
-_MEAN_ERROR = Score(
-    "error", "error of the ensemble mean", _mean_error, on_tensors(_TORCH, "mean_error")
-)
+_MEAN_ERROR = Score("error", "error of the ensemble mean", _mean_error, _mean_error)
 _MEDIAN_ERROR = Score(
     "mae",
     "mean absolute error of the median",
     _median_error,
-    on_tensors(_TORCH, "median_error"),
+    _median_error,
 )
 _ENSEMBLE_VARIANCE = Score(
     "variance",
     "variance of the members",
     _ensemble_variance,
-    on_tensors(_TORCH, "variance"),
+    _ensemble_variance,
     units=False,
 )
 _INFLATED = Score(
     "variance",
     "inflated variance",
     _inflated_variance,
-    on_tensors(_TORCH, "inflated_variance"),
+    _inflated_variance,
     units=False,
 )

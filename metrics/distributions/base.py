@@ -370,7 +370,7 @@ class Distribution:
             UnknownNameError: a `forecast_kind` that is not known.
             MissingDataError: variables of that kind that it lacks.
         """
-        from ens10.metrics.verification.alignment import checked_forecast
+        from ens10.metrics.distributions.forecast_dataset import checked_forecast
 
         checked = checked_forecast(dataset)
         kind = CLASSES[str(checked.attrs["forecast_kind"])]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over
+from ens10.metrics._thresholds import checked_thresholds
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_normal as shape
 from ens10.metrics.distributions.base import Bounded, ClosedForm, clip
@@ -139,6 +140,56 @@ TWCRPS_NORMAL = Formula(
     _twcrps,
     _twcrps_partials,
 )
+
+
+def twcrps_normal(
+    mu: Any,
+    sigma: Any,
+    y: Any,
+    *,
+    lower: Any = -inf,
+    upper: Any = inf,
+    check: bool = True,
+    dim: Over = None,
+    weights: Any = None,
+    nan: str = "propagate",
+) -> Any:
+    """Return the threshold-weighted CRPS of normal distributions.
+
+    The integral of (F(z) - 1{y <= z})^2 over z from `lower` to `upper`, which is the CRPS of the
+    normal censored at both thresholds against the observation clipped to them (see
+    `twcrps_ensemble`). With a, b, w the standardised thresholds and clipped observation and
+    G(z) = z Phi(z)^2 + 2 phi(z) Phi(z) - Phi(sqrt(2) z) / sqrt(pi), which has the derivative
+    Phi^2, it is sigma [G(w) - G(a) + G(-w) - G(-b)]. NaN propagates. Gradients, also of the
+    thresholds, are analytic and finite for every sigma >= 0.
+
+    Args:
+        mu: means; any shape.
+        sigma: standard deviations, 0 or more, in the unit of `mu`.
+        y: observations. Arrays broadcast by position, DataArrays by name.
+        lower: lower thresholds in the unit of `mu`, numbers or arrays; -inf for none.
+        upper: upper thresholds; inf for none.
+        check: True to refuse sigma < 0 and lower > upper. A training loss passes False, because
+            the check synchronises with the GPU.
+        dim: dimensions of a weighted mean: axis numbers or names; "all"; None for all points.
+        weights: weights of the mean.
+        nan: "propagate" or "omit", in the mean.
+
+    Returns:
+        The scores, in the unit of `mu`, as an array of the input's type.
+
+    Examples:
+        >>> from ens10.metrics import twcrps_normal
+        >>> round(float(twcrps_normal(0.0, 1.0, 0.0, lower=0.0)), 4)  # half of the CRPS
+        0.1168
+
+    Raises:
+        ArgumentError: a negative sigma or thresholds in the wrong order (on lazy arrays when
+            computed), or arrays that do not match.
+    """
+    upper = checked_thresholds(lower, upper, check)
+    arguments = (mu, sigma, lower, upper, y)
+    return TWCRPS_NORMAL(*arguments, check=check, dim=dim, weights=weights, nan=nan)
 
 
 @dataclass(eq=False)

@@ -1,14 +1,18 @@
-"""Checked arguments and scores of events on numpy arrays, members or categories first."""
+"""Checked arguments and scores of events on numpy arrays or tensors, members or categories first.
 
+A NaN is replaced before the arithmetic and put back after it, because the gradient of a masked NaN
+is a NaN.
+"""
+
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._dispatch import refuse_datasets
+from ens10.metrics._dispatch import cast, detached, library_of, refuse_datasets
 from ens10.metrics._labels import check_alike
 
 EventEstimator = Literal["plain", "fair"]
@@ -99,49 +103,52 @@ def check_units(arrays: Mapping[str, Any]) -> None:
         check_alike(arrays, list(arrays))
 
 
-Array = npt.NDArray[Any]
+Array = Any  # a numpy array or a tensor
 
 
 def event_indicator(y: Array, threshold: Array, *, strict: bool) -> Array:
     """Return 1 where y is above the threshold, 0 elsewhere, NaN where one of them is NaN."""
-    above = (y > threshold if strict else y >= threshold).astype(np.result_type(y, threshold))
-    return np.where(np.isnan(y) | np.isnan(threshold), np.nan, above).astype(above.dtype)
+    xp = library_of(y)
+    above = cast(y > threshold if strict else y >= threshold, y)
+    return xp.where(xp.isnan(y) | xp.isnan(threshold), np.nan, above)
 
 
-def share_above(
-    members: Array, threshold: Array, *, strict: bool, nan: str
-) -> tuple[Array, Array | int]:
+def share_above(members: Array, threshold: Array, *, strict: bool, nan: str) -> tuple[Array, Array]:
     """Return the share of members above the threshold, and the number of members present.
 
     The share is a quotient of two integers, so that equal shares are bitwise equal.
     """
-    shape = np.broadcast_shapes(members.shape[1:], threshold.shape)
-    above, count = np.zeros(shape, members.dtype), np.zeros(shape, members.dtype)
-    for member in members:
-        above += event_indicator_or_0(member, threshold, strict)
-        count += ~np.isnan(member)
-    present = count if nan == "skip-members" else np.where(count < len(members), np.nan, count)
-    present = np.where(np.isnan(threshold) | (present == 0), np.nan, present)
-    return (above / present).astype(members.dtype, copy=False), present
-
-
-def event_indicator_or_0(member: Array, threshold: Array, strict: bool) -> Array:
-    """Return True where values are above the threshold; False for NaN."""
-    above: Array = member > threshold if strict else member >= threshold
-    return above
+    xp = library_of(members)
+    above, present = (cast(0 * (members[0] > threshold), members) for _ in range(2))
+    for member in members:  # added one by one: a table of all members would be copied
+        above += member > threshold if strict else member >= threshold
+        present += ~xp.isnan(member)
+    undefined = present == 0 if nan == "skip-members" else present < len(members)
+    present = xp.where(undefined | xp.isnan(threshold), np.nan, present)
+    return above / present, present
 
 
 def exceedance(members: Array, threshold: Array, *, strict: bool, nan: str) -> Array:
-    """Return the share of members above the threshold."""
+    """Return the share of members above the threshold; no gradient."""
     return share_above(members, threshold, strict=strict, nan=nan)[0]
 
 
 def brier(probability: Array, event: Array, *, check: bool = True) -> Array:
     """Return the Brier score (p - o)^2."""
+    xp, missing = library_of(probability), _checked(probability, event, check)
+    if xp is np:  # there is no gradient to keep finite
+        return (probability - event) ** 2
+    error = xp.where(missing, 0.0, probability) - xp.where(missing, 0.0, event)
+    return xp.where(missing, np.nan, error**2)
+
+
+def _checked(probability: Any, event: Any, check: bool) -> Any:
+    """Return where one of them is NaN, after an optional check of their values."""
+    xp = library_of(probability)
     if check:
-        check_probability("probability", probability)
-        check_event("event", event)
-    return (probability - event) ** 2
+        check_probability("probability", detached(probability))
+        check_event("event", detached(event))
+    return xp.isnan(probability) | xp.isnan(event)
 
 
 def brier_of_members(
@@ -151,9 +158,9 @@ def brier_of_members(
     check_estimator(estimator, len(members), nan)
     p, present = share_above(members, threshold, strict=strict, nan=nan)
     score = (p - event_indicator(y, threshold, strict=strict)) ** 2
-    if estimator == "fair":
-        score = score - p * (1 - p) / np.where(present > 1, present - 1, np.nan)
-    return score.astype(members.dtype, copy=False)
+    if estimator == "plain":
+        return score
+    return score - p * (1 - p) / library_of(p).where(present > 1, present - 1, np.nan)
 
 
 def rps_of_members(
@@ -161,8 +168,8 @@ def rps_of_members(
 ) -> Array:
     """Return the sum of the Brier scores over the thresholds, which are the first axis."""
     check_rising(thresholds)
-    total = sum(brier_of_members(members, y, t, **options) for t in thresholds)
-    return np.asarray(total) / (len(thresholds) if normalised else 1)
+    total: Any = sum(brier_of_members(members, y, t, **options) for t in thresholds)
+    return total / (len(thresholds) if normalised else 1)
 
 
 def check_rising(thresholds: Any) -> None:
@@ -177,18 +184,25 @@ def check_rising(thresholds: Any) -> None:
         raise ArgumentError("thresholds", "they do not rise", "Sort them along their axis")
 
 
-def rps(probabilities: Array, category: Array, *, normalised: bool, check: bool) -> Array:
+def rps_of_probabilities(
+    probabilities: Array, category: Array, *, normalised: bool, check: bool
+) -> Array:
     """Return the sum over categories of squared differences of cumulative probabilities."""
+    xp = library_of(probabilities)
     if check:
-        check_categories(probabilities, category)
-    total = np.zeros(np.broadcast_shapes(probabilities.shape[1:], category.shape))
-    below = np.zeros_like(total)
-    for k, probability in enumerate(probabilities[:-1]):
-        below = below + probability
-        total += (below - (category <= k)) ** 2
-    last = np.isnan(probabilities[-1]) | np.isnan(category)
-    total = np.where(last, np.nan, total) / (len(probabilities) - 1 if normalised else 1)
-    return total.astype(probabilities.dtype)
+        check_categories(detached(probabilities), detached(category))
+    missing = xp.isnan(probabilities).any(0) | xp.isnan(category)
+    total, below = 0.0, 0.0
+    for k, probability in enumerate(xp.where(missing, 0.0, probabilities)[:-1]):
+        below = below + in_double(probability)
+        total = total + (below - cast(category <= k, below)) ** 2
+    total = xp.where(missing, np.nan, total) / (len(probabilities) - 1 if normalised else 1)
+    return cast(total, probabilities)
+
+
+def in_double(array: Any) -> Any:
+    """Return a numpy array in float64, and a tensor unchanged."""
+    return array.astype(np.float64) if isinstance(array, np.ndarray) else array
 
 
 def check_categories(probabilities: Any, category: Any) -> None:
@@ -223,10 +237,11 @@ def logarithmic(
     probability: Array, event: Array, *, clip: float, base: float, check: bool
 ) -> Array:
     """Return minus the logarithm of the probability of the observed outcome."""
-    if check:
-        check_probability("probability", probability)
-        check_event("event", event)
-    p = np.clip(probability, clip, 1 - clip) if clip else probability
+    xp, missing = library_of(probability), _checked(probability, event, check)
+    p = xp.clip(probability, clip, 1 - clip) if clip else probability
+    came = event == 1
     with np.errstate(divide="ignore"):
-        score = np.where(event == 1, -np.log(p), -np.log1p(-p)) / np.log(base)
-    return np.where(np.isnan(event), np.nan, score).astype(probability.dtype)
+        # the branch that is not taken would have an infinite gradient at 0 or 1, times 0 a NaN
+        happened = xp.log(xp.where(came & ~missing, p, 1.0))
+        failed = xp.log1p(-xp.where(came | missing, 0.0, p))
+    return xp.where(missing, np.nan, -(happened + failed) / math.log(base))

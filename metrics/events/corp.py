@@ -20,6 +20,8 @@ from ens10.metrics.events.diagrams import (
     table,
 )
 
+__all__ = ["corp_decomposition", "corp_diagram"]
+
 Array = npt.NDArray[Any]
 _MOST_DRAWS = 200_000_000  # numbers of float64 for one diagram
 

@@ -14,6 +14,14 @@ from ens10.metrics._labels import rechunk
 from ens10.metrics.events.standard_errors import area_standard_error, brier_standard_errors
 from ens10.metrics.events.sums import PARTS
 
+__all__ = [
+    "brier_decomposition",
+    "contingency_tables",
+    "relative_economic_value",
+    "reliability_diagram",
+    "roc_curve",
+]
+
 
 def brier_decomposition(
     sums: xr.Dataset, *, bias_corrected: bool = False, standard_errors: bool = False

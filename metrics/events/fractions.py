@@ -16,7 +16,9 @@ from ens10.metrics._labels import check_alike, rechunk, rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_probability, event_indicator, exceedance
-from ens10.metrics.states import check_sizes
+from ens10.metrics.statistic import check_sizes
+
+__all__ = ["fractions_skill_score", "fractions_sums"]
 
 Array = npt.NDArray[Any]
 

@@ -8,15 +8,25 @@ import numpy as np
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._call import Score, apply, on_tensors
+from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of, common_dtype
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.distributions.formula import Formula
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
 
+__all__ = [
+    "brier_ensemble",
+    "brier_score",
+    "exceedance_event",
+    "exceedance_probability",
+    "exceedance_probability_normal",
+    "logarithmic_score",
+    "rps",
+    "rps_ensemble",
+]
+
 PointNan = Literal["propagate", "skip-members"]
-_TORCH = "ens10.metrics.events._torch"
 
 
 def exceedance_probability(
@@ -136,14 +146,14 @@ _EXCEEDANCE = Score(
     "probability",
     "probability of exceeding the threshold",
     _kernels.exceedance,
-    on_tensors(_TORCH, "exceedance"),
+    _kernels.exceedance,
     units=False,
 )
 _EVENT = Score(
     "event",
     "threshold exceeded",
     _kernels.event_indicator,
-    on_tensors(_TORCH, "event_indicator"),
+    _kernels.event_indicator,
     units=False,
 )
 _NORMAL = Formula(
@@ -302,19 +312,19 @@ def logarithmic_score(
     return mean_over(score, dim, weights, nan)
 
 
-_BRIER = Score("brier", "Brier score", _kernels.brier, on_tensors(_TORCH, "brier"), units=False)
+_BRIER = Score("brier", "Brier score", _kernels.brier, _kernels.brier, units=False)
 _BRIER_OF_MEMBERS = Score(
     "brier",
     "Brier score",
     _kernels.brier_of_members,
-    on_tensors(_TORCH, "brier_of_members"),
+    _kernels.brier_of_members,
     units=False,
 )
 _LOGARITHMIC = Score(
     "logarithmic",
     "logarithmic score",
     _kernels.logarithmic,
-    on_tensors(_TORCH, "logarithmic"),
+    _kernels.logarithmic,
     units=False,
 )
 
@@ -439,12 +449,16 @@ def _like(thresholds: Any, members: Any) -> Any:
 
 
 _RPS = Score(
-    "rps", "ranked probability score", _kernels.rps, on_tensors(_TORCH, "rps"), units=False
+    "rps",
+    "ranked probability score",
+    _kernels.rps_of_probabilities,
+    _kernels.rps_of_probabilities,
+    units=False,
 )
 _RPS_OF_MEMBERS = Score(
     "rps",
     "ranked probability score",
     _kernels.rps_of_members,
-    on_tensors(_TORCH, "rps_of_members"),
+    _kernels.rps_of_members,
     units=False,
 )

@@ -14,7 +14,15 @@ from ens10.metrics._dispatch import common_dtype
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 from ens10.metrics.events._kernels import check_event, check_probability
-from ens10.metrics.states import Floats, Part, Statistic, present_and_missing, sums_by_bin
+from ens10.metrics.statistic import (
+    Floats,
+    StateVariable,
+    Statistic,
+    present_and_missing,
+    sums_by_bin,
+)
+
+__all__ = ["event_sums"]
 
 Array = npt.NDArray[Any]
 _MOST_DIGITS = 6
@@ -187,7 +195,7 @@ def event_sums(
     arrays = {"probability": probability, "event": event}
     of_bins = binning(bins, members, digits, partial(_all_values, arrays, dim))
     labels = {"bin": of_bins.lower}
-    parts = tuple(Part(f"bin_{name}", labels) for name in PARTS)
+    parts = tuple(StateVariable(f"bin_{name}", labels) for name in PARTS)
     statistic = Statistic("event_sums", partial(_kernel, bins=of_bins), parts)
     sums = statistic.sums(arrays, dim=dim, weights=weights, nan="omit", unlike=list(arrays))
     terms = {

@@ -114,7 +114,7 @@ def as_read_only(array: Array) -> Array:
     return view
 
 
-def check_climate(q: Array) -> None:
+def check_quantiles_ascend(q: Array) -> None:
     """Refuse quantiles (K, N) that do not ascend; points where all are NaN are accepted.
 
     Raises:

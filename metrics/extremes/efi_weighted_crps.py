@@ -17,9 +17,21 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import backend_of, fill_masked, on_host
 from ens10.metrics._reduce import Over, mean_over
+from ens10.metrics._sums import ratio
 from ens10.metrics._tables import as_labelled
 from ens10.metrics.extremes.indices import efi
 from ens10.metrics.states import NanPolicy, finish_mean, mean_state
+
+__all__ = [
+    "EECRPSNormalisation",
+    "FrozenEFI",
+    "Origin",
+    "eecrps",
+    "eecrps_state",
+    "finish_eecrps",
+    "frozen_efi",
+    "origin",
+]
 
 _ATTRIBUTES = ("source", "method", "origin")
 _PIECE = 1 << 15  # values that are hashed at a time, in the cache
@@ -257,7 +269,9 @@ def eecrps(
     if normalisation == "mean":
         return mean
     below = mean_over(_index_where(crps, index), dim, weights, nan)
-    return _ratio(mean, below)
+    weighted = ratio(mean, below)
+    named = isinstance(mean, xr.DataArray)
+    return weighted.assign_attrs(mean.attrs).rename(mean.name) if named else weighted
 
 
 def eecrps_state(
@@ -314,7 +328,7 @@ def finish_eecrps(state: xr.Dataset, normalisation: str = "mean") -> xr.DataArra
     if normalisation == "mean":
         return mean
     below = finish_mean(state, "abs_efi")
-    return (mean / below.where(below > 0)).assign_attrs(mean.attrs).rename("eecrps")
+    return ratio(mean, below).assign_attrs(mean.attrs).rename("eecrps")
 
 
 def checked_efi(crps: Any, raw_efi: FrozenEFI, forecast: Origin, scores_raw: bool) -> Any:
@@ -388,16 +402,3 @@ def _index_where(crps: Any, index: Any) -> Any:
         ),
         {"crps": constant, "raw_efi": index},
     )
-
-
-def _ratio(mean: Any, below: Any) -> Any:
-    kind = backend_of({"mean": mean})
-    if kind == "xarray":
-        return (mean / below.where(below > 0)).assign_attrs(mean.attrs).rename(mean.name)
-    if kind == "torch":
-        return mean / below.masked_fill(below == 0, float("nan"))
-    if kind == "dask":
-        from ens10.metrics._dispatch import dask_array
-
-        return mean / dask_array().where(below > 0, below, np.nan)
-    return mean / np.where(below > 0, below, np.nan)

@@ -13,8 +13,8 @@ from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.extremes._input import (
     Levels,
     as_read_only,
-    check_climate,
     check_even,
+    check_quantiles_ascend,
     checked_levels,
     drop_coords,
     member_quantiles,
@@ -23,6 +23,8 @@ from ens10.metrics.extremes._input import (
     refuse,
     sort_members,
 )
+
+__all__ = ["EFIMethod", "cpf", "efi", "sot"]
 
 EFIMethod = Literal["exact", "ecmwf", "ens10-paper"]
 _COUNTS = {"ecmwf": 101, "ens10-paper": 21}
@@ -193,7 +195,7 @@ def _paper(members: Array, climate: Array, skip: bool) -> Array:
 def _paper_points(x: Array, q: Array, skip: bool) -> Array:
     from ens10.metrics.extremes import _kernels
 
-    check_climate(q)
+    check_quantiles_ascend(q)
     sorted_x, count = sort_members(x)
     # stored in the members' precision, as the authors' were, before they are compared
     quantiles = member_quantiles(sorted_x, count, np.linspace(0.0, 1.0, q.shape[0])).astype(x.dtype)
@@ -287,7 +289,7 @@ def _sot(members: Array, climate: Array, **options: Any) -> Array:
 def _sot_points(
     x: Array, q: Array, level: float, places: tuple[int, int], epsilon: float
 ) -> Array:  # fmt: skip
-    check_climate(q)
+    check_quantiles_ascend(q)
     if epsilon > 0:
         x = np.where(x < epsilon, x.dtype.type(0), x)
     sorted_x, count = sort_members(x)
@@ -376,7 +378,7 @@ def _cpf(members: Array, climate: Array, epsilon: float | None, symmetric: bool)
 
 
 def _cpf_points(x: Array, q: Array, epsilon: float | None, symmetric: bool) -> Array:
-    check_climate(q)
+    check_quantiles_ascend(q)
     sorted_x = np.sort(x, axis=0)  # NaN goes last
     level = _crossing(sorted_x, q)
     if symmetric:

@@ -65,7 +65,7 @@ def energy_of(x: Tensor, factor: float) -> Tensor:
     return score
 
 
-def energy_score(
+def energy_score_of_tensors(
     members: Tensor, y: Tensor, *, factor: float, variables: int, scale: Any
 ) -> Tensor:
     """Return the energy scores of tensors, core axes first."""
@@ -143,7 +143,7 @@ def _slope(difference: Tensor, order: float) -> Tensor:
     return size.pow_(order - 1).mul_(order).mul_(difference.sign())
 
 
-def variogram_score(
+def variogram_score_of_tensors(
     members: Tensor, y: Tensor, *, variables: int, order: float, fair: bool, pairs: Any
 ) -> Tensor:
     """Return the variogram scores of tensors, core axes first.
@@ -174,7 +174,7 @@ def variogram_score(
     return score.reshape(shape[variables:])
 
 
-def spectral_crps(members: Tensor, y: Tensor, *, factor: float, waves: Any) -> Tensor:
+def spectral_crps_of_tensors(members: Tensor, y: Tensor, *, factor: float, waves: Any) -> Tensor:
     """Return the spectral CRPS of tensors, core axes first."""
     x = members - y
     coefficients = torch.fft.rfft(x, dim=1, norm="forward")

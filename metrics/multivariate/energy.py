@@ -11,6 +11,8 @@ from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flatten, root_weights, size_of, variable_axes
 from ens10.metrics.multivariate._weighted import apply_outcome_weighted, chained
 
+__all__ = ["energy_score"]
+
 MANY = 64  # from so many variables on, the inner loop is over variables instead of points
 
 
@@ -151,7 +153,7 @@ def energy_of(x: Any, factor: float) -> Any:
 
 
 def _on_tensors(members: Any, y: Any, *, factor: float, variables: int, scale: Any) -> Any:
-    from ens10.metrics.multivariate._torch import energy_score as on_torch
+    from ens10.metrics.multivariate._torch import energy_score_of_tensors as on_torch
 
     return on_torch(members, y, factor=factor, variables=variables, scale=scale)
 

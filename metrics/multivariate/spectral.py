@@ -13,6 +13,8 @@ from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import size_of, variable_axes
 from ens10.metrics.multivariate.energy import energy_of
 
+__all__ = ["spectral_crps"]
+
 
 def spectral_crps(
     members: Any,
@@ -139,7 +141,7 @@ def _on_numpy(members: Any, y: Any, *, factor: float, waves: Any) -> Any:
 
 
 def _on_tensors(members: Any, y: Any, *, factor: float, waves: Any) -> Any:
-    from ens10.metrics.multivariate._torch import spectral_crps as on_torch
+    from ens10.metrics.multivariate._torch import spectral_crps_of_tensors as on_torch
 
     return on_torch(members, y, factor=factor, waves=waves)
 

@@ -14,6 +14,8 @@ from ens10.metrics.crps import spread_factor
 from ens10.metrics.multivariate._variables import flatten, size_of, variable_axes
 from ens10.metrics.multivariate._weighted import apply_outcome_weighted, chained
 
+__all__ = ["variogram_score"]
+
 Estimator = Literal["plain", "fair"]
 
 
@@ -168,7 +170,7 @@ def _outcome_weighted(
 
 
 def _on_tensors(members: Any, y: Any, **options: Any) -> Any:
-    from ens10.metrics.multivariate._torch import variogram_score as on_torch
+    from ens10.metrics.multivariate._torch import variogram_score_of_tensors as on_torch
 
     return on_torch(members, y, **options)
 

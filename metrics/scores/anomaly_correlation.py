@@ -8,7 +8,7 @@ import numpy as np
 from ens10.metrics._call import Score, apply
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.scores.pairs import Pair
-from ens10.metrics.states import Floats, Metric, PointStatistic
+from ens10.metrics.statistic import Floats, Metric, PointStatistic
 
 
 def anomaly_correlation(

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.metrics.scores.pairs import Pair
-from ens10.metrics.states import Floats, Metric, PointStatistic, checked_sums
+from ens10.metrics.statistic import Floats, Metric, PointStatistic, checked_sums
 
 _TABLE = ("hits", "false_alarms", "misses", "correct_negatives")
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ens10.metrics._dispatch import Array
 from ens10.metrics.scores.pairs import Pair
-from ens10.metrics.states import Floats, Metric, PointStatistic
+from ens10.metrics.statistic import Floats, Metric, PointStatistic
 
 
 def _ends(pair: Pair, share: float) -> tuple[Array, Array]:

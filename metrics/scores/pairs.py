@@ -25,7 +25,7 @@ class Pair:
     Args:
         forecast: a distribution with numpy arrays.
         y: observations, shape (H, W).
-        key: key of the random numbers of the date, from `_field_sums.date_key`.
+        key: key of the random numbers of the date, from `_random_loops.date_key`.
         efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
         climatology: mean state that anomalies refer to, shape (H, W), or None.
     """
@@ -69,7 +69,7 @@ class Pair:
         Args:
             bins: number of bins of the PIT histogram.
         """
-        from ens10.metrics._field_sums import rank_counts
+        from ens10.metrics._random_loops import rank_counts
 
         ranks = self.forecast.ranks(self.y, self._statistics)
         if ranks is None:

@@ -14,7 +14,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._dispatch import as_array
 from ens10.metrics.distributions.registry import distribution_class
 from ens10.metrics.scores import standard
-from ens10.metrics.states import Floats, Metric, PointStatistic, Units
+from ens10.metrics.statistic import Floats, Metric, PointStatistic, Units
 
 HISTOGRAM = "histogram"  # counts of ranks and PIT values, which are not means
 HERSBACH = "hersbach"  # sums from which the CRPS of ensembles is decomposed

@@ -7,7 +7,7 @@ import numpy as np
 from ens10.metrics._dispatch import Array
 from ens10.metrics.calibration import spread_inflation
 from ens10.metrics.scores.pairs import Pair
-from ens10.metrics.states import Floats, Metric, PointStatistic
+from ens10.metrics.statistic import Floats, Metric, PointStatistic
 
 
 def _field(name: str) -> Callable[..., Array]:

@@ -16,8 +16,27 @@ from scipy.special import ndtri, stdtrit
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._dispatch import as_array
-from ens10.metrics.states import finish_mean
+from ens10.metrics._sums import ratio
+from ens10.metrics.states import check_same_points, finish_mean
 from ens10.metrics.uncertainty.resampling import BlockMethod, default_block_length, resample_counts
+
+__all__ = [
+    "REPLICATES",
+    "Floats",
+    "Interval",
+    "Method",
+    "Sums",
+    "blocks_in_words",
+    "check_paired_dates",
+    "daily_differences",
+    "difference_of",
+    "interval",
+    "mean_of",
+    "mean_sums",
+    "paired_differences",
+    "paired_sums",
+    "skill_of",
+]
 
 Floats = npt.NDArray[np.float64]
 Sums = Mapping[str, Floats]
@@ -96,15 +115,7 @@ def paired_differences(score: xr.DataArray, reference: xr.DataArray) -> xr.DataA
 def _on_same_points(states: xr.Dataset, reference: xr.Dataset, name: str) -> xr.Dataset:
     check_paired_dates(states, reference)
     ref = reference.sel(time=states["time"])
-    for part in ("count", "weight"):
-        values, other = states[f"{name}_{part}"], ref[f"{name}_{part}"]
-        same = values.sizes == other.sizes and values.dims == other.dims
-        if not same or not np.allclose(values, other, rtol=1e-9):
-            raise ArgumentError(
-                "reference",
-                f"its {name} has other points than the forecast's (their {part}s differ)",
-                "Mask the truth where either is missing, and weight both alike",
-            )
+    check_same_points(states, ref, name)
     return ref
 
 
@@ -132,29 +143,22 @@ def mean_sums(states: xr.Dataset, name: str) -> dict[str, Floats]:
     return {part: states[f"{name}_{part}"].to_numpy() for part in ("sum", "weight")}
 
 
-def mean_of(s: Sums) -> Floats:
+def mean_of_sums(s: Sums) -> Floats:
     """Return sum / weight; NaN where the weight is 0."""
-    return _ratio(s["sum"], s["weight"])
+    return ratio(s["sum"], s["weight"])
+
+
+mean_of = mean_of_sums
 
 
 def difference_of(s: Sums) -> Floats:
     """Return the mean of the forecast less that of the reference; below 0 if better."""
-    return mean_of(s) - _ratio(s["reference_sum"], s["reference_weight"])
+    return mean_of_sums(s) - ratio(s["reference_sum"], s["reference_weight"])
 
 
 def skill_of(s: Sums) -> Floats:
     """Return the skill score 1 - mean / reference mean; 1 is perfect, 0 equals the reference."""
-    return 1.0 - _ratio(mean_of(s), _ratio(s["reference_sum"], s["reference_weight"]))
-
-
-def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    numerator, denominator = (
-        np.asarray(numerator, dtype=np.float64),
-        np.asarray(denominator, dtype=np.float64),
-    )
-    empty = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
-    np.divide(numerator, denominator, out=empty, where=denominator != 0)
-    return empty
+    return 1.0 - ratio(mean_of_sums(s), ratio(s["reference_sum"], s["reference_weight"]))
 
 
 Method = Literal["bootstrap", "moving", "stationary", "student"]

@@ -1,7 +1,8 @@
 """Verification of forecasts against truth: alignment, block-wise scoring, states and summaries."""
 
+from ens10.metrics.distributions.forecast_dataset import checked_forecast
 from ens10.metrics.scores.registry import METRICS, register_score
-from ens10.metrics.verification.alignment import LeftOutWarning, checked_forecast, match_truth
+from ens10.metrics.verification.alignment import LeftOutWarning, match_truth
 from ens10.metrics.verification.climatology import monthly_climatology
 from ens10.metrics.verification.options import EFIOptions, ScoringOptions
 from ens10.metrics.verification.scoring import (

@@ -1,7 +1,7 @@
 """Scoring in blocks of dates: size of blocks, parallel processing, sums of each block."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,12 +17,13 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.extras import cluster_library
 from ens10.metrics._dispatch import Array
+from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL
 from ens10.metrics.distributions.registry import distribution_class, kind_of
 from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
-from ens10.metrics.verification.alignment import GRID, STEP_AND_LEVEL, MatchedForecast
-from ens10.metrics.verification.climatology import Climatology
+from ens10.metrics.verification.alignment import MatchedForecast
+from ens10.metrics.verification.climatology import AlignedClimatology
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.zones import Zones
@@ -214,15 +215,14 @@ class BlockSums:
     """The sums of one forecast in a block.
 
     Attributes:
-        sums: by name of the mean, (dates, steps, levels) for each of `PARTS`.
-        zones: by name of the mean, (dates, steps, levels, parts of the grid) for each of `PARTS`.
+        sums: for each of `PARTS`, by name of the mean (dates, steps, levels, 1), and by its name
+            with `_zone` (dates, steps, levels, parts of the grid).
         maps: by name of the mean, the fields of each date, step and level in order.
         tables: sums by name for each date, step and level in order.
         empty: (dates, steps, levels): TRUTH or FORECAST where that has no value at all, else 0.
     """
 
     sums: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
-    zones: dict[str, tuple[Numbers, ...]] = field(default_factory=dict)
     maps: dict[str, list[Array]] = field(default_factory=dict)
     tables: list[dict[str, Numbers]] = field(default_factory=list)
     empty: Numbers = field(default_factory=lambda: np.zeros((0, 1, 1), np.int64))
@@ -231,7 +231,7 @@ class BlockSums:
 def load(
     block: Sequence[MatchedForecast],
     raw: EFIWeights | None = None,
-    climatology: Climatology | None = None,
+    climatology: AlignedClimatology | None = None,
 ) -> LoadedBlock:
     """Read a block: forecasts of the same dates, their truth, raw ensemble and climatology."""
     first = block[0]
@@ -264,7 +264,7 @@ def load(
 
 
 def load_block(
-    block: tuple[Sequence[MatchedForecast], EFIWeights | None, Climatology | None],
+    block: tuple[Sequence[MatchedForecast], EFIWeights | None, AlignedClimatology | None],
 ) -> LoadedBlock:
     """Read a block from one tuple of its parts, for `map_in_order`."""
     return load(*block)
@@ -316,7 +316,7 @@ def _pairs(
     plan: ScoringPlan, block: LoadedBlock, n: int, truth: Array, index: Array | None
 ) -> Iterator[tuple[tuple[int, ...], Pair]]:
     """Yield the index of each date, step and level, and the pair of forecast and truth there."""
-    from ens10.metrics._field_sums import date_key  # numba takes a while to import
+    from ens10.metrics._random_loops import date_key  # numba takes a while to import
 
     kind, climatology = distribution_class(block.kinds[n]), block.climatology
     for place in np.ndindex(truth.shape[:3]):
@@ -363,42 +363,21 @@ def _add_field(
     """Store the sums of a field; return the number of points with a value."""
     from ens10.metrics._field_sums import field_sums
 
-    shape = sums.empty.shape
-    field_total = field_sums(values, plan.rows)
-    count = int(field_total[2][0])
-    if plan.nan == "propagate" and count < values.size:
-        field_total[0][0] = np.nan
-    _store(sums.sums, name, field_total, shape, place)
+    propagate = plan.nan == "propagate"
+    whole = field_sums(values, plan.rows, propagate=propagate)
+    _store(sums, name, whole, place)
     if plan.zones is not None:
-        zones = plan.zones
-        zone_sums = field_sums(values, plan.rows, zones.part, zones.number)
-        if plan.nan == "propagate":
-            points = np.bincount(zones.part.ravel(), minlength=zones.number)
-            zone_sums[0][zone_sums[2] < points] = np.nan
-        _store(sums.zones, name, zone_sums, shape, place)
-    return count
+        zones = plan.zones.part, plan.zones.number
+        _store(sums, f"{name}_zone", field_sums(values, plan.rows, *zones, propagate), place)
+    return int(whole[2][0])
 
 
-def _store(
-    target: dict[str, tuple[Numbers, ...]],
-    name: str,
-    sums: tuple[Numbers, ...],
-    shape: tuple[int, ...],
-    place: tuple[int, ...],
-) -> None:
-    if name not in target:
-        target[name] = tuple(np.zeros((*shape, part.size), part.dtype) for part in sums)
-    for all_dates, part in zip(target[name], sums, strict=True):
+def _store(sums: BlockSums, name: str, parts: tuple[Numbers, ...], place: tuple[int, ...]) -> None:
+    if name not in sums.sums:
+        shape = sums.empty.shape
+        sums.sums[name] = tuple(np.zeros((*shape, part.size), part.dtype) for part in parts)
+    for all_dates, part in zip(sums.sums[name], parts, strict=True):
         all_dates[place] = part
-
-
-def _concatenate(
-    blocks: Sequence[Mapping[str, tuple[Numbers, ...]]], name: str
-) -> dict[str, Numbers]:
-    """Concatenate the sums of one mean over all blocks, for each of `PARTS`."""
-    return {
-        part: np.concatenate([block[name][i] for block in blocks]) for i, part in enumerate(PARTS)
-    }
 
 
 class CollectedSums:
@@ -432,31 +411,13 @@ class CollectedSums:
 
     def states(self, plan: ScoringPlan, settings: dict[str, Any]) -> xr.Dataset:
         """Return the state of all blocks, with the settings as attributes."""
-        dims = ("time", *(d for d in STEP_AND_LEVEL if d in self.forecast.dims))
-        sizes = tuple(self.forecast.sizes[d] for d in dims)
         variables: dict[str, Any] = {}
-        for name in self.means:
-            attrs = self._attributes(name)
-            for part, values in _concatenate([p.sums for p in self.parts], name).items():
-                variables[f"{name}_{part}"] = (
-                    dims,
-                    values.reshape(sizes),
-                    _part_attrs(part, attrs),
-                )
-            if plan.zones is not None:
-                over = tuple(plan.zones.labels)
-                for part, values in _concatenate([p.zones for p in self.parts], name).items():
-                    shaped = plan.zones.sums(values)
-                    shaped = shaped.reshape(*sizes, *shaped.shape[3:])
-                    variables[f"{name}_zone_{part}"] = (
-                        (*dims, *over),
-                        shaped,
-                        _part_attrs(part, attrs),
-                    )
-            if name in self.maps:
-                total, count = self.maps[name]
-                for part, grid in zip(PARTS, (total, count.astype(float), count), strict=True):
-                    variables[f"{name}_map_{part}"] = (GRID, grid, _part_attrs(part, attrs))
+        for mean in self.means:
+            attrs = self._attributes(mean)
+            for name, over, parts in self._sums_of(mean, plan):
+                for part, values in zip(PARTS, parts, strict=True):
+                    variable = (over, values, attrs if part == "sum" else {})
+                    variables[f"{name}_{part}"] = variable
         for name, counts in self.counts.items():
             dims = _TABLE_DIMS.get(name, ("bin",) if np.ndim(counts) else ())
             variables[name] = (dims, counts)
@@ -464,6 +425,28 @@ class CollectedSums:
         kind = {"forecast_kind": kind_of(self.forecast).kind, **settings}
         members = self.forecast.sizes.get("number")
         return as_stations(states.assign_attrs(kind | ({"members": members} if members else {})))
+
+    def _sums_of(
+        self, mean: str, plan: ScoringPlan
+    ) -> Iterator[tuple[str, tuple[str, ...], Sequence[Numbers]]]:
+        """Yield name, dimensions and sums of a mean: of dates, of zones, and at each point."""
+        dims = ("time", *(d for d in STEP_AND_LEVEL if d in self.forecast.dims))
+        sizes = tuple(self.forecast.sizes[d] for d in dims)
+        yield mean, dims, [values.reshape(sizes) for values in self._all_dates(mean)]
+        if plan.zones is not None:
+            sums = [plan.zones.sums(values) for values in self._all_dates(f"{mean}_zone")]
+            over = (*dims, *plan.zones.labels)
+            yield f"{mean}_zone", over, [s.reshape(*sizes, *s.shape[3:]) for s in sums]
+        if mean in self.maps:
+            total, count = self.maps[mean]
+            yield f"{mean}_map", GRID, (total, count.astype(float), count)
+
+    def _all_dates(self, name: str) -> list[Numbers]:
+        """Concatenate the sums of one mean over all blocks, for each of `PARTS`."""
+        return [
+            np.concatenate(parts)
+            for parts in zip(*(part.sums[name] for part in self.parts), strict=True)
+        ]
 
     def _attributes(self, name: str) -> dict[str, str]:
         kind, statistic = kind_of(self.forecast), statistic_of(name)[0]
@@ -499,10 +482,6 @@ class CollectedSums:
         return coords
 
 
-def _part_attrs(part: str, attrs: dict[str, str]) -> dict[str, str]:
-    return attrs if part == "sum" else {}
-
-
 def _writable(coordinate: xr.DataArray) -> xr.Variable:
     """Convert a coordinate for netCDF: time differences to hours."""
     variable = coordinate.variable.compute()
@@ -516,7 +495,7 @@ def collect_sums(
     forecasts: Sequence[MatchedForecast],
     plan: ScoringPlan,
     index: Any,
-    climatology: Climatology | None,
+    climatology: AlignedClimatology | None,
     options: ScoringOptions,
 ) -> list[CollectedSums]:
     """Return the sums of all blocks of dates; each date is read once."""

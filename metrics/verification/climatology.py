@@ -11,13 +11,8 @@ import xarray as xr
 from ens10.climate import Sums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
-from ens10.metrics.verification.alignment import (
-    GRID,
-    STEP_AND_LEVEL,
-    MatchedForecast,
-    check_same_grid,
-    valid_times,
-)
+from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL
+from ens10.metrics.verification.alignment import MatchedForecast, check_same_grid, valid_times
 from ens10.stations import as_row
 
 _PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology
@@ -25,7 +20,7 @@ _LEAP_DAY = 366
 
 
 @dataclass(frozen=True)
-class Climatology:
+class AlignedClimatology:
     """A climatology, and the position of each date of a forecast in it.
 
     Attributes:
@@ -44,7 +39,7 @@ class Climatology:
         """Return the number of values that depend on the number of dates; 0 without `time`."""
         return self.field.size if self.field.dims[0] == "time" else 0
 
-    def part(self, dates: slice) -> "Climatology":
+    def part(self, dates: slice) -> "AlignedClimatology":
         """Return the climatology of some of the dates."""
         unique_positions, inverse = np.unique(self.positions[dates], return_inverse=True)
         field = self.field.isel({self.field.dims[0]: unique_positions})
@@ -60,7 +55,7 @@ class Climatology:
         return fields
 
 
-def align_climatology(match: MatchedForecast, climatology: Any) -> Climatology:
+def align_climatology(match: MatchedForecast, climatology: Any) -> AlignedClimatology:
     """Validate a climatology and align it with a forecast.
 
     Args:
@@ -101,7 +96,7 @@ def align_climatology(match: MatchedForecast, climatology: Any) -> Climatology:
         positions += _positions(labels, _labels(forecast, period))
     order = (period, *STEP_AND_LEVEL, *GRID)
     field = climatology.expand_dims([dim for dim in order if dim not in climatology.dims])
-    return Climatology(field.transpose(*order), positions, forecast.sizes.get("level", 1))
+    return AlignedClimatology(field.transpose(*order), positions, forecast.sizes.get("level", 1))
 
 
 def _select(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:

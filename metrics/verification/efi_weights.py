@@ -10,16 +10,14 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.metrics._dispatch import Array
+from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL, checked_forecast
 from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.extremes import EFIMethod, FrozenEFI, Origin, efi, origin
 from ens10.metrics.scores.registry import required_inputs
 from ens10.metrics.verification.alignment import (
-    GRID,
-    STEP_AND_LEVEL,
     Join,
     MatchedForecast,
     check_same_grid,
-    checked_forecast,
     warn_left_out,
 )
 from ens10.metrics.verification.options import EFIOptions

@@ -9,6 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
+from ens10.metrics.distributions.forecast_dataset import checked_forecast
 from ens10.metrics.distributions.registry import kind_of
 from ens10.metrics.scores.registry import (
     METRICS,
@@ -24,12 +25,11 @@ from ens10.metrics.verification.alignment import (
     Join,
     MatchedForecast,
     check_same_grid,
-    checked_forecast,
     match_truth,
     warn_left_out,
 )
 from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, collect_sums
-from ens10.metrics.verification.climatology import Climatology, align_climatology
+from ens10.metrics.verification.climatology import AlignedClimatology, align_climatology
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
@@ -115,11 +115,11 @@ def score_states(
             over `number`; "quantiles" with `values` over `quantile`, whose coordinate is their
             probabilities; or a family of `ens10.metrics.FAMILIES` with its parameters.
         truth: DataArray over time [, step] [, level], latitude, longitude, matched by valid time.
-        scores: some of `scores.registry.METRICS` ("crps", "crps_fair", "rmse", "bias",
-            "spread_error", "log_score"; with a threshold T "brier_T", "csi_T", "hss_T", "sedi_T",
-            ...; with a probability P "quantile_score_P", "coverage_P", "width_P",
-            "interval_score_P"), "acc" (with `climatology`), "eecrps" (with `raw`), "histogram",
-            and of ensembles "hersbach"; None for the usual ones that the forecast has.
+        scores: names in `scores.registry.METRICS` and "histogram", and of ensembles "hersbach";
+            `ens10 score --help` lists them. A number belongs to some names: a threshold
+            ("brier_273.15"), a level ("quantile_score_0.9") or the share of an interval
+            ("coverage_0.8"). "acc" needs `climatology`, "eecrps" `raw`. None for the usual ones
+            that the forecast has.
         options: settings of scoring.
         **settings: single settings of `ScoringOptions`, which replace those of `options`.
 
@@ -203,7 +203,7 @@ def paired_states(
 
 def _climatology(
     scores: Sequence[str] | None, match: MatchedForecast, options: ScoringOptions
-) -> Climatology | None:
+) -> AlignedClimatology | None:
     needs_climatology = "climatology" in required_inputs(scores)
     if not needs_climatology:
         return None

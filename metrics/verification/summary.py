@@ -6,14 +6,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics._sums import ratio
 from ens10.metrics.calibration import hersbach_decomposition
-from ens10.metrics.groups import SEASONS
+from ens10.metrics.distributions.forecast_dataset import STEP_AND_LEVEL
+from ens10.metrics.groups import date_groups
 from ens10.metrics.scores.registry import METRICS, STATISTICS, NamedMetric, statistic_of
-from ens10.metrics.states import PARTS, finish_mean
+from ens10.metrics.states import PARTS, finish_mean, group_state, total_over
 from ens10.metrics.uncertainty import (
     REPLICATES,
     Floats,
@@ -22,10 +23,10 @@ from ens10.metrics.uncertainty import (
     check_paired_dates,
     difference_of,
     interval,
-    mean_of,
+    mean_sums,
+    paired_sums,
     skill_of,
 )
-from ens10.metrics.verification.alignment import STEP_AND_LEVEL
 from ens10.metrics.verification.zones import ZONES
 
 DATES = ("season", "month", "year")
@@ -85,12 +86,12 @@ def summarise(
         replicates=replicates,
         block_length=block_length,
     )
-    other = None
+    states, other = states.sortby("time"), None
     if reference_states is not None:
         check_paired_dates(states, reference_states)
         reference_states = reference_states.sel(time=states["time"])
-        other = _GroupedStates(reference_states.sortby("time"), by)
-    result = _scores_by_group(_GroupedStates(states.sortby("time"), by), other, bounds)
+        other = _sums_of_means(reference_states, by)
+    result = _scores_by_group(_sums_of_means(states, by), other, tuple(by), bounds)
     if maps:
         result = result.merge(_maps(states, reference_states))
     result = result.merge(_histograms(states))
@@ -102,70 +103,64 @@ def summarise(
     return result.assign_attrs(states.attrs | attrs)
 
 
-class _GroupedStates:
-    """States that are summed over time group by group."""
+def _sums_of_means(states: xr.Dataset, by: Sequence[str]) -> xr.Dataset:
+    """Return the sums of all means, of the zones if `by` has some.
 
-    def __init__(self, states: xr.Dataset, by: Sequence[str]) -> None:
-        self.states, self.by = states, tuple(by)
-        for name in by:
-            if name not in GROUPS:
-                raise UnknownNameError("by", name, GROUPS)
-        zones = [name for name in by if name in ZONES]
-        in_states = [str(d) for d in states.dims if d in ZONES]
-        if zones and set(zones) != set(in_states):
-            had = f"for {' and '.join(in_states)}" if in_states else "without zones"
-            raise ArgumentError("by", f"the states were made {had}", f"Score again, by {zones}")
-        absent = [name for name in by if name in STEP_AND_LEVEL and name not in states.dims]
-        if absent:
-            raise ArgumentError("by", f"the states are of one {absent[0]} alone")
-        self.infix = "zone_" if zones else ""
-        self.labels = {name: self._labels(name) for name in by}
+    Raises:
+        UnknownNameError, ArgumentError: groups that are unknown, or that the states lack.
+    """
+    for name in by:
+        if name not in GROUPS:
+            raise UnknownNameError("by", name, GROUPS)
+    zones = [name for name in by if name in ZONES]
+    in_states = [str(d) for d in states.dims if d in ZONES]
+    if zones and set(zones) != set(in_states):
+        had = f"for {' and '.join(in_states)}" if in_states else "without zones"
+        raise ArgumentError("by", f"the states were made {had}", f"Score again, by {zones}")
+    absent = [name for name in by if name in STEP_AND_LEVEL and name not in states.dims]
+    if absent:
+        raise ArgumentError("by", f"the states are of one {absent[0]} alone")
+    infix = "_zone" if zones else ""
+    means = [v.removesuffix("_sum") for v in map(str, states) if v.endswith("_sum")]
+    means = [mean for mean in means if not mean.endswith(("_map", "_zone"))]
+    names = {f"{mean}{infix}_{part}": f"{mean}_{part}" for mean in means for part in PARTS}
+    return states[list(names)].rename(names)
 
-    def _labels(self, name: str) -> list[Any]:
-        if name not in DATES:
-            labels: list[Any] = self.states[name].to_numpy().tolist()
-            return labels
-        present = np.unique(self._labels_of_dates(name)).tolist()
-        return [s for s in SEASONS if s in present] if name == "season" else present
 
-    def _labels_of_dates(self, name: str) -> npt.NDArray[Any]:
-        """Return the group of each date (and step), by its valid date."""
-        when = self.states["valid_time" if "valid_time" in self.states.coords else "time"]
-        labels: npt.NDArray[Any] = getattr(when.dt, name).to_numpy()
-        return labels
+def _metrics_of(sums: xr.Dataset) -> list[NamedMetric]:
+    """Return the scores whose means the sums contain, in the order of the registry."""
+    numbers: dict[str, list[float | None]] = {name: [] for name in STATISTICS}
+    for variable in map(str, sums):
+        if variable.endswith("_sum"):
+            statistic, number = statistic_of(variable.removesuffix("_sum"))
+            numbers[statistic.name].append(number)
+    return [
+        NamedMetric(name if n is None else f"{name}_{n:g}", metric, n)
+        for name, metric in METRICS.items()
+        for n in numbers[metric.means[0]]
+        if all(n in numbers[mean] for mean in metric.means)
+    ]
 
-    def sums(self, mean: str, group: Mapping[str, Any]) -> dict[str, Floats] | None:
-        """Return the sums of a mean for each date in one group; None if the states lack them."""
-        if f"{mean}_sum" not in self.states:
-            return None
-        return {part: self._sum(f"{mean}_{self.infix}{part}", group) for part in PARTS}
 
-    def _sum(self, name: str, group: Mapping[str, Any]) -> Floats:
-        values = self.states[name]
-        for dim, label in group.items():
-            if dim in DATES:
-                inside = self._labels_of_dates(dim) == label
-                dims = ("time", "step") if inside.ndim == 2 else ("time",)
-                values = values.where(xr.DataArray(inside, dims=dims), 0)
-            else:
-                values = values.isel({dim: self.labels[dim].index(label)})
-        total: Floats = values.sum([d for d in values.dims if d != "time"], skipna=False).to_numpy()
-        return total
+def _dates_in_group(
+    sums: xr.Dataset, dates: Mapping[str, xr.DataArray], place: Mapping[str, int]
+) -> xr.Dataset:
+    """Return the sums of each date in one group, over time alone.
 
-    @property
-    def metrics(self) -> list[NamedMetric]:
-        """Return the scores whose means the states contain, in the order of the registry."""
-        numbers: dict[str, list[float | None]] = {name: [] for name in STATISTICS}
-        for variable in map(str, self.states):
-            if variable.endswith("_sum") and not variable.endswith(("_map_sum", "_zone_sum")):
-                statistic, number = statistic_of(variable.removesuffix("_sum"))
-                numbers[statistic.name].append(number)
-        return [
-            NamedMetric(name if n is None else f"{name}_{n:g}", metric, n)
-            for name, metric in METRICS.items()
-            for n in numbers[metric.means[0]]
-            if all(n in numbers[mean] for mean in metric.means)
-        ]
+    Args:
+        sums: over time, and any of step, level and zones.
+        dates: shares of the dates in seasons, months or years.
+        place: position of the group along each dimension of the groups.
+    """
+    sums = sums.isel({d: i for d, i in place.items() if d not in dates}, drop=True)
+    over = [str(d) for d in sums.dims if d != "time"]
+    if not dates:
+        return total_over(sums, over)
+    shares = [
+        share.isel({d: [i] if d == name else i for d, i in place.items() if d in share.dims})
+        for name, share in dates.items()
+    ]
+    return group_state(sums, shares, over=over).isel(dict.fromkeys(dates, 0), drop=True)
 
 
 @dataclass(frozen=True)
@@ -178,45 +173,46 @@ class _Estimate:
 
 
 def _scores_by_group(
-    states: _GroupedStates, other: _GroupedStates | None, bounds: Any
+    sums: xr.Dataset, other: xr.Dataset | None, by: tuple[str, ...], bounds: Any
 ) -> xr.Dataset:
     """Return the scores of each group, with their bounds."""
-    sizes = [len(labels) for labels in states.labels.values()]
+    dates: dict[str, Any] = {d: date_groups(sums, d) for d in by if d in DATES}  # type: ignore[arg-type]
+    coords = {d: dates.get(d, sums)[d].variable.to_base_variable() for d in by}
+    sizes = [coord.size for coord in coords.values()]
     variables: dict[str, xr.Variable] = {}
     lengths: dict[str, list[float]] = {}
     for place in np.ndindex(*sizes):
-        group = {name: states.labels[name][i] for name, i in zip(states.by, place, strict=True)}
-        for name, score in _scores(states, other, group, bounds).items():
+        at = dict(zip(by, place, strict=True))
+        group = _dates_in_group(sums, dates, at)
+        reference = None if other is None else _dates_in_group(other, dates, at)
+        for name, score in _scores(group, reference, bounds).items():
             if name not in variables:
                 blank = np.full(sizes, np.nan if score.dtype.kind == "f" else 0, score.dtype)
-                variables[name] = xr.Variable(states.by, blank, score.attrs)
+                variables[name] = xr.Variable(by, blank, score.attrs)
                 lengths[name] = []
             variables[name].values[place] = score.values
             lengths[name].append(score.attrs.get("block_length", np.nan))
     for name, each in lengths.items():
         if not np.isnan(each).all():
-            variables[name].attrs["block_length"] = each if states.by else each[0]
-    coords = states.states.coords
-    attrs = {k: dict(coords[k].attrs) if k in coords else {} for k in states.by}
-    return xr.Dataset(variables, {k: (k, v, attrs[k]) for k, v in states.labels.items()})
+            variables[name].attrs["block_length"] = each if by else each[0]
+    return xr.Dataset(variables, coords)
 
 
-def _scores(
-    states: _GroupedStates, other: _GroupedStates | None, group: Mapping[str, Any], bounds: Any
-) -> dict[str, xr.Variable]:
+def _scores(sums: xr.Dataset, other: xr.Dataset | None, bounds: Any) -> dict[str, xr.Variable]:
     """Return the scores of one group, with bounds and the numbers of points and dates."""
     estimates: dict[str, _Estimate] = {}
     variables: dict[str, xr.Variable] = {}
-    for metric in states.metrics:
-        sums = [sums for mean in metric.means if (sums := states.sums(mean, group)) is not None]
-        estimates[metric.name] = _estimate(states, metric, sums)
+    metrics = _metrics_of(sums)
+    for metric in metrics:
+        estimates[metric.name] = _estimate(sums, metric)
         if not variables:
-            count = sums[0]["count"]
+            count = sums[f"{metric.means[0]}_count"].to_numpy()
             variables["count"] = xr.Variable((), int(count.sum()))
             variables["dates"] = xr.Variable((), int((count > 0).sum()))
-    for metric in states.metrics if other is not None else ():
-        if metric.score.skill:
-            estimates |= _differences(states, other, metric, group)
+    if other is not None:
+        for metric in metrics:
+            if metric.score.skill and f"{metric.means[0]}_sum" in other:
+                estimates |= _differences(sums, other, metric)
     for name, estimate in estimates.items():
         missing = np.isnan(np.sum([*estimate.sums.values()], axis=0))
         valid = (estimate.sums["weight"] != 0) | missing  # dates left out do not count for bounds
@@ -228,28 +224,26 @@ def _scores(
     return variables
 
 
-def _estimate(
-    states: _GroupedStates, metric: NamedMetric, sums: Sequence[dict[str, Floats]]
-) -> _Estimate:
+def _estimate(sums: xr.Dataset, metric: NamedMetric) -> _Estimate:
     """Return a score as a function of the sums of its means."""
-    members = states.states.attrs.get("members")
-    combined_sums = {"weight": sums[0]["weight"]}
-    for n, mean in enumerate(sums):
-        combined_sums |= {f"sum{n}": mean["sum"], f"weight{n}": mean["weight"]}
+    members = sums.attrs.get("members")
+    each = [mean_sums(sums, mean) for mean in metric.means]
+    combined_sums = {"weight": each[0]["weight"]}
+    for n, mean in enumerate(each):
+        combined_sums |= {f"{part}{n}": values for part, values in mean.items()}
 
     def function(s: Sums) -> Floats:
-        means = [
-            mean_of({"sum": s[f"sum{n}"], "weight": s[f"weight{n}"]}) for n in range(len(sums))
-        ]
+        means = [ratio(s[f"sum{n}"], s[f"weight{n}"]) for n in range(len(each))]
         return metric.score.finish(means, members)
 
-    attrs = _attributes(states, metric)
-    return _Estimate(combined_sums, function, attrs | {"long_name": metric.long_name})
+    return _Estimate(
+        combined_sums, function, _attributes(sums, metric) | {"long_name": metric.long_name}
+    )
 
 
-def _attributes(states: _GroupedStates, metric: NamedMetric) -> dict[str, Any]:
+def _attributes(sums: xr.Dataset, metric: NamedMetric) -> dict[str, Any]:
     """Return units (and estimator) of a score, from those of its first mean."""
-    attrs = dict(states.states[f"{metric.means[0]}_sum"].attrs)
+    attrs = dict(sums[f"{metric.means[0]}_sum"].attrs)
     squared = STATISTICS[metric.score.means[0]].units == "truth2"
     if metric.score.units == "1":
         attrs["units"] = "1"
@@ -258,42 +252,16 @@ def _attributes(states: _GroupedStates, metric: NamedMetric) -> dict[str, Any]:
     return attrs
 
 
-def _differences(
-    states: _GroupedStates,
-    other: _GroupedStates | None,
-    metric: NamedMetric,
-    group: Mapping[str, Any],
-) -> dict[str, _Estimate]:
+def _differences(sums: xr.Dataset, other: xr.Dataset, metric: NamedMetric) -> dict[str, _Estimate]:
     """Return the difference from the reference and the skill score, paired date by date."""
-    sums = _paired_sums(states, other, metric.means[0], group)
-    if sums is None:
-        return {}
+    paired = paired_sums(sums, other, metric.means[0])
     name = f"{metric.name} less that of the reference"
-    attrs = {k: v for k, v in _attributes(states, metric).items() if k == "units"}
+    attrs = {k: v for k, v in _attributes(sums, metric).items() if k == "units"}
     attrs["long_name"] = f"mean {name}" if metric.number is None else name
     skill_attrs = {"units": "1", "long_name": f"skill score of {metric.name} against the reference"}
     return {
-        f"{metric.name}_difference": _Estimate(sums, difference_of, attrs),
-        metric.skill: _Estimate(sums, skill_of, skill_attrs),
-    }
-
-
-def _paired_sums(
-    states: _GroupedStates, other: _GroupedStates | None, mean: str, group: Mapping[str, Any]
-) -> dict[str, Floats] | None:
-    """Return the sums of a mean of two forecasts, date by date; None if one lacks them."""
-    sums, reference_sums = states.sums(mean, group), other.sums(mean, group) if other else None
-    if sums is None or reference_sums is None:
-        return None
-    for part in ("count", "weight"):
-        if not np.allclose(sums[part], reference_sums[part], rtol=1e-9):
-            raise ArgumentError(
-                "reference",
-                f"its {mean} has other points than the forecast's (their {part}s differ)",
-                "Mask the truth where either is missing, and weight both alike",
-            )
-    return {k: sums[k] for k in ("sum", "weight")} | {
-        f"reference_{k}": reference_sums[k] for k in ("sum", "weight")
+        f"{metric.name}_difference": _Estimate(paired, difference_of, attrs),
+        metric.skill: _Estimate(paired, skill_of, skill_attrs),
     }
 
 

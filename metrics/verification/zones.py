@@ -9,8 +9,9 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.metrics.distributions.forecast_dataset import GRID
 from ens10.metrics.groups import land_sea, latitude_bands, region_boxes
-from ens10.metrics.verification.alignment import GRID, check_same_grid
+from ens10.metrics.verification.alignment import check_same_grid
 from ens10.stations import has_stations
 
 ZONES = ("latitude_band", "surface", "region")

@@ -148,6 +148,23 @@ def test_dates_are_grouped_when_all_are_merged(by):
         assert got["season"].values.tolist() == ["DJF", "MAM", "JJA", "SON"]
 
 
+def test_a_state_is_split_by_group_without_a_sum():
+    """Each date's sums stand in its own group and are 0 in the others; a gap stays in its group."""
+    score = field(n=12).isel(time=slice(12))
+    score[3] = np.nan
+    state = mean_state("s", score, keep=("time",), weights=ROWS, nan="propagate")
+    by = date_groups(state, "season")
+    got = group_state(state, by, over=())
+    assert dict(got["s_sum"].sizes) == {"season": by.sizes["season"], "time": 12}
+    for season in got["season"].values:
+        inside = (score["time.season"] == season).to_numpy()
+        for part in ("s_sum", "s_weight", "s_count"):
+            wanted = np.where(inside, state[part].to_numpy(), 0)
+            np.testing.assert_array_equal(got[part].sel(season=season), wanted)
+    both = xr.merge([state, mean_state("map", score[0].drop_vars("time"), keep=("latitude",))])
+    assert "map_sum" not in group_state(both, by, over=())
+
+
 def test_seasons_are_those_of_the_valid_date_which_may_depend_on_the_step():
     time = np.array(["2001-02-20", "2001-07-01"], dtype="datetime64[ns]")
     step = np.array([2, 14]) * np.timedelta64(1, "D")

@@ -1,6 +1,8 @@
 """A value under a numpy mask is a missing value: every score gives what it gives for NaN."""
 
 import inspect
+from importlib import import_module
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -127,6 +129,10 @@ CASES = {
     "twcrps_normal": ({**NORMAL, "lower": Y * 0 - 9}, {}),
     "variogram_score": ({"members": VECTORS, "y": Q}, {**MEMBERS, "variable_dim": 2}),
 }  # fmt: skip
+# those that the tests of a score declare as `EXAMPLES`, in the same form
+for path in sorted(Path(__file__).parent.glob("test_*.py")):
+    if "\nEXAMPLES = " in path.read_text():
+        CASES |= import_module(path.stem).EXAMPLES
 # functions of Datasets of sums, of names, of DataArrays alone (which xarray fills), or of settings
 WITHOUT_ARRAYS = {
     "area_weights", "automatic_block_length", "available_scores", "brier_decomposition",

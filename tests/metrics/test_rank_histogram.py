@@ -106,7 +106,7 @@ def test_dates_alone_have_the_ties_that_they_have_among_others():
 @pytest.mark.parametrize("dim", ["all", 0, (0, 2), (1,)])
 def test_parts_that_fit_the_cache_sum_to_the_whole(monkeypatch, values, dim):
     wanted = rank_histogram(X, Y, member_dim=1, seed=0, dim=dim)
-    monkeypatch.setattr("ens10.metrics.states._BLOCK_VALUES", values)
+    monkeypatch.setattr("ens10.metrics.statistic._BLOCK_VALUES", values)
     xr.testing.assert_identical(rank_histogram(X, Y, member_dim=1, seed=0, dim=dim), wanted)
 
 

@@ -1,5 +1,6 @@
 """The page of the scores and the package name the same functions; importing it is light."""
 
+import ast
 import inspect
 import re
 import subprocess
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 import ens10.metrics as metrics
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import score_lists
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scores.md").read_text()
 NAMED = set(re.findall(r"`(\w+)(?:\([^`]*\))?`", PAGE))
@@ -47,3 +51,22 @@ def test_importing_it_is_light():
         [sys.executable, "-c", code.format(heavy)], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def plain(text):
+    """The statements of a module, whatever their order and layout."""
+    return sorted(ast.dump(node) for node in ast.parse(text).body)
+
+
+@pytest.mark.parametrize("path", score_lists.lists(), ids=lambda path: path.parent.name)
+def test_lists_are_those_that_the_modules_declare(path):
+    """Otherwise run `python tests/score_lists.py`."""
+    assert plain(path.read_text()) == plain(score_lists.lists()[path])
+
+
+def test_every_score_of_a_command_is_in_its_help():
+    from ens10.cli.runs import COMMANDS
+
+    description = " ".join(map(str, vars(COMMANDS["score"]).values()))
+    assert "brier_THRESHOLD, twcrps_THRESHOLD" in description
+    assert "interval_score_SHARE, histogram, hersbach;" in description

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import merge_states, score_states, verify
 from ens10.metrics._ensemble_loops import exchanges
-from ens10.metrics._field_sums import add_map, date_key, field_sums, rank_counts
+from ens10.metrics._field_sums import add_map, field_sums
+from ens10.metrics._random_loops import date_key, rank_counts
 from ens10.metrics.distributions._sweep import LANES, scores_of_members
 from ens10.metrics.verification import block_scoring
 
@@ -81,6 +82,7 @@ def test_sums_of_fields():
     field, rows = rng.normal(size=(5, 131)), rng.uniform(size=5)
     field[2, 40:50] = np.nan
     zones = rng.integers(3, size=field.shape)
+    zones[2, 40:50] = 1
     there = ~np.isnan(field)
     w = rows[:, None] * there
     for zone, number in ((None, 1), (zones, 3)):
@@ -90,6 +92,9 @@ def test_sums_of_fields():
             np.testing.assert_allclose(total[n], (field * w)[inside].sum(), rtol=1e-12)
             np.testing.assert_allclose(weight[n], w[inside].sum(), rtol=1e-12)
             assert count[n] == inside.sum()
+        strict = field_sums(field, rows, zone, number, propagate=True)[0]
+        gaps = [bool((~there & ((zones == n) | (zone is None))).any()) for n in range(number)]
+        np.testing.assert_array_equal(np.isnan(strict), gaps)
     added, counted = np.ones((5, 131)), np.ones((5, 131), np.int64)
     add_map(field, added, counted)
     np.testing.assert_array_equal(added, 1 + np.nan_to_num(field))
