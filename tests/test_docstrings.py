@@ -45,6 +45,7 @@ ALONE = [
     "ens10.models.networks.mlp:MLP",
     "ens10.models.networks.member_context:MemberContext",
     "ens10.models.statistical.emos:EMOS",
+    "ens10.models.statistical.fit_arrays:fit",
     "ens10.models.statistical.predictor_emos:RidgeEMOS",
     "ens10.models.statistical.regions:RegionalRegression",
     "ens10.models.layers.smoe.error_quantiles:lower_quantile",

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.score_terms import Score
+from ens10.models.statistical.score_terms import Score, Terms
 from ens10.models.statistical.spool import Blocks
 
 VARIANCE_FLOOR = 1e-8  # in standardised units: keeps the residual over the scale finite
@@ -135,32 +135,35 @@ class Regression:
     def mean_score(self, theta: Floats) -> Evaluation:
         """Return the mean score alone, with gradient and Hessian; theta is (P, D) or (1, D)."""
         eta = self._at_dates(theta)
-        a = len(self.location)
-        b = a + len(self.scale)
+        a, b = len(self.location), len(self.location) + len(self.scale)
         products = [x * e for x, e in zip(self.location, eta, strict=False)]
         scale = self.link(eta[a:b], self.scale)
         parameters = [np.asarray(sum(products, self.offset)), scale.value, *eta[b:]]
         parameters = [np.broadcast_to(p, self.y.shape) for p in parameters]
         terms = self.score(parameters, self.bounds, self.y)
+        return (self.w * terms.value).sum(1), *self._by_coefficients(terms, scale)
+
+    def _by_coefficients(self, terms: Terms, scale: Scale) -> tuple[Floats, Floats]:
+        """Return gradient (P, D) and Hessian (P, D, D) of the mean score, by the chain rule."""
+        rows: Predictors = [*self.location, *scale.slopes, *[1.0] * self.third]  # J of each block
+        first_scale, count = len(self.location), len(rows)
+        kinds = [0] * first_scale + [1] * len(scale.slopes) + [2] * self.third
         push = self.w * terms.first[1]
         second = {**terms.second, (1, 1): terms.second[1, 1] + terms.first[1] * scale.cross}
-        kinds = [0] * a + [1] * (b - a) + [2] * self.third
-        slopes: Predictors = [*self.location, *scale.slopes, *[1.0] * self.third]
-        size = theta.shape[1] // len(kinds)
-        gradient = np.empty((len(self.y), len(kinds), size))
-        hessian = np.empty((len(self.y), len(kinds), size, len(kinds), size))
-        for i, (kind, slope) in enumerate(zip(kinds, slopes, strict=True)):
-            weighted = self.w * slope
+        points, size = len(self.y), 1 if self.cycle is None else self.cycle.shape[1]
+        gradient = np.empty((points, count, size))
+        hessian = np.empty((points, count, size, count, size))
+        for i, kind in enumerate(kinds):
+            weighted = self.w * rows[i]
             gradient[:, i] = self._sums(weighted, terms.first[kind], self.cycle)
             left = {m: weighted * second[kind, m] for m in range(kind, kinds[-1] + 1)}
-            for j in range(i, len(kinds)):
-                x, y = left[kinds[j]], slopes[j]
+            for j in range(i, count):
+                x, y = left[kinds[j]], rows[j]
                 if i == j and kind == 1:
-                    x, y = x * y + push * scale.curvatures[i - a], 1.0
+                    x, y = x * y + push * scale.curvatures[i - first_scale], 1.0
                 block = self._sums(x, y, self._products).reshape(-1, size, size)
                 hessian[:, i, :, j], hessian[:, j, :, i] = block, block
-        flat = hessian.reshape(len(self.y), -1, len(kinds) * size)
-        return (self.w * terms.value).sum(1), gradient.reshape(len(self.y), -1), flat
+        return gradient.reshape(points, -1), hessian.reshape(points, count * size, -1)
 
     @cached_property
     def _products(self) -> Floats | None:
