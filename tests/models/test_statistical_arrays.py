@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
+from docblocks import python
 
 from ens10 import metrics
 from ens10.errors import ArgumentError, MissingDataError
@@ -130,6 +131,15 @@ def test_dates_without_truth_are_refused_or_left_out():
         fewer = statistical.fit(statistical.EMOS(), members, truth[1:], join="inner")
     same = statistical.fit(statistical.EMOS(), members[1:], truth)
     assert torch.equal(fewer.method.c, same.method.c)
+
+
+def test_the_example_of_the_page_runs():
+    members, truth, _ = world(60)
+    names = {"members": members, "truth": truth, "new_members": members[:3]}
+    (block,) = python("docs/cards_statistical.md")
+    exec(block, names)
+    assert set(names["forecast"]) == {"mu", "sigma"}
+    assert names["forecast"].sizes["time"] == 3
 
 
 def test_bad_input():
