@@ -28,7 +28,7 @@ from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats, minimise
 from ens10.models.statistical.regression import Regression, fit_together, root_of_exponentials
 from ens10.models.statistical.score_terms import Score, with_differences
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool
 
 _COMMON_SAMPLES = 1 << 15  # that the common coefficients are fitted to, at 16 points at least
 _FEWEST_DATES = 10
@@ -151,8 +151,7 @@ class AmountEMOS(SpooledMethod):
     def _fit(self, spool: Spool) -> dict[str, Floats]:
         fit = _AmountFit(spool, self.family, self.harmonics, self.strength)
         prior = fit.fit_common()
-        rows = in_parallel(lambda points: fit.fit_points(points, prior), spool.blocks(4))
-        maps = np.ascontiguousarray(rows.T).reshape(-1, *spool.area.shape)
+        maps = spool.maps(lambda points: fit.fit_points(points, prior), 4)
         coefficients = maps[:-_CONSTANTS].reshape(_COEFFICIENTS, -1, *spool.area.shape)
         return {"coefficients": coefficients, "constants": maps[-_CONSTANTS:]}
 

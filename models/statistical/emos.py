@@ -23,7 +23,7 @@ from ens10.models.statistical.regression import (
     root_of_squares,
 )
 from ens10.models.statistical.score_terms import score_of
-from ens10.models.statistical.spool import Blocks, Spool, in_parallel
+from ens10.models.statistical.spool import Blocks, Spool
 from ens10.models.statistical.standardise import Samples, Units
 
 _FEWEST_DATES = 3  # a line through two points leaves no residual for the spread
@@ -142,14 +142,11 @@ class EMOS(SpooledMethod):
             return Samples.of(spool.read(points), area, merge=not self.local)
 
         if self.local:
-            rows = in_parallel(
-                lambda p: fit(Blocks([lambda: samples(p)]), self.criterion), spool.blocks()
-            )
+            maps = spool.maps(lambda p: fit(Blocks([lambda: samples(p)]), self.criterion))
         else:
             blocks = Blocks([partial(samples, p) for p in spool.blocks()])
-            rows = fit(blocks, self.criterion)
-        columns = rows.T.reshape(-1, *(spool.area.shape if self.local else (1, 1)))
-        return dict(zip(_COEFFICIENTS, columns, strict=True))
+            maps = fit(blocks, self.criterion).reshape(-1, 1, 1)
+        return dict(zip(_COEFFICIENTS, maps, strict=True))
 
     def forward(self, batch: Batch) -> Normal:
         """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is."""

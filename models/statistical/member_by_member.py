@@ -17,7 +17,7 @@ from ens10.models.statistical.base import (
     require_same_grid,
 )
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.spool import Blocks, Spool, in_parallel
+from ens10.models.statistical.spool import Blocks, Spool
 from ens10.models.statistical.standardise import Samples, Units
 
 FitEstimator = Literal["plain", "fair"]
@@ -91,8 +91,7 @@ class MemberByMember(SpooledMethod):
             pieces = [data[:, i : i + width] for i in range(0, data.shape[1], width)]
             return np.concatenate([fit(piece, self.estimator == "fair") for piece in pieces])
 
-        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
-        return dict(zip(_COEFFICIENTS, columns, strict=True))
+        return dict(zip(_COEFFICIENTS, spool.maps(of_block), strict=True))
 
     def forward(self, batch: Batch) -> Ensemble:
         """Return the corrected members, (N, M, H, W).

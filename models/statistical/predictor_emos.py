@@ -26,7 +26,7 @@ from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.log_linear_loops import boost, mean_score, no_samples, ridge_fit
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.predictors import TINY, Design, Problem, pooled, raw_coefficients
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool
 from ens10.protocol import check_known
 
 RESULT_VERSION = 1  # raise it when results change
@@ -86,15 +86,11 @@ class _PredictorEMOS(SpooledMethod):
         design = Design(spool, self.harmonics, self.local, self.advection)
         self._prepare(design)
         if self.local:
-            shape = spool.area.shape
-            rows = in_parallel(
-                lambda points: self._fit_rows(design, points), spool.blocks(_PER_DATE)
-            )
+            maps = spool.maps(lambda points: self._fit_rows(design, points), _PER_DATE)
         else:
-            shape = (1, 1)
             rows = self._fit_rows(design, sample_of(spool, _COMMON_SAMPLES))
+            maps = rows.reshape(-1, 1, 1)
         # float32 keeps the digits: features are normalised, and mu is a correction to the mean
-        maps = np.ascontiguousarray(rows.T).reshape(-1, *shape)
         location, log_scale = np.split(maps[:-1], 2)
         return {"location": location, "log_scale": log_scale, "floor": maps[-1]}
 

@@ -14,7 +14,7 @@ from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import SpooledMethod, require_same_grid
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool
 
 _POINTS = 4096  # that the regressions are fitted to, at most
 _STARTS = 20  # of which the one of the smallest error is taken
@@ -106,7 +106,8 @@ class RegionalRegression(SpooledMethod):
             errors = _errors(block_sums, coefficients)
             return np.stack([errors.argmin(1), errors.min(1), block_sums[3]], 1)
 
-        region, errors, spread = in_parallel(assign, spool.blocks(len(cycle) + spool.fields)).T
+        maps = spool.maps(assign, len(cycle) + spool.fields)
+        region, errors, spread = maps.reshape(3, -1)
         counts = np.bincount(region.astype(int), minlength=self.regions)
         order = np.argsort(-counts, kind="stable")
         names = np.argsort(order)[region.astype(int)]

@@ -31,7 +31,7 @@ from ens10.models.statistical.score_terms import (
     score_of,
     standard_deviation,
 )
-from ens10.models.statistical.spool import Blocks, Points, Spool, in_parallel
+from ens10.models.statistical.spool import Blocks, Points, Spool
 from ens10.models.statistical.standardise import Samples, Units
 
 _LINK = root_of_exponentials(50.0, VARIANCE_FLOOR)
@@ -120,17 +120,15 @@ class SeasonalEMOS(SpooledMethod):
         harmonics = self.harmonics if ridge.cycles else 0
         fit = SeasonalFit(spool, self.family, harmonics, (self.lower, self.upper))
         prior = fit.fit_common()
-        shape = spool.area.shape
-        rows = in_parallel(lambda points: fit.fit_points(points, prior, ridge), spool.blocks())
+        maps = spool.maps(lambda points: fit.fit_points(points, prior, ridge))
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
-        columns = np.ascontiguousarray(rows.T).reshape(-1, *shape)
-        coefficients = np.zeros((4, 1 + 2 * self.harmonics, *shape))
-        coefficients[:, : 1 + 2 * harmonics] = columns[:-2].reshape(4, -1, *shape)
+        coefficients = np.zeros((4, 1 + 2 * self.harmonics, *maps.shape[1:]))
+        coefficients[:, : 1 + 2 * harmonics] = maps[:-2].reshape(4, -1, *maps.shape[1:])
         ratio = ridge.ratio if ridge.cycles or not self.harmonics else math.inf
         return {
             "coefficients": coefficients,
-            "centre": columns[-2],
-            "floor": columns[-1],
+            "centre": maps[-2],
+            "floor": maps[-1],
             # of constants, in dates; times that of cycles, infinite if there are none
             "chosen_strength": torch.tensor([ridge.strength, ratio]),
         }

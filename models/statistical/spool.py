@@ -98,17 +98,22 @@ class Spool:
         width = max(1, _SAMPLES // (len(self.dates) * per_date))
         return [slice(i, i + width) for i in range(0, self.area.size, width)]
 
+    def maps(self, fit: Callable[[slice], Floats], per_date: int = 1) -> Floats:
+        """Fit all points, and return their coefficients as maps (C, H, W).
+
+        Args:
+            fit: function of some points that returns a row of coefficients for each, (P, C).
+            per_date: values that count as one date.
+        """
+        rows = np.concatenate(map_blocks(fit, self.blocks(per_date)))
+        return np.ascontiguousarray(rows.T).reshape(-1, *self.area.shape)
+
     def some_points(self, most: int) -> npt.NDArray[np.int64]:
         """Return at most `most` of the points that have a weight, drawn with a fixed seed."""
         weighted_points = np.flatnonzero(self.area > 0)
         if len(weighted_points) <= most:
             return weighted_points
         return np.sort(np.random.default_rng(0).choice(weighted_points, most, replace=False))
-
-
-def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
-    """Apply `fit` to all blocks in parallel, and join the results along their first axis."""
-    return np.concatenate(map_blocks(fit, blocks))
 
 
 def map_blocks(function: Callable[[Part], Result], blocks: Sequence[Part]) -> list[Result]:
