@@ -2,6 +2,7 @@
 
     python benchmarks/statistical.py [--check] [--out FILE]
     python benchmarks/statistical.py --grid 6x8 --dates 120 --memory
+    python benchmarks/statistical.py --grid 6x8 --dates 400 --against CHECKOUT
 
 Fits each method to numbers made up on the way, five dates at a time. Without `--memory` all methods
 are fitted in turns in this process, `--rounds` times after a round that does not count; the medians
@@ -12,6 +13,10 @@ With `--memory` each method is fitted once more in processes of its own, to all 
 quarter of them. The peak is that of resident memory above the process with torch and one batch in
 it. The default is every 48th column of 361 x 720 points and 1784 dates, as many as protocol `clean`
 trains on in ENS-10. `--full` adds 60 dates of all points, of each method in a process of its own.
+
+`--against` fits each method in turns with this code and with that of another checkout, in a process
+each: first the scores and coefficients must agree, then the processor time is compared, as the
+median of the ratios of the rounds.
 """
 
 import argparse
@@ -134,8 +139,8 @@ def made(name: str, shape: tuple[int, int]) -> StatisticalMethod:
     return method
 
 
-def fitted(name: str, world: World) -> dict[str, float]:
-    """Wall and processor seconds of collecting and solving."""
+def fitted(name: str, world: World) -> tuple[dict[str, float], StatisticalMethod]:
+    """Wall and processor seconds of collecting and solving, and the method."""
     method = made(name, world.shape)
     spent = {"wall_seconds": 0.0, "cpu_seconds": 0.0}
 
@@ -148,7 +153,7 @@ def fitted(name: str, world: World) -> dict[str, float]:
     for first in range(0, world.dates, BATCH):
         timed(method.collect, world.batch(first, name in AMOUNTS))
     timed(method.solve)
-    return spent
+    return spent, method
 
 
 def in_turns(given: argparse.Namespace) -> dict[str, dict[str, float]]:
@@ -159,7 +164,7 @@ def in_turns(given: argparse.Namespace) -> dict[str, dict[str, float]]:
     with config.set(num_workers=2):
         for n in range(given.rounds + 1):
             for name in given.methods:
-                spent = fitted(name, World(columns, given.dates, rows))
+                spent, _ = fitted(name, World(columns, given.dates, rows))
                 if n:
                     found[name].append(spent)
             print(f"round {n} of {given.rounds}", file=sys.stderr, flush=True)
@@ -184,7 +189,7 @@ def case(name: str, rows: int, columns: int, dates: int) -> dict[str, float]:
         world.batch(0)
         Path("/proc/self/clear_refs").write_text("5")  # the highest so far is what it is now
         before = resident("VmRSS")
-        spent = fitted(name, world)
+        spent, _ = fitted(name, world)
     return {**spent, "peak_megabytes": resident("VmHWM") - before}
 
 
@@ -198,8 +203,71 @@ def in_a_process(name: str, rows: int, columns: int, dates: int) -> dict[str, fl
     return {key: round(value, 2) for key, value in found.items()}
 
 
+def answer_requests() -> None:
+    """Fit the method that each line of the input names; print times, score and coefficients."""
+    torch.set_num_threads(1)
+    with config.set(num_workers=2), torch.no_grad():
+        for line in sys.stdin:
+            name, *numbers = line.split()
+            rows, columns, dates = map(int, numbers)
+            spent, method = fitted(name, World(columns, dates, rows))
+            batch: Any = World(columns, dates, rows).batch(0, name in AMOUNTS)
+            score = float(method(batch).crps(batch["target"]).double().mean())
+            state = {k: v.double().flatten().tolist() for k, v in method.state_dict().items()}
+            print(json.dumps({**spent, "crps": score, "state": state}), flush=True)
+
+
+def distance(one: Mapping[str, list[float]], other: Mapping[str, list[float]]) -> float:
+    """Largest difference of two states, each array relative to its largest value."""
+    pairs = [[torch.tensor(state[key]).nan_to_num() for state in (one, other)] for key in one]
+    return max(float((a - b).abs().max() / a.abs().max().clamp(min=0.1)) for a, b in pairs)
+
+
+def compare(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
+    """Fit each method in turns with the other checkout's code and with this."""
+    lanes = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--lane"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(folder.resolve())},
+        )
+        for folder in (given.against, Path(__file__).parents[1])
+    ]
+
+    def ask(lane: subprocess.Popen[str], name: str) -> dict[str, Any]:
+        assert lane.stdin
+        assert lane.stdout
+        print(name, *given.grid, given.dates, file=lane.stdin, flush=True)
+        found: dict[str, Any] = json.loads(lane.stdout.readline())
+        return found
+
+    lines, found = [], {}
+    for name in given.methods:
+        rounds = [[ask(lane, name) for lane in lanes] for _ in range(given.rounds + 1)]
+        before, after = rounds[0]
+        score = abs(after["crps"] / before["crps"] - 1)
+        ratios = [new["cpu_seconds"] / old["cpu_seconds"] for old, new in rounds[1:]]
+        lines += [Line(f"{name}, difference of the CRPS, in millionths", 1e6 * score, 10, False)]
+        lines += [Line(f"{name}, processor time over that of before", median(ratios), 1.1, False)]
+        found[name] = {
+            "largest_difference_of_coefficients": distance(before["state"], after["state"]),
+            "cpu_seconds": [
+                round(median(r[k]["cpu_seconds"] for r in rounds[1:]), 4) for k in (0, 1)
+            ],
+        }
+        print(name, found[name], ratios, file=sys.stderr, flush=True)
+    for lane in lanes:
+        lane.communicate()
+    rows, columns = given.grid
+    return lines, {"grid": f"{rows}x{columns}", "dates": given.dates, "before_and_after": found}
+
+
 def measure(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
     """The costs of all methods, and the growth of the peak."""
+    if given.against:
+        return compare(given)
     lines: list[Line] = []
     costs: dict[str, dict[str, Any]] = {name: dict(c) for name, c in in_turns(given).items()}
     few, many = given.dates // 4, given.dates
@@ -228,10 +296,14 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--grid", type=_grid, default=(ROWS, COLUMNS // EVERY))
     parser.add_argument("--dates", type=int, default=TRAINING)
     parser.add_argument("--memory", action="store_true", help="measure the peaks of memory too")
+    parser.add_argument("--against", type=Path, help="folder of another version of this project")
     parser.add_argument("--full", action="store_true", help="and fit all points, at 60 dates")
 
 
 if __name__ == "__main__":
+    if "--lane" in sys.argv:
+        answer_requests()
+        sys.exit(0)
     if "--case" in sys.argv:
         print(json.dumps(case(sys.argv[-4], *map(int, sys.argv[-3:]))))
         sys.exit(0)

@@ -12,6 +12,7 @@ PAGES = ["README.md", *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob(
 RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/add_your_own.md": "tests/test_docs_code.py",
+    "docs/cards_statistical.md": "tests/models/test_statistical_arrays.py",
     "docs/data.md": "tests/ens10/test_data_page.py",
     "docs/in_use.md": "tests/experiments/test_apply.py",
     "docs/real_data.md": "tests/ens10/test_real_data_page.py",

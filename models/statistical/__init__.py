@@ -7,6 +7,7 @@ from ens10.models.statistical.bias import BiasMap
 from ens10.models.statistical.climatology import Climatology, SeasonalClimatology
 from ens10.models.statistical.coupling import ECC, SchaakeShuffle, couple
 from ens10.models.statistical.emos import EMOS
+from ens10.models.statistical.fit_arrays import FittedMethod, fit
 from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS
@@ -25,6 +26,7 @@ __all__ = [
     "BiasMap",
     "BoostedEMOS",
     "Climatology",
+    "FittedMethod",
     "IsotonicRegression",
     "MemberByMember",
     "MemberEMOS",
@@ -37,4 +39,5 @@ __all__ = [
     "SlidingWindow",
     "StatisticalMethod",
     "couple",
+    "fit",
 ]

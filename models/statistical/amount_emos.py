@@ -10,8 +10,8 @@ are mean and deviation before censoring (`ens10.metrics.distributions.amounts`).
 may follow the year, and are shrunk towards those of all points together.
 """
 
-from dataclasses import dataclass, replace
-from typing import Self
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,16 +23,12 @@ from ens10.loader.batch import Batch
 from ens10.metrics.distributions.amounts import AmountFamily, amount, check_amount_family
 from ens10.metrics.distributions.base import ClosedForm
 from ens10.models.domain import current
-from ens10.models.statistical.base import (
-    StatisticalMethod,
-    no_members,
-    nothing_collected,
-    require_same_grid,
-)
+from ens10.models.statistical.base import SpooledMethod, members_of, require_same_grid
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
-from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.seasonal_fit import PooledProblem
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.newton import Floats, minimise
+from ens10.models.statistical.regression import Regression, fit_together, root_of_exponentials
+from ens10.models.statistical.score_terms import Score, with_differences
+from ens10.models.statistical.spool import Points, Spool
 
 _COMMON_SAMPLES = 1 << 15  # that the common coefficients are fitted to, at 16 points at least
 _FEWEST_DATES = 10
@@ -40,159 +36,58 @@ _STEP = 1e-4  # of the differences that give second derivatives, relative to the
 _MOST_STEPS = 15  # of Newton's method at a point, which starts near the minimum
 _LARGEST_LOG = 20.0
 _COEFFICIENTS, _CONSTANTS = 7, 7
-_KIND = (0, 0, 0, 1, 1, 1, 2)  # of each coefficient: location, log scale, third
+_LINK = root_of_exponentials(_LARGEST_LOG, 0.0)
 
 
-@dataclass
-class _Predictors:
-    """Standardised predictors, arrays of one shape.
-
-    Args:
-        start: location without correction.
-        u: ensemble mean.
-        h: share of wet members.
-        v: ensemble variance.
-        m: ensemble mean as part of the variance.
-    """
-
-    start: Tensor
-    u: Tensor
-    h: Tensor
-    v: Tensor
-    m: Tensor
-
-    @classmethod
-    def of(cls, raw: tuple[Tensor, Tensor, Tensor], constants: Tensor) -> Self:
-        """Return the predictors of mean, deviation and share of wet members.
-
-        Args:
-            raw: these three, (..., points or fields).
-            constants: (7, points or fields): unit, centre and width of the mean, of the share,
-                mean variance, mean of the mean, the last two over the unit.
-        """
-        mean, std, wet = raw
-        unit, centre, width, share, share_width, variance, level = constants
-        over = mean / unit
-        return cls(
-            over,
-            (mean - centre) / width,
-            (wet - share) / share_width,
-            (std / unit) ** 2 / variance,
-            over.clamp(min=0) / level,
-        )
-
-    def select(self, mask: Tensor) -> "_Predictors":
-        """Return the predictors of the points for which `mask` (P,) is True."""
-        return _Predictors(*(getattr(self, name)[mask] for name in self.__dataclass_fields__))
-
-    def location_and_scale(self, eta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return location, log scale and the shares of the scale's three terms.
-
-        Args:
-            eta: (7, ...), the coefficients at each date.
-        """
-        a, b, e, c, d, g, _ = eta
-        parts = torch.stack([torch.ones_like(self.v), self.v, self.m])
-        logs = 2 * torch.stack([c, d, g]).clamp(-_LARGEST_LOG, _LARGEST_LOG)
-        terms = logs.exp() * parts
-        total = terms.sum(0)
-        return self.start + a + b * self.u + e * self.h, 0.5 * total.log(), terms / total
-
-
-@dataclass
-class _AmountProblems:
-    """Regression problems of P points with N dates; arrays (P, N) unless stated otherwise.
+def _predictors(mean: Any, std: Any, wet: Any, constants: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return the uncorrected location, u, h, v' and m', arrays or tensors of one shape.
 
     Args:
-        family: name of the distribution.
-        cycle: (N, K), the harmonics at the dates.
-        x: predictors.
-        y: truth over the point's unit.
-        w: weights; those of a point sum to 1, or all are 0.
-        prior: (P, 7 K), centre of the ridge.
-        strength: (P, 7 K), strength of the ridge, as a fraction of the point's dates.
+        mean: ensemble mean.
+        std: its deviation.
+        wet: share of wet members.
+        constants: unit, centre and width of the mean, of the share, mean variance, mean of the
+            mean, the last two over the unit; each broadcasts to the fields.
     """
+    unit, centre, width, share, share_width, variance, level = constants
+    over = mean / unit
+    u, h = (mean - centre) / width, (wet - share) / share_width
+    return over, u, h, (std / unit) ** 2 / variance, over * (over > 0) / level
 
-    family: AmountFamily
-    cycle: Floats
-    x: _Predictors
-    y: Floats
-    w: Floats
-    prior: Floats
-    strength: Floats
 
-    def select(self, mask: npt.NDArray[np.bool_]) -> "_AmountProblems":
-        """Return the problems of the points for which `mask` (P,) is True."""
-        parts = {k: getattr(self, k)[mask] for k in ("y", "w", "prior", "strength")}
-        return replace(self, x=self.x.select(torch.from_numpy(mask)), **parts)
+def _amount_score(family: AmountFamily) -> Score:
+    """Return the CRPS of `amount` by location, scale and third parameter, and its derivatives."""
 
-    def evaluate(self, theta: Floats) -> Evaluation:
-        """Return mean CRPS plus penalty with gradient and Hessian in theta (P, 7 K)."""
-        value, gradient, hessian = self.mean_crps(theta)
-        off = theta - self.prior
-        value = value + 0.5 * (self.strength * off**2).sum(1)
-        index = np.arange(theta.shape[1])
-        hessian[:, index, index] += self.strength
-        return value, gradient + self.strength * off, hessian
+    def of(parameters: Sequence[Any], y: Floats) -> tuple[ClosedForm, Sequence[Floats]]:
+        forecast = amount(family, parameters[0], parameters[1], parameters[2])
+        numbers = [torch.as_tensor(p).detach().numpy() for p in forecast.values_by_name.values()]
+        return forecast, np.broadcast_arrays(*numbers, y)
 
-    def mean_crps(self, theta: Floats) -> Evaluation:
-        """Return the mean CRPS alone, with gradient and Hessian."""
-        size = self.cycle.shape[1]
-        eta = theta.reshape(len(theta), _COEFFICIENTS, size) @ self.cycle.T
-        eta_ = torch.from_numpy(np.ascontiguousarray(eta.swapaxes(0, 1)))
-        location, log_scale, shares = self.x.location_and_scale(eta_)
-        args = [location, log_scale, eta_[-1]]
-        value, slopes = self._slopes(args, score=True)
-        steps = [_STEP * log_scale.exp(), *[torch.full_like(log_scale, _STEP)] * 2]
-        second = []
-        for n, step in enumerate(steps):
-            new_slopes = self._slopes([p + step if n == k else p for k, p in enumerate(args)])[1]
-            second.append([(m - b) / step.numpy() for m, b in zip(new_slopes, slopes, strict=True)])
-        share = shares.numpy()
-        rows = [1.0, self.x.u.numpy(), self.x.h.numpy(), *share, 1.0]
-        gradient = [(self.w * slopes[k] * r) @ self.cycle for k, r in zip(_KIND, rows, strict=True)]
-        products = (self.cycle[:, :, None] * self.cycle[:, None]).reshape(len(self.cycle), -1)
-        hessian = np.empty((len(theta), _COEFFICIENTS, size, _COEFFICIENTS, size))
-        for i in range(_COEFFICIENTS):
-            for j in range(i, _COEFFICIENTS):
-                k, m = _KIND[i], _KIND[j]
-                local = 0.5 * (second[k][m] + second[m][k]) * rows[i] * rows[j]
-                if k == m == 1:  # of the log scale by the logarithms of its terms
-                    local = local + 2 * slopes[1] * (
-                        share[i - 3] * (i == j) - share[i - 3] * share[j - 3]
-                    )
-                block = ((self.w * local) @ products).reshape(-1, size, size)
-                hessian[:, i, :, j], hessian[:, j, :, i] = block, block
-        total = (self.w * value).sum(1)
-        return (
-            total,
-            np.concatenate(gradient, 1),
-            hessian.reshape(len(theta), -1, _COEFFICIENTS * size),
-        )
+    def value(parameters: Sequence[Floats], _: Sequence[Floats], y: Floats) -> Floats:
+        forecast, arrays = of([torch.tensor(p) for p in parameters], y)
+        formula = forecast.formula("crps")
+        return np.asarray(formula.apply_to_numpy(formula.value, *arrays))
 
-    def _slopes(self, args: list[Tensor], score: bool = False) -> tuple[Floats, list[Floats]]:
-        """Return the CRPS (empty unless `score`) and its slopes by location, log scale, third."""
-        points = [p.detach().requires_grad_() for p in args]
-        forecast = amount(self.family, points[0], points[1].exp(), points[2])
-        kind, parameters = type(forecast), list(forecast.values_by_name.values())
-        arrays = np.broadcast_arrays(
-            *(p.detach().numpy() if isinstance(p, Tensor) else np.float64(p) for p in parameters),
-            self.y,
-        )
-        formula = kind.formula("crps")
-        value = formula.apply_to_numpy(formula.value, *arrays) if score else np.zeros(0)
-        partials = formula.apply_to_numpy(formula.partials, *arrays)
+    def slopes(parameters: Sequence[Floats], _: Sequence[Floats], y: Floats) -> list[Floats]:
+        points = [torch.tensor(p, requires_grad=True) for p in parameters]
+        forecast, arrays = of(points, y)
+        formula = forecast.formula("crps")
+        partials: Any = formula.apply_to_numpy(formula.partials, *arrays)
         pairs = [
-            (p, torch.from_numpy(np.ascontiguousarray(by)))
-            for p, by in zip(parameters, partials, strict=False)
+            (p, torch.tensor(by))
+            for p, by in zip(forecast.values_by_name.values(), partials, strict=False)
             if isinstance(p, Tensor) and p.requires_grad
         ]
-        outputs, slopes = zip(*pairs, strict=True)
-        gradients = torch.autograd.grad(outputs, points, slopes, allow_unused=True)
-        return value, [np.zeros_like(self.y) if g is None else g.numpy() for g in gradients]
+        outputs, directions = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(outputs, points, directions, allow_unused=True)
+        first = [np.zeros_like(y) if g is None else g.numpy() for g in gradients]
+        first[1] = first[1] * parameters[1]  # by the logarithm
+        return first
+
+    return with_differences(value, slopes, _STEP)
 
 
-class AmountEMOS(StatisticalMethod):
+class AmountEMOS(SpooledMethod):
     """EMOS of amounts of 0 or more at each grid point, with an annual cycle, of least mean CRPS.
 
     For precipitation with a censored, shifted gamma distribution (Scheuerer and Hamill 2015,
@@ -238,7 +133,6 @@ class AmountEMOS(StatisticalMethod):
         self.constants: Tensor
         self.register_buffer("coefficients", torch.zeros(_COEFFICIENTS, 1 + 2 * harmonics, 0, 0))
         self.register_buffer("constants", torch.zeros(_CONSTANTS, 0, 0))
-        self._spool: Spool | None = None
 
     @property
     def fitted_parameters(self) -> int:
@@ -247,33 +141,19 @@ class AmountEMOS(StatisticalMethod):
 
     def _raw(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Return mean, deviation and share of wet members, (N, H, W)."""
-        if "members" not in batch:
-            raise no_members(self)
-        members: Tensor = batch["members"]
+        members = members_of(self, batch)
         wet = (members > self.threshold).to(members.dtype).mean(1)
         return batch["raw_mean"], batch["raw_std"], wet
 
-    def collect(self, batch: Batch) -> None:
-        """Write mean, deviation, share of wet members and truth to the temporary file."""
-        if self._spool is None:
-            self._spool = Spool()
-        self._spool.append([*self._raw(batch), batch["target"]], batch["weights"], batch["dates"])
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        return [*self._raw(batch), batch["target"]]
 
-    def solve(self) -> None:
-        """Fit the common coefficients, then each point."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool = self._spool
+    def _fit(self, spool: Spool) -> dict[str, Floats]:
         fit = _AmountFit(spool, self.family, self.harmonics, self.strength)
         prior = fit.fit_common()
-        rows = in_parallel(lambda points: fit.fit_points(points, prior), spool.blocks(4))
-        maps = torch.from_numpy(np.ascontiguousarray(rows.T)).to(self.coefficients)
-        maps = maps.reshape(-1, *spool.area.shape)
-        split = len(maps) - _CONSTANTS
-        self.coefficients = maps[:split].reshape(_COEFFICIENTS, -1, *spool.area.shape).clone()
-        self.constants = maps[split:].clone()
-        self.solved.fill_(True)
-        self._spool = None
+        maps = spool.maps(lambda points: fit.fit_points(points, prior), 4)
+        coefficients = maps[:-_CONSTANTS].reshape(_COEFFICIENTS, -1, *spool.area.shape)
+        return {"coefficients": coefficients, "constants": maps[-_CONSTANTS:]}
 
     def forward(self, batch: Batch) -> ClosedForm:
         """Return the forecast, parameters (N, H, W); NaN where the raw ensemble is."""
@@ -281,11 +161,13 @@ class AmountEMOS(StatisticalMethod):
         require_same_grid(self, self.constants[0], batch)
         coefficients, constants = map(current().of_samples, (self.coefficients, self.constants))
         cycle = annual_cycle(batch["dates"], self.harmonics).to(coefficients)
-        eta = torch.einsum("nk,qknhw->qnhw", cycle, coefficients)
-        x = _Predictors.of(self._raw(batch), constants)
-        location, log_scale, _ = x.location_and_scale(eta)
+        a, b, e, c, d, g, third = torch.einsum("nk,qknhw->qnhw", cycle, coefficients)
+        location, u, h, v, m = _predictors(*self._raw(batch), constants)
+        location = location + a + b * u + e * h
+        logs = 2 * torch.stack([c, d, g]).clamp(-_LARGEST_LOG, _LARGEST_LOG)
+        scale = (logs.exp() * torch.stack([torch.ones_like(v), v, m])).sum(0).sqrt()
         unit = constants[0]
-        return amount(self.family, location * unit, log_scale.exp() * unit, eta[-1], unit)
+        return amount(self.family, location * unit, scale * unit, third, unit)
 
 
 class _AmountFit:
@@ -297,38 +179,32 @@ class _AmountFit:
 
     def fit_common(self) -> Floats:
         """Fit the common coefficients, (7 K,), at a sample of points."""
-        points = self.spool.some_points(max(16, _COMMON_SAMPLES // len(self.spool.dates)))
-        size = self.cycle.shape[1]
-        start = np.zeros((_COEFFICIENTS, size))
+        points = self.spool.some_points(max(16, _COMMON_SAMPLES // len(self.cycle)))
+        start = np.zeros((_COEFFICIENTS, self.cycle.shape[1]))
         start[3:6, 0], start[6, 0] = 0.5 * np.log(0.3), -1.5 if self.family == "csgd" else 0.0
         problem, enough, _ = self._problem(points, start.reshape(-1), 0.0)
-        area = self.spool.area.reshape(-1)[points] * enough
-        if not area.any():
-            return start.reshape(-1)
-        pooled_problem = PooledProblem(problem, area / area.sum())
+        weights = self.spool.area.reshape(-1)[points] * enough
         # weak, since a coefficient without effect would wander
-        first: Floats = minimise(start.reshape(1, -1), pooled_problem)[0]
-        return first
+        return fit_together(problem, start.reshape(-1), weights)
 
     def fit_points(self, points: Points, prior: Floats) -> Floats:
         """Fit some points: coefficients and constants, (P, 7 K + 7)."""
         problem, enough, constants = self._problem(points, prior, self.strength)
-        theta = minimise(problem.prior, problem, _MOST_STEPS)
-        size = self.cycle.shape[1]
-        raw = np.zeros((_COEFFICIENTS, size))
+        theta = minimise(np.tile(prior, (len(enough), 1)), problem, _MOST_STEPS)
+        raw = np.zeros((_COEFFICIENTS, self.cycle.shape[1]))
         raw[3, 0] = raw[5, 0] = -_LARGEST_LOG / 2  # scale: the raw deviation alone
         raw[6, 0] = -_LARGEST_LOG / 2 if self.family == "csgd" else 0.0
         theta[~enough] = raw.reshape(-1)
-        constants[:, ~enough] = np.array([1.0, 0.0, np.inf, 0.0, np.inf, 1.0, 1.0])[:, None]
-        return np.concatenate([theta, constants.T], 1)
+        constants[~enough] = [1.0, 0.0, np.inf, 0.0, np.inf, 1.0, 1.0]
+        return np.concatenate([theta, constants], 1)
 
     def _problem(
         self, points: Points, prior: Floats, strength: float
-    ) -> tuple[_AmountProblems, npt.NDArray[np.bool_], Floats]:
-        """Return the problems, a mask of points with enough dates, and the constants (7, P)."""
+    ) -> tuple[Regression, npt.NDArray[np.bool_], Floats]:
+        """Return the problems, a mask of points with enough dates, and the constants (P, 7)."""
         data = self.spool.read(points)
         valid = np.isfinite(data).all(0)
-        mean, std, wet, truth = (np.where(valid, x, 0.0) for x in data)
+        mean, std, wet, truth = np.where(valid, data, 0.0)
         count = valid.sum(1, keepdims=True)
         w = valid / np.maximum(count, 1)
 
@@ -345,12 +221,19 @@ class _AmountFit:
         share_width = np.where(share_width <= 1e-6, np.inf, share_width)
         variance = np.maximum(average((std / unit) ** 2), 1e-6)
         level = np.maximum(centre / unit, 1e-3)
-        parts = [unit, centre, width, share, share_width, variance, level]
-        constants = torch.from_numpy(np.stack(parts))
-        raw = [torch.from_numpy(np.ascontiguousarray(x)) for x in (mean, std, wet)]
-        x = _Predictors.of((raw[0], raw[1], raw[2]), constants)
-        penalty = strength / np.maximum(count, 1) * np.ones_like(prior)
-        problem = _AmountProblems(
-            self.family, self.cycle, x, truth / unit, w, np.tile(prior, (len(w), 1)), penalty
+        constants = (unit, centre, width, share, share_width, variance, level)
+        start, u, h, v, m = _predictors(mean, std, wet, constants)
+        problem = Regression(
+            _amount_score(self.family),
+            _LINK,
+            truth / unit,
+            w,
+            (1.0, u, h),
+            (1.0, v, m),
+            third=1,
+            offset=start,
+            cycle=self.cycle if self.cycle.shape[1] > 1 else None,
+            prior=np.tile(prior, (len(w), 1)),
+            penalty=np.tile(strength / np.maximum(count, 1), len(prior)),
         )
-        return problem, count[:, 0] >= _FEWEST_DATES, constants[..., 0].numpy().copy()
+        return problem, count[:, 0] >= _FEWEST_DATES, np.concatenate(constants, 1)

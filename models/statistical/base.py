@@ -12,6 +12,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
+from ens10.models.statistical.spool import Floats, Spool
 
 Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises the mean
 
@@ -109,6 +110,50 @@ class StatisticalMethod(GridBuffers):
             )
 
 
+class SpooledMethod(StatisticalMethod):
+    """A statistical method that stores fields of its training dates in a temporary file.
+
+    Main memory holds one batch while it is written, and a few blocks of points while they are
+    fitted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._spool: Spool | None = None
+
+    @abstractmethod
+    def _fields(self, batch: Batch) -> Sequence[Tensor]:
+        """Return the fields to store, (N, H, W) or (N, M, H, W) each."""
+
+    @abstractmethod
+    def _fit(self, spool: Spool) -> Mapping[str, Tensor | Floats]:
+        """Compute the coefficients, by names of buffers."""
+
+    def collect(self, batch: Batch) -> None:
+        """Write the fields of the batch to the temporary file.
+
+        Raises:
+            ArgumentError: fields that the method needs are missing, or differ in number or grid
+                from those before.
+        """
+        fields = self._fields(batch)
+        self._spool = self._spool or Spool()
+        self._spool.append(fields, batch["weights"], batch["dates"])
+
+    def solve(self) -> None:
+        """Fit the coefficients, in blocks of points.
+
+        Raises:
+            ArgumentError: nothing was collected.
+        """
+        if self._spool is None:
+            raise nothing_collected(self)
+        for name, values in self._fit(self._spool).items():
+            setattr(self, name, torch.as_tensor(values).to(getattr(self, name)))
+        self.solved.fill_(True)
+        self._spool = None
+
+
 def check_criterion(criterion: str) -> None:
     """Refuse an unknown criterion of a fit.
 
@@ -162,13 +207,20 @@ def nothing_collected(method: StatisticalMethod) -> ArgumentError:
     )
 
 
-def no_members(method: StatisticalMethod) -> ArgumentError:
-    """Return the error of a method that needs the members of a batch without them."""
-    return ArgumentError(
-        "members",
-        f"the batch holds no ensemble members, which {type(method).__name__} needs",
-        "Ask the data module for them (members: true)",
-    )
+def members_of(method: StatisticalMethod, batch: Batch) -> Tensor:
+    """Return the members of a batch, (N, M, H, W).
+
+    Raises:
+        ArgumentError: the batch has none.
+    """
+    if "members" not in batch:
+        raise ArgumentError(
+            "members",
+            f"the batch holds no ensemble members, which {type(method).__name__} needs",
+            "Ask the data module for them (members: true)",
+        )
+    members: Tensor = batch["members"]
+    return members
 
 
 def require_same_grid(method: StatisticalMethod, coefficients: Tensor, batch: Batch) -> None:

@@ -8,7 +8,7 @@ from ens10.metrics import Estimator
 from ens10.metrics.distributions import Distribution, Ensemble, Normal
 from ens10.models.statistical.base import (
     StatisticalMethod,
-    no_members,
+    members_of,
     nothing_collected,
     require_same_grid,
 )
@@ -78,6 +78,4 @@ class BiasMap(StatisticalMethod):
         correction = self.correction(batch)
         if not self.members:
             return Normal(batch["raw_mean"] + correction, batch["raw_std"])
-        if "members" not in batch:
-            raise no_members(self)
-        return Ensemble(batch["members"] + correction.unsqueeze(1), self.estimator)
+        return Ensemble(members_of(self, batch) + correction.unsqueeze(1), self.estimator)

@@ -12,7 +12,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.metrics.distributions import Distribution, Ensemble
-from ens10.models.statistical.base import StatisticalMethod, no_members, require_same_grid
+from ens10.models.statistical.base import StatisticalMethod, members_of, require_same_grid
 
 Variant = Literal["quantile", "random"]
 _LEAST_LEVEL = 1e-6  # a random level of 0 would be drawn as -inf
@@ -79,9 +79,7 @@ class ECC(Coupled):
             ArgumentError: the batch has no members.
         """
         self._require_solved()
-        if "members" not in batch:
-            raise no_members(self)
-        return self._members(batch, batch["members"])
+        return self._members(batch, members_of(self, batch))
 
 
 def couple(

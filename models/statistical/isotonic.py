@@ -9,9 +9,9 @@ from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Quantiles
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
+from ens10.models.statistical.base import SpooledMethod, require_same_grid
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.spool import Spool, in_parallel
+from ens10.models.statistical.spool import Spool, map_blocks
 
 RESULT_VERSION = 2  # raise it when results change
 
@@ -102,7 +102,7 @@ def node_values(x: Floats, count: int) -> Floats:
     return nodes
 
 
-class IsotonicRegression(StatisticalMethod):
+class IsotonicRegression(SpooledMethod):
     """The distribution of the truth given the ensemble mean m, constrained only to increase with m.
 
     Henzi, Ziegel and Gneiting (2021), doi:10.1111/rssb.12450; EasyUQ (Walz et al. 2024) where the
@@ -146,42 +146,29 @@ class IsotonicRegression(StatisticalMethod):
         self.quantiles: Tensor
         self.register_buffer("node_means", torch.zeros(nodes, 0, 0))
         self.register_buffer("quantiles", torch.zeros(levels, nodes, 0, 0))
-        self._spool: Spool | None = None
 
     @property
     def fitted_parameters(self) -> int:
         """Quantiles at all nodes and points."""
         return self.quantiles.numel()
 
-    def collect(self, batch: Batch) -> None:
-        """Write ensemble mean and truth to the temporary file."""
-        if self._spool is None:
-            self._spool = Spool()
-        fields = [batch["raw_mean"], batch["target"]]
-        self._spool.append(fields, batch["weights"], batch["dates"])
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        return [batch["raw_mean"], batch["target"]]
 
-    def solve(self) -> None:
-        """Fit all points, in blocks."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool = self._spool
-
+    def _fit(self, spool: Spool) -> dict[str, Tensor]:
         # 5.4 kB for each point: blocks write them where they stay, in float32
         means = torch.empty(self.nodes, spool.area.size)
         quantiles = torch.empty(self.levels * self.nodes, spool.area.size)
 
-        def of_block(points: slice) -> Floats:
+        def of_block(points: slice) -> None:
             data = spool.read(points).swapaxes(0, 1)
             columns = torch.from_numpy(np.stack([self._fit_point(*pair) for pair in data], 1))
             means[:, points], quantiles[:, points] = columns[: self.nodes], columns[self.nodes :]
-            return np.zeros(1)
 
-        in_parallel(of_block, spool.blocks())
-        self.node_means = means.reshape(-1, *spool.area.shape).to(self.quantiles)
-        shape = (self.levels, *self.node_means.shape)
-        self.quantiles = quantiles.reshape(shape).to(self.quantiles)
-        self.solved.fill_(True)
-        self._spool = None
+        map_blocks(of_block, spool.blocks())
+        node_means = means.reshape(-1, *spool.area.shape)
+        quantiles = quantiles.reshape(self.levels, *node_means.shape)
+        return {"node_means": node_means, "quantiles": quantiles}
 
     def forward(self, batch: Batch) -> Quantiles:
         """Return the quantiles, (N, K, H, W)."""

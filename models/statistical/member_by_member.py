@@ -12,20 +12,21 @@ from ens10.errors import UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Ensemble
 from ens10.models.statistical.base import (
-    StatisticalMethod,
-    no_members,
-    nothing_collected,
+    SpooledMethod,
+    members_of,
     require_same_grid,
 )
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.spool import Spool, in_parallel
+from ens10.models.statistical.spool import Blocks, Spool
+from ens10.models.statistical.standardise import Samples, Units
 
 FitEstimator = Literal["plain", "fair"]
 _FEWEST_DATES = 3
+_COEFFICIENTS = ("bias", "slope", "centre", "gamma")
 _SMOOTHING = (0.3, 0.1, 0.03, 0.01)  # one after the other, each starts where the last ended
 
 
-class MemberByMember(StatisticalMethod):
+class MemberByMember(SpooledMethod):
     """x' = alpha + beta mean + gamma (x - mean) at each grid point, of least ensemble CRPS.
 
     Van Schaeybroeck and Vannitsem (2015), doi:10.1002/qj.2397. The CRPS is convex in the three
@@ -56,13 +57,12 @@ class MemberByMember(StatisticalMethod):
             raise UnknownNameError("estimator", estimator, get_args(FitEstimator))
         self.estimator = estimator
         # x' = x + bias + slope (mean - centre) + (gamma - 1) (x - mean): digits of Z500 are kept
-        for name in ("bias", "slope", "centre", "gamma"):
+        for name in _COEFFICIENTS:
             self.register_buffer(name, torch.zeros(0, 0))
         self.bias: Tensor
         self.slope: Tensor
         self.centre: Tensor
         self.gamma: Tensor
-        self._spool: Spool | None = None
 
     @property
     def alpha(self) -> Tensor:
@@ -79,24 +79,10 @@ class MemberByMember(StatisticalMethod):
         """Three at each point."""
         return 3 * self.bias.numel()
 
-    def collect(self, batch: Batch) -> None:
-        """Write members and truth to the temporary file.
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        return [batch["target"], members_of(self, batch)]
 
-        Raises:
-            ArgumentError: the batch has no members, or another number than those before.
-        """
-        if "members" not in batch:
-            raise no_members(self)
-        if self._spool is None:
-            self._spool = Spool()
-        self._spool.append([batch["target"], batch["members"]], batch["weights"], batch["dates"])
-
-    def solve(self) -> None:
-        """Fit all points, in blocks."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool = self._spool
-
+    def _fit(self, spool: Spool) -> dict[str, Floats]:
         members = spool.fields - 1
 
         def of_block(points: slice) -> Floats:
@@ -105,11 +91,7 @@ class MemberByMember(StatisticalMethod):
             pieces = [data[:, i : i + width] for i in range(0, data.shape[1], width)]
             return np.concatenate([fit(piece, self.estimator == "fair") for piece in pieces])
 
-        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
-        for name, column in zip(("bias", "slope", "centre", "gamma"), columns, strict=True):
-            setattr(self, name, torch.from_numpy(column.copy()).to(self.bias))
-        self.solved.fill_(True)
-        self._spool = None
+        return dict(zip(_COEFFICIENTS, spool.maps(of_block), strict=True))
 
     def forward(self, batch: Batch) -> Ensemble:
         """Return the corrected members, (N, M, H, W).
@@ -119,9 +101,7 @@ class MemberByMember(StatisticalMethod):
         """
         self._require_solved()
         require_same_grid(self, self.bias, batch)
-        if "members" not in batch:
-            raise no_members(self)
-        members = batch["members"]
+        members = members_of(self, batch)
         mean = members.mean(1, keepdim=True)
         corrected_mean = mean + (self.bias + self.slope * (mean - self.centre))
         return Ensemble(corrected_mean + self.gamma * (members - mean), self.estimator)
@@ -130,24 +110,17 @@ class MemberByMember(StatisticalMethod):
 def fit(data: Floats, fair: bool) -> Floats:
     """Fit bias, slope, centre and gamma (P, 4) to truth and members (1 + M, P, N)."""
     valid = np.isfinite(data).all(0)
-    count = valid.sum(1, keepdims=True)
-    w = valid / np.maximum(count, 1)
     truth, members = (np.where(valid, part, 0.0) for part in (data[0], data[1:]))
     mean = members.mean(0)
-    error, away = truth - mean, members - mean
-
-    def average(x: Floats) -> Floats:
-        return np.asarray((w * x).sum(1, keepdims=True))
-
-    bias, centre = average(error), average(mean)
-    scale, width = (np.sqrt(average(x**2)) for x in (error - bias, mean - centre))
-    scale = np.maximum(scale, np.maximum(1e-6 * np.abs(bias) + 1e-12 * np.abs(centre), 1e-30))
-    width = np.where(width <= 1e-9 * (np.abs(centre) + scale), np.inf, width)
-    spread = np.sqrt(average((away**2).mean(0)))
-    spread = np.where(spread <= 1e-6 * scale, np.inf, spread)
+    away = members - mean
+    w = np.asarray(valid, np.float64)
+    samples = Samples(truth - mean, mean, (away**2).mean(0), w)
+    units = Units.of(Blocks([lambda: samples]))
+    scale, spread = units.scale, np.sqrt(units.spread)
+    error, centred = (samples.error - units.bias) / scale, (mean - units.centre) / units.width
     unit = away / spread
     half = _half_difference(unit, fair)
-    problem = MemberProblems((error - bias) / scale, (mean - centre) / width, unit, half, w, 0.0)
+    problem = MemberProblems(error, centred, unit, half, samples.w / units.weight, 0.0)
     theta = np.tile([0.0, 0.0, 1.0], (len(truth), 1))
     theta[:, 2:] = np.where(np.isinf(spread), 0.0, spread / scale)
     for smoothing in _SMOOTHING:
@@ -155,8 +128,8 @@ def fit(data: Floats, fair: bool) -> Floats:
         theta = minimise(theta, problem)
     alpha, beta, gamma = (theta[:, i : i + 1] * scale for i in range(3))
     gamma = np.where(np.isinf(spread), 1.0, gamma / spread)
-    coefficients = np.concatenate([bias + alpha, beta / width, centre, gamma], 1)
-    return np.where(count >= _FEWEST_DATES, coefficients, [0.0, 0.0, 0.0, 1.0])
+    coefficients = np.concatenate([units.bias + alpha, beta / units.width, units.centre, gamma], 1)
+    return np.where(units.count >= _FEWEST_DATES, coefficients, [0.0, 0.0, 0.0, 1.0])
 
 
 def _half_difference(members: Floats, fair: bool) -> Floats:

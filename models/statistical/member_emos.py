@@ -1,25 +1,23 @@
 """EMOS with a weight for each member by its number, as in the ENS-10 paper."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
-from ens10.models.statistical.base import StatisticalMethod, no_members, nothing_collected
-from ens10.models.statistical.crps_terms import crps_terms
-from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.spool import Spool, map_blocks
+from ens10.models.statistical.base import SpooledMethod, members_of
+from ens10.models.statistical.newton import Floats, minimise
+from ens10.models.statistical.regression import BlockSum, Regression, sum_of_exponentials
+from ens10.models.statistical.score_terms import score_of
+from ens10.models.statistical.spool import Blocks, Spool
+from ens10.models.statistical.standardise import Samples, Units
 
 
-class MemberEMOS(StatisticalMethod):
+class MemberEMOS(SpooledMethod):
     """N(a + sum of w_i x_i, c + d std), one set of coefficients for the globe.
 
     The EMOS of Ashkboos et al. (2022, arXiv 2206.14786), 13 coefficients for 10 members and 8 for
@@ -43,7 +41,6 @@ class MemberEMOS(StatisticalMethod):
         self.c: Tensor
         self.d: Tensor
         self.tilt: Tensor
-        self._spool: Spool | None = None
 
     @property
     def a(self) -> Tensor:
@@ -60,41 +57,44 @@ class MemberEMOS(StatisticalMethod):
         """A weight for each member, a, c and d."""
         return len(self.tilt) + 3
 
-    def collect(self, batch: Batch) -> None:
-        """Write members, deviation and truth to the temporary file.
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        return [batch["target"], batch["raw_std"], members_of(self, batch)]
 
-        Raises:
-            ArgumentError: the batch has no members, or another number than those before.
-        """
-        if "members" not in batch:
-            raise no_members(self)
-        if self._spool is None:
-            self._spool = Spool()
-        fields = [batch["target"], batch["raw_std"], batch["members"]]
-        self._spool.append(fields, batch["weights"], batch["dates"])
+    def _fit(self, spool: Spool) -> dict[str, Floats]:
+        def read(points: slice) -> tuple[Samples, Floats]:
+            data = spool.read(points)
+            valid = np.isfinite(data).all(0)
+            w = spool.area.reshape(-1)[points, None] * valid
+            truth, std, *members = np.where(valid, data, 0.0).reshape(len(data), 1, -1)
+            mean = np.mean(members, 0)
+            return Samples(truth - mean, mean, std, w.reshape(1, -1)), np.array(members)
 
-    def solve(self) -> None:
-        """Fit all points together."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        problem = _GlobalProblem(self._spool, _Units())
-        problem.units = problem.standard_units()
-        theta = minimise(problem.start(), problem)[0]
-        units, free = problem.units, theta[2:-2]
-        tilt = np.append(free, -free.sum()) * (units.error / units.spread)
-        c, d = np.exp(theta[-2:]) * units.error
-        coefficients = {
-            "bias": theta[0] * units.error,
-            "slope": theta[1] * units.error / units.width,
-            "centre": units.centre,
-            "c": c,
-            "d": d / units.spread,
-            "tilt": tilt,
+        blocks = Blocks([partial(read, p) for p in spool.blocks(spool.fields)])
+        units = Units.of(blocks.map(lambda block: block[0]))
+
+        def regression(block: tuple[Samples, Floats]) -> Regression:
+            samples, members = block
+            u, s = (samples.mean - units.centre) / units.width, samples.spread / units.spread
+            away = (members[:-1] - members[-1]) / units.spread
+            y, w = samples.error / units.scale, samples.w / units.weight
+            return Regression(
+                score_of("normal"), sum_of_exponentials, y, w, (1.0, u, *away), (1.0, s)
+            )
+
+        # the raw mean, with half of the error's variance in each of c and d
+        start = np.zeros((1, spool.fields - 2 + 3))
+        start[:, -2:] = 0.5 * np.log(0.5)
+        theta = minimise(start, BlockSum(blocks.map(regression)))[0]
+        free, (c, d) = theta[2:-2], np.exp(theta[-2:])
+        scale, width, spread = (x[0, 0] for x in (units.scale, units.width, units.spread))
+        return {
+            "bias": theta[0] * scale,
+            "slope": theta[1] * scale / width,
+            "centre": units.centre[0, 0],
+            "c": c * scale,
+            "d": d * scale / spread,
+            "tilt": np.append(free, -free.sum()) * (scale / spread),
         }
-        for name, value in coefficients.items():
-            setattr(self, name, torch.as_tensor(value).to(self.bias))
-        self.solved.fill_(True)
-        self._spool = None
 
     def forward(self, batch: Batch) -> Normal:
         """Return a normal with mu and sigma (N, H, W); NaN where the raw ensemble is.
@@ -103,9 +103,7 @@ class MemberEMOS(StatisticalMethod):
             ArgumentError: no members, or another number than the fit's.
         """
         self._require_solved()
-        if "members" not in batch:
-            raise no_members(self)
-        members = batch["members"]
+        members = members_of(self, batch)
         if members.shape[1] != len(self.tilt):
             raise ArgumentError(
                 "members",
@@ -117,92 +115,3 @@ class MemberEMOS(StatisticalMethod):
         tilted = torch.einsum("m,nmhw->nhw", self.tilt, members - mean.unsqueeze(1))
         mu = mean + (self.bias + self.slope * (mean - self.centre) + tilted)
         return Normal(mu, self.c + self.d * batch["raw_std"])
-
-
-@dataclass
-class _Units:
-    """Centre and width of the ensemble mean, size of its error, mean deviation of members."""
-
-    centre: float = 0.0
-    width: float = 1.0
-    error: float = 1.0
-    spread: float = 1.0
-
-
-@dataclass
-class _GlobalProblem:
-    """The mean CRPS over all points and dates as a function of the coefficients.
-
-    theta (1, M + 3) is bias, slope, M - 1 tilts, log c and log d.
-
-    Args:
-        spool: truth, deviation and members.
-        units: units of the coefficients.
-    """
-
-    spool: Spool
-    units: _Units
-
-    def select(self, mask: npt.NDArray[np.bool_]) -> Self:  # noqa: ARG002
-        """Return the problem itself: there is only one."""
-        return self
-
-    def start(self) -> Floats:
-        """Return the start: the raw mean, with half of the error's variance in each of c and d."""
-        theta = np.zeros((1, self.spool.fields - 2 + 3))
-        theta[:, -2:] = 0.5 * math.log(0.5)
-        return theta
-
-    def standard_units(self) -> _Units:
-        """Return the moments of the training data that serve as units."""
-        total, m, mm, e, ee, s = self._sum(self._moment_sums)
-        total = max(total, 1e-300)
-        centre, bias = m / total, e / total
-        width = math.sqrt(max(mm / total - centre**2, 0.0))
-        error = math.sqrt(max(ee / total - bias**2, 1e-12 * bias**2)) or 1.0
-        return _Units(centre, width or 1.0, error, s / total or 1.0)
-
-    def evaluate(self, theta: Floats) -> Evaluation:
-        """Return mean CRPS, gradient and Hessian at theta (1, M + 3)."""
-        sums = self._sum(lambda points: self._score_sums(theta[0], points))
-        sums = sums / max(sums[-1], 1e-300)
-        size = theta.shape[1]
-        hessian = sums[1 + size : -1].reshape(1, size, size)
-        return sums[:1], sums[None, 1 : 1 + size], hessian
-
-    def _sum(self, function: Callable[[slice], Floats]) -> Floats:
-        blocks = self.spool.blocks(self.spool.fields)
-        return np.asarray(np.sum(map_blocks(function, blocks), axis=0))
-
-    def _read(self, points: slice) -> tuple[Floats, Floats, Floats, Floats]:
-        """Read truth, deviation, members and weights, one row for all samples."""
-        data = self.spool.read(points)
-        valid = np.isfinite(data).all(0)
-        w = self.spool.area.reshape(-1)[points, None] * valid
-        flat = np.where(valid, data, 0.0).reshape(len(data), -1)
-        return flat[0], flat[1], flat[2:], w.reshape(-1)
-
-    def _moment_sums(self, points: slice) -> Floats:
-        y, s, members, w = self._read(points)
-        mean = members.mean(0)
-        error = y - mean
-        return np.array([(w * x).sum() for x in (1.0, mean, mean**2, error, error**2, s)])
-
-    def _score_sums(self, theta: Floats, points: slice) -> Floats:
-        y, s, members, w = self._read(points)
-        units, mean = self.units, members.mean(0)
-        away = (members - members[-1])[:-1] / units.spread
-        rows = np.concatenate(
-            [np.ones_like(y)[None], (mean - units.centre)[None] / units.width, away]
-        )
-        c, d = np.exp(np.minimum(theta[-2:], 50.0))
-        slopes = np.stack([np.full_like(y, c), d * s / units.spread])
-        sigma = slopes.sum(0) + 1e-6
-        t = crps_terms("normal", theta[:-2] @ rows, sigma, (y - mean) / units.error, None)
-        gradient = np.concatenate([rows @ (w * t.by_mu), slopes @ (w * t.by_sigma)])
-        cross = (rows * (w * t.mu_sigma)) @ slopes.T
-        corner = (slopes * (w * t.sigma_sigma)) @ slopes.T
-        corner += np.diag(slopes @ (w * t.by_sigma))
-        upper = np.concatenate([(rows * (w * t.mu_mu)) @ rows.T, cross], 1)
-        hessian = np.concatenate([upper, np.concatenate([cross.T, corner], 1)])
-        return np.concatenate([[(w * t.value).sum()], gradient, hessian.reshape(-1), [w.sum()]])

@@ -16,17 +16,17 @@ from ens10.models.domain import current
 from ens10.models.statistical.advection import EXTRA_FIELDS, Advection
 from ens10.models.statistical.base import (
     Criterion,
+    SpooledMethod,
     StatisticalMethod,
     check_criterion,
-    nothing_collected,
     require_same_grid,
 )
+from ens10.models.statistical.folds import left_out_folds
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.log_linear_loops import boost, mean_score, no_samples, ridge_fit
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.predictors import TINY, Design, Problem, pooled, raw_coefficients
-from ens10.models.statistical.seasonal_fit import left_out_folds
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool
 from ens10.protocol import check_known
 
 RESULT_VERSION = 1  # raise it when results change
@@ -49,7 +49,7 @@ _CURVATURE = {
 Fit = tuple[Problem | None, Floats | None]
 
 
-class _PredictorEMOS(StatisticalMethod):
+class _PredictorEMOS(SpooledMethod):
     """Normal with location and log scale linear in the features of the batch."""
 
     def __init__(
@@ -66,7 +66,6 @@ class _PredictorEMOS(StatisticalMethod):
         self.register_buffer("location", torch.zeros(0, 0, 0))
         self.register_buffer("log_scale", torch.zeros(0, 0, 0))
         self.register_buffer("floor", torch.zeros(0, 0))
-        self._spool: Spool | None = None
 
     @property
     def fitted_parameters(self) -> int:
@@ -77,40 +76,23 @@ class _PredictorEMOS(StatisticalMethod):
     def _likelihood(self) -> bool:
         return self.criterion == "likelihood"
 
-    def collect(self, batch: Batch) -> None:
-        """Write truth, raw mean and deviation, and features to the temporary file."""
-        features = _features(self, batch)
-        if self._spool is None:
-            self._spool = Spool()
-        fields = [batch["target"], batch["raw_mean"], batch["raw_std"], features]
-        if self.advection is not None:
-            fields.append(self.advection.collect(batch))
-        self._spool.append(fields, batch["weights"], batch["dates"])
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        fields = [batch["target"], batch["raw_mean"], batch["raw_std"], _features(self, batch)]
+        return fields if self.advection is None else [*fields, self.advection.collect(batch)]
 
-    def solve(self) -> None:
-        """Choose penalty or number of steps by cross-validation, then fit all points."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool = self._spool
+    def _fit(self, spool: Spool) -> dict[str, Tensor | Floats]:
         if self.advection is not None:
             self.advection.solve()
         design = Design(spool, self.harmonics, self.local, self.advection)
         self._prepare(design)
         if self.local:
-            shape = spool.area.shape
-            rows = in_parallel(
-                lambda points: self._fit_rows(design, points), spool.blocks(_PER_DATE)
-            )
+            maps = spool.maps(lambda points: self._fit_rows(design, points), _PER_DATE)
         else:
-            shape = (1, 1)
             rows = self._fit_rows(design, sample_of(spool, _COMMON_SAMPLES))
+            maps = rows.reshape(-1, 1, 1)
         # float32 keeps the digits: features are normalised, and mu is a correction to the mean
-        maps = torch.from_numpy(np.ascontiguousarray(rows.T)).to(self.location)
-        maps = maps.reshape(-1, *shape)
-        self.location, self.log_scale = (part.clone() for part in maps[:-1].chunk(2))
-        self.floor = maps[-1].clone()
-        self.solved.fill_(True)
-        self._spool = None
+        location, log_scale = np.split(maps[:-1], 2)
+        return {"location": location, "log_scale": log_scale, "floor": maps[-1]}
 
     def _fit_rows(self, design: Design, points: Points) -> Floats:
         """Fit some points: coefficients of location and log scale, and floor, a row per problem."""

@@ -3,7 +3,7 @@
 from ens10.loader.batch import Batch
 from ens10.metrics import Estimator
 from ens10.metrics.distributions import Ensemble
-from ens10.models.statistical.base import StatisticalMethod, no_members
+from ens10.models.statistical.base import StatisticalMethod, members_of
 
 
 class Raw(StatisticalMethod):
@@ -30,6 +30,4 @@ class Raw(StatisticalMethod):
         Raises:
             ArgumentError: the batch has no members.
         """
-        if "members" not in batch:
-            raise no_members(self)
-        return Ensemble(batch["members"], self.estimator)
+        return Ensemble(members_of(self, batch), self.estimator)

@@ -11,10 +11,10 @@ from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
 from ens10.models.statistical.advection import Advection
-from ens10.models.statistical.base import StatisticalMethod, nothing_collected, require_same_grid
+from ens10.models.statistical.base import SpooledMethod, require_same_grid
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.spool import Points, Spool, in_parallel
+from ens10.models.statistical.spool import Points, Spool
 
 _POINTS = 4096  # that the regressions are fitted to, at most
 _STARTS = 20  # of which the one of the smallest error is taken
@@ -22,7 +22,7 @@ _ROUNDS = 100  # at most, of a start
 _RIDGE = 0.01  # of the coefficients of features of variance 1
 
 
-class RegionalRegression(StatisticalMethod):
+class RegionalRegression(SpooledMethod):
     """Clusterwise linear regression: regions of grid points and one regression for each region.
 
     After Spaeth (1979, doi:10.1007/BF02265317): the error of the ensemble mean is
@@ -78,29 +78,22 @@ class RegionalRegression(StatisticalMethod):
         self.register_buffer("region", torch.zeros(0, 0, dtype=torch.long))
         self.register_buffer("coefficients", torch.zeros(regions, 0))
         self.register_buffer("factors", torch.ones(regions))
-        self._spool: Spool | None = None
 
-    def collect(self, batch: Batch) -> None:
-        """Write error, raw deviation and features to a temporary file."""
+    def _fields(self, batch: Batch) -> list[Tensor]:
         if batch["features"].ndim != 4:
             raise ArgumentError("kind", "regions need features of the ensemble, not of members")
-        self._spool = self._spool or Spool()
         fields = [batch["target"] - batch["raw_mean"], batch["raw_std"], batch["features"]]
-        if self.advection is not None:
-            fields.append(self.advection.collect(batch))
-        self._spool.append(fields, batch["weights"], batch["dates"])
+        return fields if self.advection is None else [*fields, self.advection.collect(batch)]
 
-    def solve(self) -> None:
-        """Fit the regressions to a sample of points; assign each point to that of least error."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool, advection = self._spool, self.advection
-        if advection is not None:
-            advection.solve()
+    def _fit(self, spool: Spool) -> dict[str, Tensor | Floats]:
+        if self.advection is not None:
+            self.advection.solve()
 
         def read(points: Points) -> Floats:
             data = spool.read(points)
-            return data if advection is None else advection.expand(data, points, spool.dates, 2)
+            if self.advection is None:
+                return data
+            return self.advection.expand(data, points, spool.dates, 2)
 
         cycle = annual_cycle(torch.from_numpy(spool.dates), self.harmonics).numpy().T
         sample = spool.some_points(_POINTS)
@@ -113,18 +106,19 @@ class RegionalRegression(StatisticalMethod):
             errors = _errors(block_sums, coefficients)
             return np.stack([errors.argmin(1), errors.min(1), block_sums[3]], 1)
 
-        region, errors, spread = in_parallel(assign, spool.blocks(len(cycle) + spool.fields)).T
+        maps = spool.maps(assign, len(cycle) + spool.fields)
+        region, errors, spread = maps.reshape(3, -1)
         counts = np.bincount(region.astype(int), minlength=self.regions)
         order = np.argsort(-counts, kind="stable")
         names = np.argsort(order)[region.astype(int)]
         area = spool.area.reshape(-1)
         mean_of = [np.bincount(names, area * values, self.regions) for values in (errors, spread)]
         factors = np.sqrt(mean_of[0] / np.where(mean_of[1] > 0, mean_of[1], 1))
-        self.region = torch.from_numpy(names.reshape(spool.area.shape)).to(self.region.device)
-        self.coefficients = torch.from_numpy(coefficients[order]).to(self.coefficients)
-        self.factors = torch.from_numpy(np.where(factors > 0, factors, 1.0)).to(self.factors)
-        self.solved.fill_(True)
-        self._spool = None
+        return {
+            "region": names.reshape(spool.area.shape),
+            "coefficients": coefficients[order],
+            "factors": np.where(factors > 0, factors, 1.0),
+        }
 
     def shares(self) -> Tensor:
         """Return 1 for the region of each point, 0 for the others, (E, H, W)."""

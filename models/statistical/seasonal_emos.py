@@ -1,8 +1,11 @@
 """EMOS at each grid point with an annual cycle, shrunk towards common coefficients."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -11,26 +14,43 @@ from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution, Normal
 from ens10.metrics.distributions.registry import location_scale
 from ens10.models.domain import current
-from ens10.models.statistical.base import (
-    StatisticalMethod,
-    nothing_collected,
-    require_same_grid,
-)
-from ens10.models.statistical.crps_terms import FamilyName, check_family, is_bounded
+from ens10.models.statistical.base import SpooledMethod, require_same_grid
+from ens10.models.statistical.folds import Fold, left_out_folds, several_years
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
-from ens10.models.statistical.newton import Floats
-from ens10.models.statistical.seasonal_fit import Ridge, SeasonalFit, choose_ridge
-from ens10.models.statistical.spool import Spool, in_parallel
+from ens10.models.statistical.newton import Floats, minimise
+from ens10.models.statistical.regression import (
+    VARIANCE_FLOOR,
+    Regression,
+    fit_together,
+    root_of_exponentials,
+)
+from ens10.models.statistical.score_terms import (
+    FamilyName,
+    check_family,
+    is_bounded,
+    score_of,
+    standard_deviation,
+)
+from ens10.models.statistical.spool import Blocks, Points, Spool
+from ens10.models.statistical.standardise import Samples, Units
+
+_LINK = root_of_exponentials(50.0, VARIANCE_FLOOR)
+_CURVATURE = 0.5  # of the CRPS of a standard normal, about
+_FEWEST_DATES = 3  # a line through two points leaves no residual for the spread
+_COMMON_SAMPLES = 1 << 18  # that the few common coefficients are fitted to, at 16 points at least
+_CHOICE_SAMPLES = 1 << 16  # that the strength is chosen at
+_STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
+_RATIOS = (1.0, 10.0)  # an annual cycle may differ much less between points than the mean does
 
 
-class SeasonalEMOS(StatisticalMethod):
+class SeasonalEMOS(SpooledMethod):
     """EMOS for exchangeable members at each grid point, with an annual cycle, of least mean CRPS.
 
     Location m + a(t) + b(t) (m - centre) and squared scale c(t)^2 + d(t)^2 var, with ensemble mean
     m and variance var, and a, b, log c, log d sums of harmonics of the year (Gneiting et al. 2005,
     doi:10.1175/MWR2904.1). The predictors are standardised at each point (as in Dabernig et al.
     2017, doi:10.1002/qj.2975), one set of coefficients is fitted to all points, and those of each
-    point are shrunk towards it by a ridge (`ens10.models.statistical.seasonal_fit`). Points
+    point are shrunk towards it by a ridge (see `SeasonalFit`). Points
     with fewer than three valid dates keep mean and spread of the raw ensemble.
 
     Training batches are kept in a temporary file, 12 bytes for each date and point; main memory
@@ -83,50 +103,35 @@ class SeasonalEMOS(StatisticalMethod):
         self.register_buffer("centre", torch.zeros(0, 0))
         self.register_buffer("floor", torch.zeros(0, 0))
         self.register_buffer("chosen_strength", torch.full((2,), math.nan))
-        self._spool: Spool | None = None
 
     @property
     def fitted_parameters(self) -> int:
         """Coefficients a, b, log c, log d with their cycles at all points."""
         return self.coefficients.numel()
 
-    def collect(self, batch: Batch) -> None:
-        """Write mean, deviation and truth to the temporary file."""
-        if self._spool is None:
-            self._spool = Spool()
-        fields = [batch["raw_mean"], batch["raw_std"], batch["target"]]
-        self._spool.append(fields, batch["weights"], batch["dates"])
+    def _fields(self, batch: Batch) -> list[Tensor]:
+        return [batch["target"], batch["raw_mean"], batch["raw_std"]]
 
-    def solve(self) -> None:
-        """Fit the common coefficients, choose the ridge and fit each point."""
-        if self._spool is None:
-            raise nothing_collected(self)
-        spool = self._spool
-        ridge = self._choose_ridge(spool)
+    def _fit(self, spool: Spool) -> dict[str, Tensor | Floats]:
+        if self.strength is None:
+            ridge = choose_ridge(spool, self.harmonics)
+        else:
+            ridge = Ridge(self.strength)
         harmonics = self.harmonics if ridge.cycles else 0
         fit = SeasonalFit(spool, self.family, harmonics, (self.lower, self.upper))
         prior = fit.fit_common()
-
-        def of_block(points: slice) -> Floats:
-            return fit.fit_points(points, prior, ridge)
-
-        columns = in_parallel(of_block, spool.blocks()).T.reshape(-1, *spool.area.shape)
+        maps = spool.maps(lambda points: fit.fit_points(points, prior, ridge))
         # float32 keeps the digits: all but the centre are corrections to the raw ensemble
-        parameters = torch.from_numpy(np.ascontiguousarray(columns)).to(self.coefficients)
-        parts = parameters[:-2].reshape(4, -1, *spool.area.shape)
-        self.coefficients = parts.new_zeros(4, 1 + 2 * self.harmonics, *spool.area.shape)
-        self.coefficients[:, : parts.shape[1]] = parts
-        self.centre, self.floor = parameters[-2].clone(), parameters[-1].clone()
+        coefficients = np.zeros((4, 1 + 2 * self.harmonics, *maps.shape[1:]))
+        coefficients[:, : 1 + 2 * harmonics] = maps[:-2].reshape(4, -1, *maps.shape[1:])
         ratio = ridge.ratio if ridge.cycles or not self.harmonics else math.inf
-        # of constants, in dates; times that of cycles, infinite if there are none
-        self.chosen_strength.copy_(torch.tensor([ridge.strength, ratio]))
-        self.solved.fill_(True)
-        self._spool = None
-
-    def _choose_ridge(self, spool: Spool) -> Ridge:
-        if self.strength is not None:
-            return Ridge(self.strength)
-        return choose_ridge(spool, self.harmonics)
+        return {
+            "coefficients": coefficients,
+            "centre": maps[-2],
+            "floor": maps[-1],
+            # of constants, in dates; times that of cycles, infinite if there are none
+            "chosen_strength": torch.tensor([ridge.strength, ratio]),
+        }
 
     def forward(self, batch: Batch) -> Distribution:
         """Return the forecast, location and scale (N, H, W); NaN where the raw ensemble is."""
@@ -152,3 +157,143 @@ def _check_bounds(family: str, lower: float, upper: float) -> None:
             raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
     elif not (math.isinf(lower) and math.isinf(upper)):
         raise ArgumentError("lower", f"{family} takes no bounds", f"Choose truncated_{family}")
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Strength of the ridge penalty on the difference from the common coefficients.
+
+    Args:
+        strength: in dates, of the constants.
+        ratio: strength of the annual cycles over that of the constants.
+        cycles: False for a fit without annual cycles.
+    """
+
+    strength: float
+    ratio: float = 1.0
+    cycles: bool = True
+
+
+class SeasonalFit:
+    """Fits of seasonal EMOS to one training set.
+
+    In standardised units, sigma^2 = c(t)^2 + d(t)^2 v + 1e-8, where log c and log d are sums of
+    harmonics: harmonics of c itself would allow sign changes, and so a second minimum. With n dates
+    the penalty is strength / (2 n) |theta - prior|^2 times the curvature of the CRPS of a standard
+    normal, so that the prior counts for as many dates as `strength` says.
+
+    Args:
+        spool: truth, mean and deviation.
+        family: name of the distribution.
+        harmonics: H.
+        bounds: lower and upper, target units.
+    """
+
+    def __init__(
+        self, spool: Spool, family: str, harmonics: int, bounds: tuple[float, float]
+    ) -> None:
+        self.spool, self.bounds = spool, bounds if is_bounded(family) else ()
+        self.score, self.deviation = score_of(family), standard_deviation(family)
+        self.harmonics = harmonics
+        self.cycle: Floats = annual_cycle(torch.from_numpy(spool.dates), harmonics).numpy()
+
+    def fit_common(self) -> Floats:
+        """Fit common coefficients, (4 K,), to all points, or to a sample if there are many."""
+        points = self.spool.some_points(self._sample_size(_COMMON_SAMPLES))
+        return self._fit_common(points, *self._problem(self.spool.read(points)))
+
+    def _fit_common(self, points: Points, problem: Regression, units: Units) -> Floats:
+        start = np.zeros((4, self.cycle.shape[1]))
+        start[2:, 0] = 0.5 * np.log(0.5)
+        weights = self.spool.area.reshape(-1)[points] * (units.count[:, 0] >= _FEWEST_DATES)
+        return fit_together(problem, start.reshape(-1), weights)
+
+    def left_out_scores(self, folds: Sequence[Fold]) -> tuple[list[Ridge], Floats]:
+        """Return the total CRPS of left-out dates at a sample of points, for each ridge."""
+        points = self.spool.some_points(self._sample_size(_CHOICE_SAMPLES))
+        data = self.spool.read(points)
+        ratios = _RATIOS if self.harmonics else (1.0,)
+        choices = [Ridge(s, ratio, self.harmonics > 0) for s in _STRENGTHS for ratio in ratios]
+        scores = [self._scores(data, points, fold, choices) for fold in folds]
+        return choices, np.sum(scores, axis=0)
+
+    def _scores(self, data: Floats, points: Points, fold: Fold, choices: Sequence[Ridge]) -> Floats:
+        """Return the CRPS of left-out dates in units of each point's error, for all ridges."""
+        problem, units = self._problem(data, fold.training)
+        prior = self._fit_common(points, problem, units)
+        left_out = fold.left_out * np.isfinite(data).all(0)
+        area = self.spool.area.reshape(-1)[points, None] * (units.count >= _FEWEST_DATES)
+        scores = []
+        for choice in choices:
+            theta = self._shrunk(problem, units, prior, choice)
+            scores.append(replace(problem, w=area * left_out).mean_score(theta)[0].sum())
+        return np.array(scores)
+
+    def fit_points(self, points: Points, prior: Floats, ridge: Ridge) -> Floats:
+        """Fit some points: a, b, log c, log d (K each), centre and floor, (P, 4 K + 2)."""
+        problem, units = self._problem(self.spool.read(points))
+        theta = self._shrunk(problem, units, prior, ridge)
+        parts = theta.reshape(len(theta), 4, -1).copy()
+        parts[:, 0] *= units.scale
+        parts[:, 1] *= units.scale / units.width
+        parts[:, 2:, 0] += np.log(units.scale)
+        parts[:, 3, 0] -= 0.5 * np.log(units.spread[:, 0])
+        few = units.count[:, 0] < _FEWEST_DATES
+        parts[few] = 0
+        parts[few, 2, 0] = -np.inf
+        parts[few, 3, 0] = -math.log(self.deviation)
+        floor = math.sqrt(VARIANCE_FLOOR) * units.scale
+        floor[few] = 0
+        return np.concatenate([parts.reshape(len(theta), -1), units.centre, floor], 1)
+
+    def _shrunk(self, problem: Regression, units: Units, prior: Floats, ridge: Ridge) -> Floats:
+        """Fit each point, with this ridge towards the common coefficients, (P, 4 K)."""
+        strength = np.full((4, self.cycle.shape[1]), ridge.strength * ridge.ratio)
+        strength[:, 0] = ridge.strength
+        penalty = _CURVATURE * strength.reshape(-1) / np.maximum(units.count, 1)
+        start = np.tile(prior, (len(penalty), 1))
+        return minimise(start, replace(problem, prior=start, penalty=penalty))
+
+    def _sample_size(self, samples: int) -> int:
+        return max(16, samples // len(self.cycle))
+
+    def _problem(
+        self, data: Floats, dates: npt.NDArray[np.bool_] | None = None
+    ) -> tuple[Regression, Units]:
+        """Return the problems of points, standardised by `dates`; others get weight 0."""
+        samples = Samples.of(data, np.ones(data.shape[2], bool) if dates is None else dates)
+        units = Units.of(Blocks([lambda: samples]))
+        return Regression(
+            self.score,
+            _LINK,
+            samples.error / units.scale,
+            samples.w / units.weight,
+            (1.0, (samples.mean - units.centre) / units.width),
+            (1.0, samples.spread / units.spread),
+            bounds=[(bound - samples.mean) / units.scale for bound in self.bounds],
+            cycle=self.cycle if self.harmonics else None,
+        ), units
+
+
+def choose_ridge(spool: Spool, harmonics: int) -> Ridge:
+    """Choose the ridge by the CRPS of left-out training dates, with normal distributions.
+
+    Data of one year cannot determine an annual cycle, and one fitted to a part of the year may be
+    far off in the next months: there a fit without cycles is among the choices.
+
+    Args:
+        spool: truth, mean and deviation.
+        harmonics: H of the annual cycles.
+
+    Raises:
+        ArgumentError: too few dates to leave some out.
+    """
+    folds = left_out_folds(spool.dates)
+    harmonic_counts = {harmonics} if several_years(spool.dates) else {harmonics, 0}
+    choices: list[Ridge] = []
+    totals: list[float] = []
+    for count in sorted(harmonic_counts, reverse=True):
+        fit = SeasonalFit(spool, "normal", count, (-math.inf, math.inf))
+        fit_choices, fit_scores = fit.left_out_scores(folds)
+        choices, totals = [*choices, *fit_choices], [*totals, *fit_scores]
+    return choices[int(np.argmin(totals))]

@@ -4,7 +4,8 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from ens10.errors import ArgumentError
 Floats = npt.NDArray[np.float64]
 Points = slice | npt.NDArray[np.int64]
 Part = TypeVar("Part")
+Result = TypeVar("Result")
 _ONE_THREAD = ("synchronous", "sync", "single-threaded")
 _SAMPLES = 1 << 17  # samples of a block: some 40 temporaries of 1 MB
 
@@ -96,6 +98,16 @@ class Spool:
         width = max(1, _SAMPLES // (len(self.dates) * per_date))
         return [slice(i, i + width) for i in range(0, self.area.size, width)]
 
+    def maps(self, fit: Callable[[slice], Floats], per_date: int = 1) -> Floats:
+        """Fit all points, and return their coefficients as maps (C, H, W).
+
+        Args:
+            fit: function of some points that returns a row of coefficients for each, (P, C).
+            per_date: values that count as one date.
+        """
+        rows = np.concatenate(map_blocks(fit, self.blocks(per_date)))
+        return np.ascontiguousarray(rows.T).reshape(-1, *self.area.shape)
+
     def some_points(self, most: int) -> npt.NDArray[np.int64]:
         """Return at most `most` of the points that have a weight, drawn with a fixed seed."""
         weighted_points = np.flatnonzero(self.area > 0)
@@ -104,12 +116,7 @@ class Spool:
         return np.sort(np.random.default_rng(0).choice(weighted_points, most, replace=False))
 
 
-def in_parallel(fit: Callable[[slice], Floats], blocks: Sequence[slice]) -> Floats:
-    """Apply `fit` to all blocks in parallel, and join the results along their first axis."""
-    return np.concatenate(map_blocks(fit, blocks))
-
-
-def map_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> list[Floats]:
+def map_blocks(function: Callable[[Part], Result], blocks: Sequence[Part]) -> list[Result]:
     """Apply `function` to each block, in dask's threads.
 
     `dask.config.set(scheduler="synchronous")` makes it one thread, `num_workers` that many.
@@ -125,3 +132,35 @@ def map_blocks(function: Callable[[Part], Floats], blocks: Sequence[Part]) -> li
     scheduler = dask_scheduler if dask_scheduler in _ONE_THREAD else "threads"
     jobs = [delayed(function)(block) for block in blocks]
     return list(compute(*jobs, scheduler=scheduler))  # type: ignore[no-untyped-call]
+
+
+def _changed(change: Callable[[Part], Result], maker: Callable[[], Part]) -> Result:
+    return change(maker())
+
+
+class Blocks(Generic[Part]):
+    """Blocks of samples, which are computed whenever they are used; a single one is computed once.
+
+    Memory holds as many blocks as dask has threads.
+
+    Args:
+        makers: functions that return the blocks.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Part]]) -> None:
+        self.makers = list(makers)
+        if len(self.makers) == 1:
+            block = self.makers[0]()
+            self.makers = [lambda: block]
+
+    def map(self, change: Callable[[Part], Result]) -> "Blocks[Result]":
+        """Apply a function to each block, lazily."""
+        return Blocks([partial(_changed, change, maker) for maker in self.makers])
+
+    def apply(self, function: Callable[[Part], Result]) -> list[Result]:
+        """Return a function of each block."""
+        return map_blocks(lambda maker: function(maker()), self.makers)
+
+    def sum(self, function: Callable[[Part], Floats]) -> Floats:
+        """Sum a function of the blocks, in their order."""
+        return np.asarray(np.sum(self.apply(function), axis=0))

@@ -66,7 +66,7 @@ def peak_of(method, dates):
 def test_four_times_the_dates_take_no_more_memory(name, monkeypatch):
     monkeypatch.setattr("ens10.models.statistical.spool._SAMPLES", 8000)
     for choice in ("_COMMON_SAMPLES", "_CHOICE_SAMPLES"):
-        for module in ("seasonal_fit", "predictor_emos"):
+        for module in ("seasonal_emos", "predictor_emos"):
             monkeypatch.setattr(f"ens10.models.statistical.{module}.{choice}", 1)
     with dask.config.set(scheduler="synchronous"):
         fitted(MAKERS[name](), 20)  # what is loaded and compiled once; slow where it is traced

@@ -9,15 +9,12 @@ from scipy.optimize import minimize
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import families
 from ens10.models.statistical import EMOS
-from ens10.models.statistical.crps_terms import FamilyName, crps_terms
+from ens10.models.statistical.folds import left_out_folds
 from ens10.models.statistical.harmonics import annual_cycle
-from ens10.models.statistical.seasonal_emos import SeasonalEMOS
-from ens10.models.statistical.seasonal_fit import (
-    SeasonalFit,
-    SeasonalProblems,
-    left_out_folds,
-    point_fits,
-)
+from ens10.models.statistical.newton import minimise
+from ens10.models.statistical.regression import Regression, root_of_exponentials
+from ens10.models.statistical.score_terms import FamilyName, score_of
+from ens10.models.statistical.seasonal_emos import SeasonalEMOS, SeasonalFit
 from ens10.models.statistical.spool import Spool
 
 DAY = 86400
@@ -63,7 +60,7 @@ def fitted(method, batch, size=37):
 def problems(family, seed=0, points=3, dates=80):
     rng = np.random.default_rng(seed)
     r, u = rng.normal(size=(2, points, dates))
-    bounds = None
+    bounds = ()
     if family.startswith(("truncated", "censored")):
         lower = rng.normal(-1, 0.5, size=(points, dates))
         bounds, r = (lower, lower + 4), np.clip(r, lower, lower + 4)
@@ -73,7 +70,9 @@ def problems(family, seed=0, points=3, dates=80):
     w[0, :20] = 0
     w /= w.sum(1, keepdims=True)
     prior = np.tile([0, 0, 0, 0, 0, 0, -0.4, 0, 0, -0.4, 0, 0], (points, 1))
-    return SeasonalProblems(family, cycle, r, u, v, w, bounds, prior, np.full((points, 12), 0.3))
+    score, link = score_of(family), root_of_exponentials(50.0, 1e-8)
+    penalty = np.full((points, 12), 0.15)
+    return Regression(score, link, r, w, (1.0, u), (1.0, v), 0, 0.0, bounds, cycle, prior, penalty)
 
 
 @pytest.mark.parametrize("family", get_args(FamilyName))
@@ -82,11 +81,11 @@ def test_gradient_and_hessian_are_those_of_the_value(family):
     theta = problem.prior + 0.2 * np.random.default_rng(1).normal(size=(3, 12))
     value, gradient, hessian = problem.evaluate(theta)
     parts = theta.reshape(3, 4, 3) @ problem.cycle.T
-    sigma = np.sqrt(np.exp(parts[:, 2]) ** 2 + np.exp(parts[:, 3]) ** 2 * problem.v + 1e-8)
-    parameters = {"mu": parts[:, 0] + parts[:, 1] * problem.u, "sigma": sigma}
+    sigma = np.sqrt(np.exp(parts[:, 2]) ** 2 + np.exp(parts[:, 3]) ** 2 * problem.scale[1] + 1e-8)
+    parameters = {"mu": parts[:, 0] + parts[:, 1] * problem.location[1], "sigma": sigma}
     if problem.bounds:
         parameters |= {"lower": problem.bounds[0], "upper": problem.bounds[1]}
-    plain = (problem.w * families.crps(family, parameters, problem.r)).sum(1)
+    plain = (problem.w * families.crps(family, parameters, problem.y)).sum(1)
     np.testing.assert_allclose(value, plain + 0.075 * ((theta - problem.prior) ** 2).sum(1))
     for j in range(12):
         step = np.zeros(12)
@@ -99,7 +98,7 @@ def test_gradient_and_hessian_are_those_of_the_value(family):
 @pytest.mark.parametrize("family", get_args(FamilyName))
 def test_the_gradient_vanishes_at_the_solution_and_nothing_lower_is_near(family):
     problem = problems(family)
-    theta = point_fits(problem)
+    theta = minimise(problem.prior, problem)
     value, gradient, hessian = problem.evaluate(theta)
     assert np.abs(gradient).max() < 1e-6
     assert np.linalg.eigvalsh(hessian).min() > 0
@@ -113,10 +112,13 @@ def test_normal_terms_are_those_of_the_other_families():
     mu, y = rng.normal(size=(2, 50))
     sigma = rng.uniform(0.3, 2, 50)
     far = np.full(50, 40.0)
-    exact = crps_terms("normal", mu, sigma, y, None)
+    exact = score_of("normal")((mu, sigma), (), y)
     for name in ("truncated_normal", "censored_normal"):
-        for ours, theirs in zip(exact, crps_terms(name, mu, sigma, y, (-far, far)), strict=True):
-            np.testing.assert_allclose(theirs, ours, atol=1e-4)
+        terms = score_of(name)((mu, sigma), (-far, far), y)
+        np.testing.assert_allclose(terms.value, exact.value, atol=1e-12)
+        np.testing.assert_allclose(terms.first, exact.first, atol=1e-12)
+        for pair in ((0, 0), (0, 1), (1, 1)):
+            np.testing.assert_allclose(terms.second[pair], exact.second[pair], atol=1e-4)
 
 
 @pytest.mark.parametrize(("base", "spread"), [(280.0, 1.0), (5.3e4, 80.0)])
@@ -254,7 +256,7 @@ def test_an_endless_strength_gives_the_common_coefficients():
     batch, *_ = world(60)
     method = SeasonalEMOS(1, strength=1e12)
     spool = Spool()
-    fields = [batch[key] for key in ("raw_mean", "raw_std", "target")]
+    fields = [batch[key] for key in ("target", "raw_mean", "raw_std")]
     spool.append(fields, batch["weights"], batch["dates"])
     common = SeasonalFit(spool, "normal", 1, (-math.inf, math.inf)).fit_common()
     fitted(method, batch)

@@ -6,7 +6,7 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions import location_scale
-from ens10.models.statistical.spool import Spool, in_parallel
+from ens10.models.statistical.spool import Spool
 
 
 def filled(dates=30, grid=(4, 5), members=3, seed=0):
@@ -42,8 +42,12 @@ def test_blocks_cover_all_points_and_results_keep_their_order(monkeypatch):
     blocks = spool.blocks()
     assert [(b.start, b.stop) for b in blocks[:2]] == [(0, 3), (3, 6)]
     assert len(spool.blocks(per_date=3)) == 20
-    means = in_parallel(lambda points: np.nanmean(spool.read(points)[0], 1), blocks)
-    np.testing.assert_allclose(means, np.nanmean(spool.read(slice(None))[0], 1))
+    maps = spool.maps(lambda points: np.nanmean(spool.read(points)[:2], 2).T)
+    np.testing.assert_allclose(
+        maps.reshape(2, -1), np.nanmean(spool.read(slice(None))[:2], 2), rtol=1e-12
+    )
+    assert maps.shape == (2, *spool.area.shape)
+    assert maps.flags.c_contiguous
 
 
 def test_memory_does_not_grow_with_the_dates():
