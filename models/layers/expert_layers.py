@@ -219,6 +219,8 @@ class ExpertConvolution(nn.Module):
         ArgumentError: an option of the experts outside its range.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

@@ -101,6 +101,7 @@ class SMoE2d(nn.Module):
         UnknownNameError: another value of `activation`, `poles`, `error_signal` or `kernel`.
     """
 
+    splittable = True
     area: Tensor | None
 
     def __init__(
