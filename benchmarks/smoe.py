@@ -1,6 +1,6 @@
 """Claim: a mixture-of-experts layer that computes the k chosen experts costs like them.
 
-    python benchmarks/smoe.py [--device cuda] [--rounds N] [--check] [--out FILE]
+    python benchmarks/smoe.py [--device cuda] [--before FOLDER] [--rounds N] [--check] [--out FILE]
 
 Forward and backward on one thread, routing classification and damping included, against the layer
 as in the paper (all E experts, `topk`, a full sort for the quantile, the classification loss by
@@ -10,7 +10,8 @@ paired rounds. Memory is the peak of a step's resident memory in a process of it
 peak of the plain convolution, in maps of k channels, without the gradient of the gate, which a
 convolution has not and every learned map has: the larger of the peak without routing loss (no
 such gradient) and the peak with it less that gradient. With `--device cuda` the torch forms run,
-by the clock.
+by the clock. With `--before` the compiled form of another source tree, such as that of an earlier
+commit, runs in turns with this one, in processes of their own.
 """
 
 import argparse
@@ -203,6 +204,25 @@ def peaks(case: str, subjects: Sequence[str]) -> dict[str, float]:
     return {name: found[name] - found["convolution"] for name in subjects}
 
 
+def seconds_of_tree(tree: str, case: str) -> float:
+    """CPU time of a step of the compiled form in a source tree, the best of some."""
+    command = [sys.executable, __file__, "--step", case]
+    environment = os.environ | {"PYTHONPATH": tree, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, env=environment, cwd=tree, capture_output=True, text=True, check=True
+    )
+    return float(done.stdout)
+
+
+def step_seconds(case: str) -> float:
+    """CPU time of a step of the compiled form, the best of some after one that does not count."""
+    torch.set_num_threads(1)
+    step = subject("compiled", CASES[case][0])[2]
+    step()
+    times = timed({"compiled": step}, 5, "cpu")["compiled"]
+    return float(min(times))
+
+
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
     """Ratios of CPU time and peaks of memory."""
     torch.set_num_threads(1)
@@ -224,6 +244,16 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
             lines.append(Line(f"{case}: dense to compiled, CPU time", median(ratios), target))
             above = peaks(case, ("compiled", "untaught"))
             found["maps above the convolution"] = {n: round(v, 2) for n, v in above.items()}
+            if options.before:
+                here = str(Path(__file__).parents[1])
+                turns = {tree: [] for tree in (str(Path(options.before).resolve()), here)}
+                for _ in range(options.rounds):
+                    for tree, times in turns.items():
+                        times.append(seconds_of_tree(tree, case))
+                old, new = turns.values()
+                found["after to before, milliseconds"] = [1e3 * median(new), 1e3 * median(old)]
+                what = f"{case}: compiled, CPU time after to before"
+                lines.append(Line(what, median(new) / median(old), 1.1, at_least=False))
             what = f"{case}: peak memory above the convolution, maps of k channels"
             lines.append(Line(what, max(above.values()), 1.5, at_least=False))
         print(case, found, file=sys.stderr, flush=True)
@@ -241,13 +271,17 @@ def _quartiles(values: Sequence[float]) -> list[float]:
 
 
 def device(parser: argparse.ArgumentParser) -> None:
-    """Where the layers run."""
+    """Where the layers run, and the source tree to compare with."""
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--before", help="folder of another source tree")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--peak"]:
         print(peak(*sys.argv[2:]))
+        sys.exit(0)
+    if sys.argv[1:2] == ["--step"]:
+        print(step_seconds(*sys.argv[2:]))
         sys.exit(0)
     claim = __doc__.splitlines()[0].removeprefix("Claim: ")
     sys.exit(run(claim, measure, rounds=9, options=device))

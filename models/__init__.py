@@ -82,44 +82,20 @@ __all__ = [
     "VariogramLoss",
 ]
 
-_HOMES = {
-    "Bernstein": "ens10.metrics.distributions",
-    "BernsteinHead": "ens10.models.heads",
-    "CRPSLoss": "ens10.models.losses",
-    "DeepEnsemble": "ens10.models.deep_ensemble",
-    "Distribution": "ens10.metrics.distributions",
-    "DressingHead": "ens10.models.dressing",
-    "EnergyLoss": "ens10.models.losses",
-    "Ensemble": "ens10.metrics.distributions",
-    "FamilyForecast": "ens10.metrics.distributions",
-    "FamilyHead": "ens10.models.heads",
-    "LogScoreLoss": "ens10.models.losses",
-    "MembersCRPSLoss": "ens10.models.losses",
-    "MembersHead": "ens10.models.heads",
-    "MembersNormalHead": "ens10.models.heads",
-    "MethodHead": "ens10.models.heads",
-    "Normal": "ens10.metrics.distributions",
-    "PostProcessor": "ens10.models.postprocessor",
-    "Predictive": "ens10.metrics.distributions",
-    "Quantiles": "ens10.metrics.distributions",
-    "RandomFieldHead": "ens10.models.random_fields",
-    "ResidualNormalHead": "ens10.models.heads",
-    "SpectralCRPSLoss": "ens10.models.losses",
-    "SplineFlow": "ens10.metrics.distributions",
-    "SplineHead": "ens10.models.heads",
-    "StatisticalPostProcessor": "ens10.models.postprocessor",
-    "SumLoss": "ens10.models.losses",
-    "TargetHeads": "ens10.models.heads",
-    "ThresholdCRPSLoss": "ens10.models.losses",
-    "TrainingStages": "ens10.models.training_stages",
-    "VariogramLoss": "ens10.models.losses",
-}
+# where names are looked up, in this order; all but the first two need Lightning
+_MODULES = (
+    *("metrics.distributions", "models.losses", "models.heads", "models.dressing"),
+    *("models.random_fields", "models.postprocessor", "models.deep_ensemble"),
+    "models.training_stages",
+)
 # names of earlier versions, and the present ones
 _FORMER_NAMES = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'ens10.models' has no attribute {name!r}")
+    present = _FORMER_NAMES.get(name, name)
     with telling_extras(f"ens10.models.{name}"):
-        return getattr(import_module(_HOMES[name]), _FORMER_NAMES.get(name, name))
+        modules = (import_module(f"ens10.{module}") for module in _MODULES)
+        return next(getattr(module, present) for module in modules if hasattr(module, present))

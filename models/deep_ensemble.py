@@ -44,6 +44,8 @@ class DeepEnsemble(TrainedModule):
             to share, or networks and head that do not fit together.
     """
 
+    splittable = True
+
     def __init__(
         self,
         network: Callable[[], Network],

@@ -8,6 +8,9 @@ domain, so that the same layer runs on the whole grid and on a part:
     wide = domain.pad(fields, Sides(1, 1, 1, 1), Edges("replicate", "circular"))
     mean = domain.sum(fields.sum((-2, -1))) / math.prod(domain.shape(fields))
 
+A module that is used so declares `splittable = True` in its class; others are refused when samples
+are split (`ens10.models.parallel.supported_modules`).
+
 `Domain` is the interface, `Whole` the whole grid, `Places` patches or points of it. `Cut` and
 `Level` describe how rows or columns are divided between processes.
 """
@@ -115,6 +118,7 @@ class Domain(ABC):
         edges: Edges,
         stride: int = 1,
         dilation: int = 1,
+        groups: int = 1,
     ) -> Tensor:
         """Convolve with `half` rows and columns of padding on each side, differentiably."""
 
@@ -157,12 +161,13 @@ class Whole(Domain):
         edges: Edges,
         stride: int = 1,
         dilation: int = 1,
+        groups: int = 1,
     ) -> Tensor:
         """Convolve, with zero padding by the convolution itself, which makes no padded copy."""
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
         zeros = half - rows, half - columns
         padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
-        return functional.conv2d(padded, weight, bias, stride, zeros, dilation)
+        return functional.conv2d(padded, weight, bias, stride, zeros, dilation, groups)
 
     def sum(self, parts: Tensor) -> Tensor:
         """Return the values themselves: there is one part."""

@@ -72,6 +72,7 @@ class DressingHead(HeadOnMethod):
         UnknownNameError: another value of `poles`.
     """
 
+    splittable = True
     max_log_scale, max_tilt = 7.0, 2.0
 
     def __init__(

@@ -73,6 +73,7 @@ class ResidualNormalHead(Head):
         ArgumentError: a floor that is not positive.
     """
 
+    splittable = True
     out_channels = 2
     is_unbounded = True
     max_log_scale = 7.0
@@ -114,6 +115,7 @@ class TargetHeads(Head):
             are not positive or of another number than the heads.
     """
 
+    splittable = True
     may_be_nan = ("scales",)
 
     def __init__(self, heads: Sequence[Head], scales: Sequence[float] | None = None) -> None:
@@ -266,6 +268,7 @@ class MethodHead(HeadOnMethod):
         ArgumentError: a floor that is not positive, or a method with a sliding window.
     """
 
+    splittable = True
     out_channels = 2
     is_unbounded = True
     max_log_scale = 7.0
@@ -320,6 +323,7 @@ class FamilyHead(Head):
             family; df of at most 2; a floor that is not positive.
     """
 
+    splittable = True
     max_log_scale = 7.0
 
     def __init__(
@@ -401,6 +405,7 @@ class BernsteinHead(Head):
         ArgumentError: a degree below 1, or a floor that is not positive.
     """
 
+    splittable = True
     max_log_rise = 7.0
 
     def __init__(self, degree: int = 12, floor: float = 1e-3, lower: float = -math.inf) -> None:
@@ -474,6 +479,7 @@ class SplineHead(Head):
         ArgumentError: fewer than two pieces, or a reach or floor that is not positive.
     """
 
+    splittable = True
     is_unbounded = True
     max_log_scale = 7.0
     max_log_share, max_log_slope = 2.0, 1.0
@@ -540,6 +546,7 @@ class MembersHead(HeadOnMethod):
         UnknownNameError: another spacing.
     """
 
+    splittable = True
     out_channels = 1
     takes_members = True
 
@@ -591,6 +598,7 @@ class MembersNormalHead(HeadOnMethod):
         ArgumentError: a floor that is not positive, or a method with a sliding window.
     """
 
+    splittable = True
     out_channels = 1
     takes_members = True
     is_unbounded = True

@@ -60,6 +60,8 @@ class CRPSLoss(Loss):
         0.2337
     """
 
+    splittable = True
+
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Return the CRPS at each point, (N, H, W)."""
         score: Tensor = forecast.crps(target)
@@ -73,6 +75,8 @@ class LogScoreLoss(Loss):
     density and are refused. It is unbounded: a truth far outside an overconfident forecast costs
     its squared distance, so a smaller learning rate than with the CRPS may be needed.
     """
+
+    splittable = True
 
     def forward(self, forecast: Distribution, target: Tensor) -> Tensor:
         """Return the logarithmic score at each point, (N, H, W)."""
@@ -94,6 +98,8 @@ class ThresholdCRPSLoss(Loss):
     Raises:
         ArgumentError: thresholds in the wrong order.
     """
+
+    splittable = True
 
     def __init__(self, lower: float = -math.inf, upper: float = math.inf) -> None:
         super().__init__()
@@ -128,6 +134,8 @@ class SumLoss(Loss):
     Raises:
         ArgumentError: no terms, or factors that are not finite or of another number than the terms.
     """
+
+    splittable = True
 
     def __init__(self, losses: Sequence[Loss], factors: Sequence[float] | None = None) -> None:
         super().__init__()
@@ -202,6 +210,8 @@ class MembersCRPSLoss(_MembersLoss):
         ArgumentError: an alpha outside [0, 1].
     """
 
+    splittable = True
+
     def __init__(self, estimator: Estimator = "almost_fair", alpha: float = 0.95) -> None:
         super().__init__(estimator, alpha)
 
@@ -259,6 +269,7 @@ class SpectralCRPSLoss(_FieldsLoss):
         ArgumentError: an alpha outside [0, 1].
     """
 
+    splittable = True
     needs_grid = True
 
     def forward(
@@ -302,6 +313,8 @@ class EnergyLoss(_FieldsLoss):
         UnknownNameError: another estimator, or another choice of points.
         ArgumentError: an alpha outside [0, 1], or a patch of less than two points.
     """
+
+    splittable = True
 
     def __init__(
         self,
@@ -392,6 +405,8 @@ class VariogramLoss(_FieldsLoss):
         UnknownNameError: another estimator.
         ArgumentError: an order that is not positive, or a patch of less than two points.
     """
+
+    splittable = "its pairs of points would cross the border"
 
     needs_grid = True
 

@@ -37,6 +37,7 @@ class WeightedMean(Metric):
     validated: Lightning validates in inference mode, whose tensors must not be written to later.
     """
 
+    splittable = True
     full_state_update = False
     total: Tensor
     weight: Tensor
@@ -398,6 +399,8 @@ class PostProcessor(TrainedModule):
             members.
     """
 
+    splittable = True
+
     def __init__(
         self,
         network: Network,
@@ -443,6 +446,8 @@ class StatisticalPostProcessor(_ForecastModule):
     Args:
         method: statistical method, e.g. EMOS.
     """
+
+    splittable = "it is fitted in one process; set devices to 1"
 
     def __init__(self, method: StatisticalMethod) -> None:
         super().__init__(None)

@@ -33,6 +33,8 @@ class SmoothNoise(nn.Module):
         lengths: correlation lengths, km, 0 or more.
     """
 
+    splittable = "its noise is drawn for the whole grid"
+
     def __init__(self, lengths: Sequence[float]) -> None:
         super().__init__()
         self.lengths = tuple(float(length) for length in lengths)
@@ -137,6 +139,8 @@ class RandomFieldHead(HeadOnMethod):
             that is not positive, or a method with a sliding window.
         UnknownNameError: another variant.
     """
+
+    splittable = "its noise is drawn for the whole grid"
 
     max_log_scale = 7.0
 

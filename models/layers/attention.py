@@ -29,6 +29,8 @@ class ChannelNorm(nn.Module):
         grid: rows and columns, or None.
     """
 
+    splittable = True
+
     def __init__(self, channels: int, grid: tuple[int, int] | None = None) -> None:
         super().__init__()
         shape = (channels,) if grid is None else (channels, *grid)
@@ -130,6 +132,8 @@ class MemberAttention(nn.Module):
         ArgumentError: channels that are not a multiple of heads.
     """
 
+    splittable = True
+
     def __init__(self, channels: int, heads: int, grid: tuple[int, int] | None = None) -> None:
         super().__init__()
         if heads < 1 or channels % heads:
@@ -183,6 +187,12 @@ class FinnAttention(nn.Module):
     Raises:
         ArgumentError: no head, or a stride that is not positive.
     """
+
+    @property
+    def splittable(self) -> bool | str:
+        """True with a stride of 1 only."""
+        text = "filters of query and key would cross the border; set stride to 1"
+        return self.stride == 1 or text
 
     def __init__(
         self, channels: int, heads: int, grid: tuple[int, int] | None = None, stride: int = 1

@@ -44,6 +44,7 @@ class PointEmbedding(nn.Module):
             positive numbers, or more levels than it has.
     """
 
+    splittable = True
     area: Tensor
     steps: Tensor
 

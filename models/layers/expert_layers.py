@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from ens10.models.layers.levels import level_grid
 from ens10.models.layers.location_convolutions import checked_grid
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe import ComparingSMoE2d, Gate, SMoE2d, TensorGate
+
+# options of `Experts` that are those of `SMoE2d` under the same names
+_RULE = ("weighted", "routing_loss", "quantile", "margin", "damping_margin", "relative_margins")
 
 
 @dataclass(frozen=True)
@@ -133,40 +137,19 @@ class ExpertLayers:
             )
         count = round(experts.per_selected * selected) if gate is None else gate.num_experts
         gate = self._make_gate(count, selected, level) if gate is None else gate
+        sizes = (gate, kernel_size, experts.filters)
+        options: dict[str, Any] = {
+            "periodic_longitude": self.periodic_longitude,
+            "poles": self.poles,
+            "curvature": experts.curvature,
+            "damping": experts.damping,
+            "area": self._area(level),
+        }
         if experts.compare and count > selected:
-            return ComparingSMoE2d(
-                in_channels,
-                count,
-                gate,
-                kernel_size,
-                experts.filters,
-                selected=selected,
-                memory=experts.memory,
-                curvature=experts.curvature,
-                periodic_longitude=self.periodic_longitude,
-                poles=self.poles,
-                damping=experts.damping,
-                area=self._area(level),
-            )
-        return SMoE2d(
-            in_channels,
-            count,
-            selected,
-            gate,
-            kernel_size,
-            experts.filters,
-            periodic_longitude=self.periodic_longitude,
-            poles=self.poles,
-            weighted=experts.weighted,
-            routing_loss=experts.routing_loss,
-            quantile=experts.quantile,
-            margin=experts.margin,
-            damping_margin=experts.damping_margin,
-            curvature=experts.curvature,
-            relative_margins=experts.relative_margins,
-            damping=experts.damping,
-            area=self._area(level),
-        )
+            options |= {"selected": selected, "memory": experts.memory}
+            return ComparingSMoE2d(in_channels, count, *sizes, **options)
+        options |= {name: getattr(experts, name) for name in _RULE}
+        return SMoE2d(in_channels, count, selected, *sizes, **options)
 
     def _make_gate(self, count: int, selected: int, level: int) -> TensorGate:
         """Return a gate with a learned map, or one of the same sizes if gates are shared."""
@@ -218,6 +201,8 @@ class ExpertConvolution(nn.Module):
     Raises:
         ArgumentError: an option of the experts outside its range.
     """
+
+    splittable = True
 
     def __init__(
         self,

@@ -29,6 +29,8 @@ class CoordConv2d(nn.Module):
         UnknownNameError: another value of `poles`.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,
@@ -101,6 +103,8 @@ class CondConv2d(nn.Module):
         UnknownNameError: another value of `poles`.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,
@@ -165,6 +169,8 @@ class LocallyConnected2d(nn.Module):
         ArgumentError: an even kernel, or a grid that is not two positive numbers.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,
@@ -252,6 +258,8 @@ class LowRankLocallyConnected2d(nn.Module):
             positive numbers.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,

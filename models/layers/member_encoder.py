@@ -33,6 +33,8 @@ class MemberEncoder(nn.Module):
         UnknownNameError: another pool.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

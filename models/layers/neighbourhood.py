@@ -65,6 +65,8 @@ class NeighbourhoodAttention(nn.Module):
         torch.Size([1, 8, 4, 8])
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,
@@ -168,6 +170,8 @@ class NeighbourhoodBlock(nn.Module):
         ArgumentError: `expansion` below 1, or an argument that `NeighbourhoodAttention` refuses.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,

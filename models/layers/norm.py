@@ -16,6 +16,8 @@ class BatchNorm2d(nn.BatchNorm2d):
     Parameters, buffers and their names are torch's.
     """
 
+    splittable = True
+
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.BatchNorm2d)
         """(N, C, H, W) -> (N, C, H, W)."""
         domain = current()
@@ -146,6 +148,8 @@ class GroupNorm(nn.GroupNorm):
 
     Parameters and their names are torch's.
     """
+
+    splittable = True
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.GroupNorm)
         """(N, C, H, W) -> (N, C, H, W)."""

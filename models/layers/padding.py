@@ -19,6 +19,8 @@ class SameConv2d(nn.Conv2d):
         out_channels: channels of the output.
         kernel_size: rows and columns of the filter, odd.
         dilation: rows and columns between neighbouring taps of the filter.
+        groups: number of groups of channels, each with filters of its own; as many as channels for
+            a depthwise convolution.
         periodic_longitude: True if the first and last column are neighbours, as on a global grid;
             otherwise zeros lie beyond them.
         poles: padding beyond the first and last row: "zeros", or "replicate", that row repeated.
@@ -30,9 +32,12 @@ class SameConv2d(nn.Conv2d):
         torch.Size([1, 5, 4, 8])
 
     Raises:
-        ArgumentError: an even kernel, or a dilation that is not positive.
+        ArgumentError: an even kernel, a dilation that is not positive, or groups that do not divide
+            the channels.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,
@@ -41,6 +46,7 @@ class SameConv2d(nn.Conv2d):
         kernel_size: int = 3,
         *,
         dilation: int = 1,
+        groups: int = 1,
         periodic_longitude: bool = False,
         poles: Poles = "zeros",
     ) -> None:
@@ -48,16 +54,21 @@ class SameConv2d(nn.Conv2d):
             raise ArgumentError("kernel_size", f"{kernel_size} is not odd")
         if dilation < 1:
             raise ArgumentError("dilation", f"{dilation} is not positive")
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            problem = f"{groups} do not divide {in_channels} and {out_channels} channels"
+            raise ArgumentError("groups", problem)
         half = dilation * (kernel_size // 2)
         self.edges = edges_of(periodic_longitude, poles)
-        super().__init__(in_channels, out_channels, kernel_size, padding=half, dilation=dilation)
+        super().__init__(
+            in_channels, out_channels, kernel_size, padding=half, dilation=dilation, groups=groups
+        )
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.Conv2d)
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
         half = self.dilation[0] * (self.kernel_size[0] // 2)
         stride, dilation = self.stride[0], self.dilation[0]
-        weights = self.weight, self.bias
-        return current().convolve(input, *weights, half, self.edges, stride, dilation)
+        options = half, self.edges, stride, dilation, self.groups
+        return current().convolve(input, self.weight, self.bias, *options)
 
 
 def edges_of(periodic_longitude: bool, poles: Poles) -> Edges:
@@ -107,6 +118,8 @@ class FreeConv2d(SameConv2d):
         ArgumentError: an even kernel, or a stride that is not positive.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ class PointConv2d(nn.Conv2d):
         bias: True to add a learned number to each channel.
     """
 
+    splittable = True
+
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__(in_channels, out_channels, 1, bias=bias)
 

@@ -43,6 +43,9 @@ class Network(nn.Module):
         halvings: number of times that it halves rows and columns. A grid that is split between
             processes is cut at multiples of 2^halvings.
         odd: treatment of the last of an odd number of rows or columns when it halves them.
+        splittable: declared by each network in its own class, not inherited: True if it works on a
+            part of the grid (see `ens10.models.domain`), or a text that says why it does not. A
+            network that declares it is listed in `ens10.models.networks`.
     """
 
     in_channels: int

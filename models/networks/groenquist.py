@@ -42,6 +42,7 @@ class SpreadNet(Network):
         ArgumentError: fewer than two layers, or a spread index that is out of range.
     """
 
+    splittable = True
     out_channels = 1
 
     def __init__(
@@ -88,6 +89,8 @@ class SpreadNet(Network):
 class _Branches(nn.Module):
     """Convolutions side by side, and ReLU."""
 
+    splittable = True
+
     def __init__(self, branches: Iterable[nn.Module]) -> None:
         super().__init__()
         self.branches = nn.ModuleList(branches)
@@ -120,6 +123,7 @@ class PaperSpreadNet(Network):
             are not a multiple of 4.
     """
 
+    splittable = True
     out_channels = 1
 
     def __init__(
@@ -168,6 +172,8 @@ class PaperSpreadNet(Network):
 class _Inception(nn.Module):
     """A linear 1x1 convolution beside larger ones with batch normalisation and ReLU."""
 
+    splittable = True
+
     def __init__(self, branches: Sequence[SameConv2d]) -> None:
         super().__init__()
         self.linear, self.branches = branches[0], nn.ModuleList(branches[1:])
@@ -197,6 +203,7 @@ class PaperBiasUNet(Network):
         zero_init: start the last layer at zero.
     """
 
+    splittable = "its transposed convolutions would not see the neighbouring parts"
     out_channels = 1
     halvings = 3
 
@@ -283,6 +290,7 @@ class BiasNet(Network):
             negative smoothness.
     """
 
+    splittable = True
     out_channels = 1
 
     def __init__(
@@ -371,6 +379,7 @@ class Groenquist(Network):
         ArgumentError: an index, grid, depth or smoothness out of range.
     """
 
+    splittable = True
     out_channels = 2
 
     def __init__(

@@ -26,6 +26,8 @@ class LeNet(Network):
         zero_init: initialise the last layer to zero: a residual head then returns the raw ensemble.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

@@ -31,6 +31,8 @@ class ResidualBlock(nn.Module):
         channels: number of channels of the fields.
     """
 
+    splittable = True
+
     def __init__(self, convolution: nn.Module, channels: int) -> None:
         super().__init__()
         self.convolution = convolution
@@ -86,6 +88,7 @@ class LocationUNet(Network):
             negative slope below 0 or above 1.
     """
 
+    splittable = True
     odd = "repeated"
 
     def __init__(

@@ -47,6 +47,7 @@ class MemberContext(Network):
         torch.Size([1, 2, 4, 8])
     """
 
+    splittable = True
     takes_members = True
     least_members = 2
 

@@ -39,6 +39,7 @@ class WithMembers(Network):
         UnknownNameError: another pool.
     """
 
+    splittable = True
     takes_members = True
     least_members = 2
 

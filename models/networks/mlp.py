@@ -40,6 +40,7 @@ class MLP(Network):
         torch.Size([1, 2, 4, 8])
     """
 
+    splittable = True
     pointwise = True
 
     def __init__(

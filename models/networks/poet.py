@@ -56,6 +56,7 @@ class PoET(Network):
         ArgumentError: no level, or a width that is not a multiple of heads.
     """
 
+    splittable = True
     takes_members = True
     gives_members = True
     least_members = 2
@@ -158,6 +159,7 @@ class PaperPoET(Network):
         ArgumentError: no level, no head, or a stride that is not positive.
     """
 
+    splittable = "filters of its attention would cross the border; use ens10.models.networks.PoET"
     takes_members = True
     gives_members = True
     least_members = 2

@@ -45,6 +45,7 @@ class SAET(Network):
         ArgumentError: a depth below 1, or a width that is not a multiple of heads.
     """
 
+    splittable = True
     takes_members = True
     gives_members = True
     least_members = 2
@@ -119,6 +120,7 @@ class PaperSAET(Network):
         ArgumentError: a depth below 1, or no head.
     """
 
+    splittable = True
     takes_members = True
     gives_members = True
     least_members = 2

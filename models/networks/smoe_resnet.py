@@ -37,6 +37,8 @@ class SMoEResNet(Network):
         UnknownNameError: another value of an option with names.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

@@ -51,6 +51,8 @@ class SMoEUNet(UNetBody):
         UnknownNameError: another place, or another value of an option with names.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

@@ -56,6 +56,7 @@ class Transformer(Network):
         ArgumentError: a width that is not a multiple of heads, or a chunk of no points.
     """
 
+    splittable = True
     takes_members = True
     pointwise = True
     least_members = 2

@@ -115,6 +115,8 @@ class UNet(UNetBody):
         633698
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,

@@ -12,7 +12,7 @@ from ens10.models.parallel.exchange import Exchange, Strips
 from ens10.models.parallel.halo import Frame, Halo
 
 Pair: TypeAlias = tuple[int, int]
-Options: TypeAlias = tuple[Pair, Pair, Pair]  # stride, padding, dilation
+Options: TypeAlias = tuple[Pair, Pair, Pair, int]  # stride, padding, dilation, groups
 Gradients: TypeAlias = tuple[Tensor | None, Tensor | None, Tensor | None]
 NONE: Strips = (None, None)
 
@@ -42,8 +42,8 @@ class Convolve(torch.autograd.Function):
     are convolved with zero padding, and the contribution of the strips to the outermost rows is
     added (`Band`). Otherwise the backward pass makes the copy again, without messages.
 
-    Called with fields (N, C, h, w), weight (O, C, rows, columns), bias (O,) or None, a `Frame`,
-    stride, the zero padding left to the convolution, and dilation.
+    Called with fields (N, C, h, w), weight (O, C / groups, rows, columns), bias (O,) or None, a
+    `Frame`, and `Options`, of which the zero padding is that left to the convolution.
     """
 
     @staticmethod
@@ -53,15 +53,14 @@ class Convolve(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         frame: Frame,
-        stride: Pair,
-        padding: Pair,
-        dilation: Pair,
+        options: Options,
     ) -> Tensor:
         """Return the outputs, (N, O, h', w')."""
+        stride, padding, dilation, groups = options
         ctx.uses_bands = frame.has_rows_only(fields) and stride == (1, 1)
         halo = Halo(frame.gather_rows(fields), NONE) if ctx.uses_bands else frame.gather(fields)
         rows = padding[0] + (frame.sides.top if ctx.uses_bands else 0)
-        ctx.frame, ctx.options = frame, (stride, (rows, padding[1]), dilation)
+        ctx.frame, ctx.options = frame, (stride, (rows, padding[1]), dilation, groups)
         ctx.bias_shape = None if bias is None else list(bias.shape)
         ctx.save_for_backward(fields, weight, *halo.rows, *halo.columns)
         if not ctx.uses_bands:
@@ -88,7 +87,7 @@ class Convolve(torch.autograd.Function):
             gradients = _gradients(gradient, padded, weight, ctx.bias_shape, ctx.options, needs)
             if gradients[0] is not None:
                 gradients = ctx.frame.scatter(gradients[0]), *gradients[1:]
-        return *gradients, None, None, None, None
+        return *gradients, None, None
 
     @staticmethod
     def _gradients_with_bands(
@@ -130,7 +129,7 @@ class Band(NamedTuple):
     Attributes:
         rows: the strip, zero-padded towards the fields if the filter has more than three rows.
         weight: the filter's rows that reach the strip.
-        options: stride, padding, dilation.
+        options: stride, padding, dilation, groups.
         below: True if the strip lies below the fields.
         half: rows of the strip, and of the outputs that it reaches.
     """
@@ -153,13 +152,13 @@ class Band(NamedTuple):
 
 def bands(strips: Strips, weight: Tensor, options: Options) -> Iterator[Band]:
     """Yield a band for each strip; `options` are those of the convolution of the fields."""
-    stride, (half, columns), dilation = options
+    stride, (half, columns), dilation, groups = options
     count, more = half // dilation[0], half - dilation[0]
     for strip, below in zip(strips, (False, True), strict=True):
         if strip is not None:
             rows = functional.pad(strip, (0, 0, more, 0) if below else (0, 0, 0, more))
             part = weight[:, :, -count:] if below else weight[:, :, :count]
-            yield Band(rows, part, (stride, (0, columns), dilation), below, half)
+            yield Band(rows, part, (stride, (0, columns), dilation, groups), below, half)
 
 
 def _gradients(
@@ -172,7 +171,7 @@ def _gradients(
 ) -> Gradients:
     """Return the gradients of a convolution for fields, weight and bias, as new tensors."""
     gradients: Gradients = torch.ops.aten.convolution_backward(
-        gradient, fields, weight, bias_shape, *options, False, [0, 0], 1, list(needs)
+        gradient, fields, weight, bias_shape, *options[:3], False, [0, 0], options[3], list(needs)
     )
     return gradients
 

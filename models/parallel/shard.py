@@ -61,6 +61,7 @@ class Shard(Domain):
         edges: Edges,
         stride: int = 1,
         dilation: int = 1,
+        groups: int = 1,
     ) -> Tensor:
         """Convolve with `half` rows and columns of padding on each side, differentiably."""
         if stride > 1:
@@ -76,10 +77,8 @@ class Shard(Domain):
             fields, weight = fields.to(dtype), weight.to(dtype)
             bias = None if bias is None else bias.to(dtype)
         frame = Frame(self.exchange, sides, edges)
-        padding = (0, half - wide)
-        outputs: Tensor = Convolve.apply(  # type: ignore[no-untyped-call]
-            fields, weight, bias, frame, (stride, stride), padding, (dilation, dilation)
-        )
+        options = ((stride, stride), (0, half - wide), (dilation, dilation), groups)
+        outputs: Tensor = Convolve.apply(fields, weight, bias, frame, options)  # type: ignore[no-untyped-call]
         return outputs
 
     def sum(self, parts: Tensor) -> Tensor:

@@ -1,4 +1,10 @@
-"""Modules that can run on a part of the grid; models with other modules are refused."""
+"""Modules that can run on a part of the grid; models with other modules are refused.
+
+A module of this package declares so itself, in the body of its class: `splittable = True` if it
+works at each point independently or takes neighbours, sums and maps from `current()`; a text with
+the reason if it does not; a property if that depends on its options. Subclasses do not inherit it.
+The lists here are of modules of torch.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import cast
@@ -8,113 +14,15 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 from torch.distributed.fsdp import FSDPModule
 
 from ens10.errors import ArgumentError, listing
-from ens10.models import (
-    BernsteinHead,
-    CRPSLoss,
-    DeepEnsemble,
-    DressingHead,
-    EnergyLoss,
-    FamilyHead,
-    LogScoreLoss,
-    MembersCRPSLoss,
-    MembersHead,
-    MembersNormalHead,
-    MethodHead,
-    PostProcessor,
-    ResidualNormalHead,
-    SpectralCRPSLoss,
-    SplineHead,
-    SumLoss,
-    TargetHeads,
-    ThresholdCRPSLoss,
-    layers,
-    networks,
-)
-from ens10.models.layers import smoe
 from ens10.models.layers.attention import ChannelNorm
-from ens10.models.layers.member_encoder import MemberEncoder
-from ens10.models.layers.norm import BatchNorm2d, GroupNorm
-from ens10.models.layers.padding import FreeConv2d
-from ens10.models.layers.pointwise import PointConv2d
-from ens10.models.layers.smoe.tracking import RoutingState
-from ens10.models.networks.groenquist import _Branches, _Inception
-from ens10.models.networks.location_unet import ResidualBlock
-from ens10.models.networks.unet import UNetBody
-from ens10.models.postprocessor import WeightedMean
+from ens10.models.networks.base import Network
 from ens10.models.statistical import EMOS, RegionalRegression, SeasonalEMOS
 
 Kind = type[nn.Module]
 
-# each has a test against the serial layer or network, or works at each point on its own
-_OWN_MODULES: tuple[Kind, ...] = (
-    layers.CondConv2d,
-    layers.CoordConv2d,
-    layers.ExpertConvolution,
-    layers.LocallyConnected2d,
-    layers.LowRankLocallyConnected2d,
-    layers.MemberAttention,
-    layers.NeighbourhoodAttention,
-    layers.NeighbourhoodBlock,
-    layers.PointEmbedding,
-    layers.SMoE2d,
-    layers.SameConv2d,
-    BatchNorm2d,
-    ChannelNorm,
-    FreeConv2d,
-    GroupNorm,
-    PointConv2d,
-    RoutingState,
-    MemberEncoder,
-    smoe.ComparingSMoE2d,
-    smoe.ConvGate,
-    smoe.CoordConvGate,
-    smoe.FixedGate,
-    smoe.LocallyConnectedGate,
-    smoe.RegionGate,
-    smoe.TensorGate,
-    networks.MLP,
-    networks.MemberContext,
-    networks.PaperSAET,
-    networks.PaperSpreadNet,
-    networks.SAET,
-    networks.BiasNet,
-    networks.Groenquist,
-    networks.LeNet,
-    networks.LocationUNet,
-    networks.PoET,
-    networks.SMoEResNet,
-    networks.SMoEUNet,
-    networks.SpreadNet,
-    networks.Transformer,
-    networks.UNet,
-    networks.WithMembers,
-    ResidualBlock,
-    UNetBody,
-    _Branches,
-    _Inception,
-    BernsteinHead,
-    DressingHead,
-    FamilyHead,
-    MembersHead,
-    MembersNormalHead,
-    MethodHead,
-    ResidualNormalHead,
-    SplineHead,
-    TargetHeads,
-    CRPSLoss,
-    EnergyLoss,
-    LogScoreLoss,
-    MembersCRPSLoss,
-    SpectralCRPSLoss,
-    SumLoss,
-    ThresholdCRPSLoss,
-    EMOS,
-    RegionalRegression,
-    SeasonalEMOS,
-    DeepEnsemble,
-    PostProcessor,
-    WeightedMean,
-)
+# methods that keep what they fitted to a part of the grid; other modules of the package declare
+# `splittable` in their own class
+_METHODS: tuple[Kind, ...] = (EMOS, RegionalRegression, SeasonalEMOS)
 _CONTAINERS: tuple[Kind, ...] = (
     nn.Identity,
     nn.ModuleDict,
@@ -175,11 +83,6 @@ def _normalises_one_axis(module: nn.Module) -> bool:
     return len(cast("nn.LayerNorm", module).normalized_shape) == 1
 
 
-def _has_no_stride(module: nn.Module) -> bool:
-    """Return True if an attention has a stride of 1."""
-    return cast("layers.FinnAttention", module).stride == 1
-
-
 def _has_no_attention_dropout(module: nn.Module) -> bool:
     """Return True if an attention layer drops no weights."""
     return bool(cast("nn.MultiheadAttention", module).dropout == 0)
@@ -189,7 +92,6 @@ _CONDITIONS: dict[Kind, Callable[[nn.Module], bool]] = {
     nn.AvgPool2d: _is_halving,
     nn.Conv2d: _is_pointwise,
     nn.Dropout: _has_no_dropout,
-    layers.FinnAttention: _has_no_stride,
     nn.LayerNorm: _normalises_one_axis,
     nn.MaxPool2d: _is_halving,
     nn.MultiheadAttention: _has_no_attention_dropout,
@@ -197,12 +99,13 @@ _CONDITIONS: dict[Kind, Callable[[nn.Module], bool]] = {
 # classes whose submodules are not checked, since they do not call them in the usual way
 _WITHOUT_CHECK_OF_SUBMODULES: tuple[Kind, ...] = (ChannelNorm, nn.MultiheadAttention)
 
-_supported_kinds: set[Kind] = {*_OWN_MODULES, *_CONTAINERS, *_POINTWISE}
+_supported_kinds: set[Kind] = {*_METHODS, *_CONTAINERS, *_POINTWISE}
 
 
 def register_supported(kind: Kind) -> Kind:
     """Register a class of modules that work on a part of the grid; a decorator.
 
+    Use it for classes of other packages; classes of your own may declare `splittable = True`.
     Modules do if they work at each point independently, or use `ens10.models.domain.current()` for
     neighbours, sums over the grid and parameters with a value at each point. Submodules are checked
     separately, and subclasses must be registered themselves.
@@ -239,8 +142,8 @@ def require_supported(model: nn.Module) -> None:
     raise ArgumentError(
         "model",
         f"it cannot be split between processes, because of {listing(places)}. {'; '.join(reasons)}",
-        "Declare modules of your own that work on parts with "
-        "ens10.models.parallel.register_supported, or train without splitting samples",
+        "Declare modules of your own that work on parts with `splittable = True` in their class, "
+        "or train without splitting samples",
     )
 
 
@@ -252,7 +155,7 @@ def _require_halvings(model: nn.Module) -> None:
     pools = [
         name for name, m in model.named_modules() if isinstance(m, nn.MaxPool2d | nn.AvgPool2d)
     ]
-    nets = [module for module in model.modules() if isinstance(module, networks.Network)]
+    nets = [module for module in model.modules() if isinstance(module, Network)]
     if pools and nets and not any(network.halvings for network in nets):
         raise ArgumentError(
             "network",
@@ -272,9 +175,11 @@ def _unsupported(module: nn.Module, place: str) -> Iterator[tuple[str, nn.Module
 
 
 def _is_supported(module: nn.Module) -> bool:
-    """Return True if a module's class is registered; base classes do not count."""
+    """Return True if a module's class declares or is registered; base classes do not count."""
     # a subclass may do other things with the fields
     kind = _kind_of(module)
+    if "splittable" in vars(kind):
+        return getattr(module, "splittable") is True  # noqa: B009  (no attribute of nn.Module)
     return kind in _supported_kinds or (kind in _CONDITIONS and _CONDITIONS[kind](module))
 
 
@@ -289,15 +194,12 @@ _LOCAL_STATISTICS = "its statistics would cover one part only"
 _RANDOM_NUMBERS = "processes would draw different random numbers than a serial run"
 # key: a part of the name of the class or of one of its base classes
 _REASONS = {
-    "StatisticalPostProcessor": "it is fitted in one process; set devices to 1",
     "BatchNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.BatchNorm2d",
     "InstanceNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.GroupNorm",
     "GroupNorm": f"{_LOCAL_STATISTICS}; use ens10.models.layers.GroupNorm",
     "LayerNorm": (
         f"over rows and columns {_LOCAL_STATISTICS}; use ens10.models.layers.attention.ChannelNorm"
     ),
-    "FinnAttention": "filters of query and key would cross the border; set stride to 1",
-    "PaperPoET": "filters of its attention would cross the border; use ens10.models.networks.PoET",
     "Conv": (
         "its filter would not see the neighbouring parts; use ens10.models.layers.SameConv2d, or a "
         "1x1 kernel with stride 1 and without padding"
@@ -315,6 +217,9 @@ _REASONS = {
 
 def reason_against(module: nn.Module) -> str:
     """Return why a module is not supported on a part of the grid."""
+    declared = getattr(module, "splittable", None)
+    if isinstance(declared, str):
+        return declared
     names = " ".join(kind.__name__ for kind in type(module).__mro__)
     for name, reason in _REASONS.items():
         if name in names:

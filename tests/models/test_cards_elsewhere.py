@@ -6,17 +6,8 @@ import re
 import numpy as np
 import pytest
 import pytorch_lightning as pl
-from test_model_cards import (
-    CONFIGS,
-    NETWORKS,
-    ROOT,
-    STATISTICAL,
-    content,
-    instance,
-    is_statistical,
-    number,
-    parameters,
-)
+from registered import CONFIGS, CONFIGURED, ROOT, count, instance, is_statistical
+from test_model_cards import STATISTICAL, content, number
 from test_statistical_configs import KINDS, POINTS  # counted by fits of each
 
 # of all 11 inputs: the fits that are counted have three, without mask, of mean and scale each
@@ -48,7 +39,7 @@ def test_every_configuration_has_one_card():
     statistical = [n for n in CONFIGS if n not in HEAT and is_statistical(n)]
     assert sorted(STATISTICAL_ROWS) == sorted(statistical)
     assert sorted(HEAT_ROWS) == sorted(HEAT)
-    assert sorted([*NETWORKS, *statistical, *HEAT]) == sorted(CONFIGS)
+    assert sorted([*CONFIGURED, *statistical, *HEAT]) == sorted(CONFIGS)
 
 
 @pytest.mark.parametrize("name", STATISTICAL_ROWS)
@@ -65,7 +56,7 @@ def test_coefficients_are_those_of_a_fit(name):
 @pytest.mark.parametrize("name", HEAT)
 def test_parameters_of_the_heat_experiment(name):
     model = instance(pl.LightningModule, content(name)["model"])
-    assert number(HEAT_ROWS[name]["parameters"]) == parameters(model)
+    assert number(HEAT_ROWS[name]["parameters"]) == count(model)
 
 
 TABLES = {"physical_models": ("physical, % removed", "crpss", 1),

@@ -3,21 +3,16 @@
 import csv
 import re
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-from jsonargparse import ArgumentParser
-from torch.utils.flop_counter import FlopCounterMode
+from registered import CONFIGS, CONFIGURED, MODELS, ROOT, count, instance, is_statistical, work
 
 from ens10.experiments.data_numbers import read_config
-from ens10.models.layers.smoe import SMoE2d
 from ens10.models.networks import Network
 
-ROOT = Path(__file__).parents[2]
-CONFIGS = {path.stem: path for path in sorted((ROOT / "experiments" / "configs").glob("*.yaml"))}
 PAGE = (ROOT / "docs" / "models.md").read_text()
 CARDS = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))
 STATISTICAL = ROOT / "docs" / "cards_statistical.md"
@@ -26,14 +21,6 @@ FIELDS = ("Source", "Network", "Inputs", "Output", "From the paper", "Our choice
 
 def content(name):
     return read_config(CONFIGS[name])
-
-
-def is_statistical(name):
-    return content(name)["model"]["class_path"].endswith("StatisticalPostProcessor")
-
-
-MODELS = [n for n in CONFIGS if not n.startswith("heat_")]  # those are an experiment of their own
-NETWORKS = [n for n in MODELS if not is_statistical(n)]
 
 
 def number(text):
@@ -45,19 +32,12 @@ def field(name, title):
     return " ".join(found[1].split()) if found else ""
 
 
-def instance(base, description):
-    """What the command line builds, without data."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_subclass_arguments(base, "part")
-    return parser.instantiate_classes(parser.parse_object({"part": description}))["part"]
-
-
 def of_other_channels(name, channels):
     """Parameters of a configuration's networks, made for another number of channels."""
     given = content(name)["model"]["init_args"]
     network = {**given["network"], "init_args": {**given["network"]["init_args"]}}
     network["init_args"]["in_channels"] = channels
-    return given.get("size", 1) * parameters(instance(Network, network))
+    return given.get("size", 1) * count(instance(Network, network))
 
 
 @cache
@@ -66,44 +46,27 @@ def built(name):
     return instance(pl.LightningModule, content(name)["model"])
 
 
-def parameters(model):
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
 @cache
 def one_pass(name):
-    """Multiply-adds of a pass of a date on 46 x 96 points, in millions; whether it is all zeros.
-
-    Of experts only those that are selected count, whether the layer computes the others or not.
-    """
-    model, members = built(name), content(name)["data"].get("ensemble") or 10
-    zero = True
-    counter, entered, experts = FlopCounterMode(display=False), [], []
-
-    def enter(layer, inputs):
-        entered.append(counter.get_total_flops())
-
-    def leave(layer, inputs, outputs):
-        own = counter.get_total_flops() - entered.pop()
-        filters = layer.experts.weight[0].numel()
-        experts.append(2 * outputs.numel() * filters - own)
-
+    model = built(name)
     networks = list(getattr(model, "networks", None) or [model.network])
-    for layer in model.modules():
-        if isinstance(layer, SMoE2d):
-            layer.register_forward_pre_hook(enter)
-            layer.register_forward_hook(leave)
-    with counter:
-        for network in networks:
-            many = (members,) if network.takes_members else ()
-            outputs = network.eval()(torch.randn(1, *many, network.in_channels, 46, 96))
-            zero = zero and not outputs.any()
-    return (counter.get_total_flops() + sum(experts)) / 2e6, zero
+    return work(networks, content(name)["data"].get("ensemble") or 10)
 
 
-def test_each_configuration_has_a_card_and_each_card_a_configuration():
-    assert len(NETWORKS) >= 9
-    assert sorted(CARDS) == sorted(NETWORKS)
+def test_the_table_of_networks_has_each_configuration():
+    """And cards tell more of most of them."""
+    assert len(CARDS) >= 30
+    assert set(CARDS) <= set(CONFIGURED)
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| `(\w+)` \| ([\d,]+) \| ([\d,.]+) \|$", PAGE, re.M)
+    assert [row[0] for row in rows] == CONFIGURED
+    for name, network, head, parameters, operations in rows:
+        given = content(name)["model"]["init_args"]
+        assert given["network"]["class_path"].endswith(f".{network}"), name
+        assert head in str(given["head"]), name
+        assert number(parameters) == count(built(name)), name
+        assert float(operations.replace(",", "")) == pytest.approx(one_pass(name)[0], rel=0.02), (
+            name
+        )
 
 
 def test_statistical_configurations_have_cards_of_their_own():
@@ -111,28 +74,28 @@ def test_statistical_configurations_have_cards_of_their_own():
     assert [n for n in MODELS if is_statistical(n) and n not in told] == []
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", CARDS)
 def test_a_card_is_complete(name):
     assert [title for title in FIELDS if not field(name, title)] == []
     paper = re.search(r"arXiv:\d{4}\.\d{5}|doi:10\.\d+/", field(name, "Source"))
     assert paper or "ours" in field(name, "Source")
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", CARDS)
 def test_the_parameters_are_those_of_the_configuration(name):
     told = field(name, "Parameters")
-    assert number(re.match(r"([\d,]+)", told)[1]) == parameters(built(name))
-    for count, channels in re.findall(r"([\d,]+) for (\d+) channels", told):
-        assert number(count) == of_other_channels(name, int(channels))
+    assert number(re.match(r"([\d,]+)", told)[1]) == count(built(name))
+    for stated, channels in re.findall(r"([\d,]+) for (\d+) channels", told):
+        assert number(stated) == of_other_channels(name, int(channels))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", CARDS)
 def test_the_work_is_that_of_the_configuration(name):
     told = re.search(r"([\d,.]+) million multiply-adds", field(name, "Parameters"))
     assert float(told[1].replace(",", "")) == pytest.approx(one_pass(name)[0], rel=0.02)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", CARDS)
 def test_the_classes_named_are_those_of_the_configuration(name):
     named = set(re.findall(r"`(\w+)`", field(name, "Network") + field(name, "Output")))
     used = re.findall(r"ens10\.models(?:\.\w+)*\.([A-Z]\w+)", CONFIGS[name].read_text())
@@ -141,7 +104,7 @@ def test_the_classes_named_are_those_of_the_configuration(name):
 
 def test_networks_start_at_zero_but_those_that_are_named():
     said = re.search(r"All networks but (.*?) start at zero", PAGE, re.S)[1]
-    awake = {name for name in NETWORKS if not one_pass(name)[1]}
+    awake = {name for name in CONFIGURED if not one_pass(name)[1]}
     assert awake == set(re.findall(r"`(\w+)`", said))
 
 
@@ -149,7 +112,7 @@ def test_any_count_that_is_wrong_is_seen():
     """The pattern finds the figures that are compared."""
     told = field("lenet", "Parameters")
     assert re.findall(r"([\d,]+) for (\d+) channels", told) == [("62,976", "14"), ("64,176", "22")]
-    assert of_other_channels("lenet", 14) != parameters(built("lenet"))
+    assert of_other_channels("lenet", 14) != count(built("lenet"))
 
 
 WORLDS = {  # as cards name them: the folder of the table, its column, digits of the percentage
@@ -165,7 +128,7 @@ def measured(world):
     table = ROOT / "experiments" / "results" / folder / "table.csv"
     rows = list(csv.DictReader(table.read_text().splitlines()))
     found = {}
-    for name in {row["model"] for row in rows} & set(NETWORKS):
+    for name in {row["model"] for row in rows} & set(CARDS):
         values = [100 * float(row[column]) for row in rows if row["model"] == name]
         found[name] = (f"{np.mean(values):.{digits}f}", len(values))
     return found
@@ -178,7 +141,7 @@ def test_cards_tell_what_the_tables_have(world):
     counts = {"one": 1, "two": 2, "three": 3}
     pattern = rf"([\d.-]+) %[^;]*? on the {world} world \((\w+) (?:seed|training)s?\)"
     told = {}
-    for name in NETWORKS:
+    for name in CARDS:
         if said := re.search(pattern, field(name, "Measured")):
             told[name] = (said[1], counts[said[2]])
     assert told == expected

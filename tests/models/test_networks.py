@@ -112,7 +112,18 @@ def test_same_convolution_pads_as_said():
     )
 
 
+def test_a_convolution_of_groups_is_one_of_each_group():
+    conv, x = SameConv2d(4, 6, 3, groups=2), noise(1, 4, 4, 5)
+    halves = [
+        nn.functional.conv2d(x[:, i : i + 2], w, b, padding=1)
+        for i, w, b in zip((0, 2), conv.weight.chunk(2), conv.bias.chunk(2), strict=True)
+    ]
+    torch.testing.assert_close(conv(x), torch.cat(halves, 1))
+
+
 def test_same_convolution_refuses_what_it_cannot_do():
+    with pytest.raises(ArgumentError, match="groups: 3 do not divide 4 and 6 channels"):
+        SameConv2d(4, 6, groups=3)
     with pytest.raises(ArgumentError, match="kernel_size"):
         SameConv2d(1, 1, 2)
     with pytest.raises(UnknownNameError, match="did you mean 'replicate'"):

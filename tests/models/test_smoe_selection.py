@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from ens10.errors import ArgumentError
-from ens10.models.layers.smoe.error_quantiles import _select, _select_compiled, lower_quantile
+from ens10.models.domain import Whole
+from ens10.models.layers.smoe.error_quantiles import _Selection, lower_quantile
 
 
 def errors(*shape, seed=0):
@@ -60,11 +61,11 @@ def test_fewer_weights_are_repeated(q, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("share", [0, 0.3, 0.99])
 def test_compiled_selection_is_that_of_other_devices(share, dtype):
-    values, weights = errors(3 * 501, seed=2).to(dtype), errors(501, seed=5)
-    values[:400] = values[7]
-    level = share * 3 * weights.double().sum()
-    compiled = _select_compiled(values.view(3, 501), weights, float(level))
-    assert compiled == _select(values, weights.double().repeat(3), level)
+    values, weights = errors(2, 3 * 501, seed=2).to(dtype), errors(501, seed=5)
+    values[0, :400] = values[0, 7]
+    level = share * (1 - 1 / 1503) * 3 * float(weights.double().sum()) * (1 + 1e-10)
+    others = _Selection(values, weights.repeat(3), level, Whole()).quantiles()
+    assert torch.equal(lower_quantile(values, share, weights), others)
 
 
 def test_weights_of_zero_are_as_if_the_entries_were_not_there():

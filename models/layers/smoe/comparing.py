@@ -82,6 +82,7 @@ class ComparingSMoE2d(SMoE2d):
         UnknownNameError: another value of `rivals` or `poles`.
     """
 
+    splittable = True
     offsets: Tensor
     past: Tensor
     steps: Tensor

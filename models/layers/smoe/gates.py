@@ -129,6 +129,8 @@ class TensorGate(Gate):
         ArgumentError: k not from 1 to E, or a grid that is not two positive numbers.
     """
 
+    splittable = True
+
     def __init__(self, num_experts: int, selected: int, grid: Sequence[int]) -> None:
         super().__init__()
         check_selected(selected, num_experts)
@@ -155,6 +157,7 @@ class FixedGate(Gate):
         ArgumentError: not three dimensions, values that are not finite, or no such file.
     """
 
+    splittable = True
     weight: Tensor
 
     def __init__(self, weights: Tensor | Nested | str | Path) -> None:
@@ -217,6 +220,8 @@ class RegionGate(Gate):
         ArgumentError: fewer than one expert, or a grid that is not two positive numbers.
     """
 
+    splittable = True
+
     def __init__(
         self,
         num_experts: int,
@@ -269,6 +274,8 @@ class ConvGate(Gate):
         UnknownNameError: another value of `poles`.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,
@@ -311,6 +318,8 @@ class CoordConvGate(Gate):
         UnknownNameError: another value of `poles`.
     """
 
+    splittable = True
+
     def __init__(
         self,
         in_channels: int,
@@ -351,6 +360,8 @@ class LocallyConnectedGate(Gate):
         ArgumentError: an even kernel, or a grid that is not two positive numbers.
         UnknownNameError: another value of `poles`.
     """
+
+    splittable = True
 
     def __init__(
         self,

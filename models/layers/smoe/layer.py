@@ -21,7 +21,13 @@ from ens10.models.layers.smoe.gates import (
     planes,
 )
 from ens10.models.layers.smoe.loops import exclude_from_compile
-from ens10.models.layers.smoe.routing import ErrorSignal, RoutedOutput, RoutingRule
+from ens10.models.layers.smoe.routing import (
+    ChosenValues,
+    ErrorSignal,
+    RoutedOutput,
+    RoutingRule,
+    classification_gradient,
+)
 from ens10.models.layers.smoe.tracking import RoutingState
 
 Activation = Literal["none", "softmax", "abs"]
@@ -95,6 +101,7 @@ class SMoE2d(nn.Module):
         UnknownNameError: another value of `activation`, `poles`, `error_signal` or `kernel`.
     """
 
+    splittable = True
     area: Tensor | None
 
     def __init__(
@@ -198,30 +205,25 @@ class SMoE2d(nn.Module):
         if self.weighted:
             source = routing.detach() if self._gate_learns_by_classification() else routing
             weights = source.gather(1, planes(choices))
-        uses_rule = self.training and routing.requires_grad
-        uses_rule = uses_rule and (self.rule.classify or self.rule.damping < 1)
-        rule = self.rule if uses_rule else None
-        if self._use_compiled(features):
-            args = (
-                features,
-                self.experts.weight,
-                weights,
-                routing,
-                choices,
-                self._local_area(),
-                rule,
-            )
+        use_compiled = self._use_compiled(features)
+        values: Tensor
+        if use_compiled:
             grid = compiled.Grid.of(self.experts)
-            outputs: Tensor = compiled.ChosenExperts.apply(*args, grid)  # type: ignore[no-untyped-call]
-            return outputs
-        values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
+            values = compiled.ChosenExperts.apply(features, self.experts.weight, choices, grid)  # type: ignore[no-untyped-call]
+        else:
+            values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
+            values = ChosenValues.apply(values, choices)  # type: ignore[no-untyped-call]
         weights = None if weights is None else weights[:, :, None]
-        # a loss scaler deals with gradients that are not finite
-        loss_scaled = values.dtype == torch.float16
-        outputs = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-            values, weights, routing, choices, self._local_area(), rule, loss_scaled
-        )
-        return outputs.flatten(1, 2)
+        uses_rule = self.training and routing.requires_grad
+        if uses_rule and (self.rule.classify or self.rule.damping < 1):
+            classify = classification_gradient
+            classify = compiled.classification_gradient if use_compiled else classify
+            values = RoutedOutput.apply(  # type: ignore[no-untyped-call]
+                values, weights, routing, choices, self._local_area(), self.rule, classify
+            )
+        elif weights is not None:
+            values = values * weights.to(values.dtype)
+        return values.flatten(1, 2)
 
     def route(self, features: Tensor) -> Tensor:
         """Return R, the experts' weights: (N, E, H', W'), or (1, E, H', W') for all samples."""

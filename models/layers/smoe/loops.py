@@ -133,29 +133,6 @@ def forward_band(field, band, filters, choices, out, ring, wrap, replicate):  # 
             _values(patch, rotated_filters, choices[h, w], out[:, h, w])
 
 
-@numba.njit(**OPTIONS)
-def incorrect(signal, area, limit):  # type: ignore[no-untyped-def]
-    """Return True if a choice was incorrect by the routing rule (`routing.incorrect_choices`).
-
-    Args:
-        signal: error signal of the choice, such as the gradient of the output.
-        area: loss weight that divides the signal's magnitude; negative for none.
-        limit: error above which the choice is incorrect, in units of the signal.
-    """
-    error = abs(signal)
-    if area >= 0:
-        error = error / area if area > 0 else 0 * area
-    return error > limit
-
-
-@numba.njit(**OPTIONS)
-def _write_damped_gradient(value_gradient, signal, area, limit, damping, damped):  # type: ignore[no-untyped-def]
-    """Write the experts' gradient at a point to `damped` (k,), damped at incorrect choices."""
-    for r in range(value_gradient.size):
-        wrong = damping != 1 and incorrect(signal[r], area, limit)
-        damped[r] = value_gradient[r] * damping if wrong else value_gradient[r]
-
-
 # Filters are read as filters[a, i]: slices of them, in loops that store, count references.
 @numba.njit(**FUSED)
 def _add(total, factor, filters, a):  # type: ignore[no-untyped-def]
@@ -196,17 +173,13 @@ def _add_to_filters(filters, experts, factors, patch):  # type: ignore[no-untype
 
 @numba.njit(**OPTIONS)
 def backward_band(  # type: ignore[no-untyped-def]
-    field, band, filters, choices, value_gradient, signal, area, limit, damping, for_field,
-    for_filters, needs, ring, sums, wrap, replicate,
+    field, band, filters, choices, gradient, for_field, for_filters, needs, ring, sums, wrap,
+    replicate,
 ):  # fmt: skip
     """Add the gradients of a band's values to those for the field and the filters.
 
     Arguments as in `forward_band`, and:
-        value_gradient: (k, H, W) gradient of the experts' values before damping.
-        signal: (k, H, W) gradient of the output, by which choices are classified.
-        area: (H, W) loss weights, or negative for none.
-        limit: error above which a choice is incorrect; see `incorrect`.
-        damping: factor at incorrect choices; 1 for none.
+        gradient: (k, H, W) gradient of the experts' values.
         for_field: (C, H, W) gradient for the field, added to.
         for_filters: gradient for the filters, in the shape of `filters`, added to.
         needs: True for each of the two gradients (field, filters) to compute.
@@ -215,17 +188,13 @@ def backward_band(  # type: ignore[no-untyped-def]
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
     flat, flat_sums = ring.reshape(-1), sums.reshape(-1)
-    factors = np.empty(value_gradient.shape[0], value_gradient.dtype)
     for h in range(band[0] - 2 * half, band[1] + 2 * half):
         if h < band[1]:
             _load_row(field, h + half, ring, wrap, replicate)
         if band[0] <= h < band[1]:
             rotated_filters, for_rotated = filters[(h - half) % K], for_filters[(h - half) % K]
             for w in range(W):
-                offset, experts = w * step, choices[h, w]
-                _write_damped_gradient(
-                    value_gradient[:, h, w], signal[:, h, w], area[h, w], limit, damping, factors
-                )
+                offset, experts, factors = w * step, choices[h, w], gradient[:, h, w]
                 if needs[0]:
                     _add_to_patch(
                         flat_sums[offset : offset + size], rotated_filters, experts, factors
@@ -248,35 +217,26 @@ def _write_unchosen_gradient(weights, targets, factor, gradient):  # type: ignor
 
 
 @numba.njit(**OPTIONS)
-def _count_incorrect(signal, area, limit, counts):  # type: ignore[no-untyped-def]
-    """Add 1 to `counts` at each point whose choice was incorrect."""
-    for p in range(signal.size):
-        wrong = incorrect(signal[p], area[p], limit)
-        counts[p] += signal.dtype.type(1) if wrong else signal.dtype.type(0)
-
-
-@numba.njit(**OPTIONS)
-def classify(weights, choices, signal, area, limits, factor, band, gradient):  # type: ignore[no-untyped-def]
+def classify(weights, choices, wrong, factor, band, gradient):  # type: ignore[no-untyped-def]
     """Write the routing classification gradient (sigmoid(R) - target) / n of a map of weights.
 
     Args:
         weights: (E, P) weights R of the experts at P points.
         choices: (P, k) indices of the chosen experts.
-        signal: (N, k, P) error signals of the N samples with this map; see `incorrect`.
-        area: (P,) loss weights, or negative for none.
-        limits: (N,) error of each sample above which a choice is incorrect.
+        wrong: (N, k, P), 1 where a choice of one of the N samples with this map was incorrect.
         factor: factor of the gradient, loss scale / n.
         band: first point and the one after the last.
         gradient: (E, P), written.
     """
-    E, (N, k, _) = weights.shape[0], signal.shape
+    E, (N, k, _) = weights.shape[0], wrong.shape
     share, others = np.zeros((k, _BLOCK), weights.dtype), np.zeros(_BLOCK, weights.dtype)
     for start in range(band[0], band[1], _BLOCK):
         stop = min(start + _BLOCK, band[1])
         share[:], others[:] = 0, 0
         for r in range(k):
             for n in range(N):
-                _count_incorrect(signal[n, r, start:stop], area[start:stop], limits[n], share[r])
+                for p in range(stop - start):
+                    share[r, p] += weights.dtype.type(wrong[n, r, start + p])
             for p in range(_BLOCK):
                 share[r, p] /= N
                 others[p] += share[r, p]

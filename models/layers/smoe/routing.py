@@ -1,6 +1,7 @@
 """The routing classification loss and expert damping, inside the one backward pass."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -11,7 +12,7 @@ from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
-from ens10.models.layers.smoe.error_quantiles import lower_quantile, lower_quantile_of_parts
+from ens10.models.layers.smoe.error_quantiles import lower_quantile
 from ens10.models.layers.smoe.gates import planes
 from ens10.models.layers.smoe.tracking import RoutingState
 
@@ -106,13 +107,38 @@ class RoutingRule:
         return self.loss_scale(gradient) / (gradient.numel() / self.curvature)
 
 
-class RoutedOutput(torch.autograd.Function):
-    """Values of the chosen experts; the backward pass classifies every choice as correct or not.
+Classify = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
-    Called with values (N, E, F, H, W) of all experts; weights (N or 1, k, 1, H, W) of the chosen
-    ones, or None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None; the rule,
-    or None for a plain backward pass; and True if the loss is scaled against overflow (float16).
-    Returns (N, k, F, H, W).
+
+class ChosenValues(torch.autograd.Function):
+    """Values of the chosen experts (N, k, F, H, W).
+
+    Called with values (N, E, F, H, W) of all experts and indices (N or 1, H, W, k). The backward
+    pass writes where autograd's would add: an expert is chosen at most once at a point.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, indices: Tensor) -> Tensor:
+        """Return the values (N, k, F, H, W)."""
+        ctx.shape = values.shape
+        ctx.save_for_backward(indices)
+        return values.gather(1, along_experts(planes(indices), values.shape))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient for the values of all experts."""
+        (indices,) = ctx.saved_tensors
+        places = along_experts(planes(indices), ctx.shape)
+        return gradient.new_zeros(ctx.shape).scatter_(1, places, gradient), None
+
+
+class RoutedOutput(torch.autograd.Function):
+    """Values times weights; the backward pass classifies every choice as correct or not.
+
+    Called with values (N, k, F, H, W) of the chosen experts; their weights (N or 1, k, 1, H, W), or
+    None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None; the rule; and the
+    function that computes the routing classification gradient. Returns (N, k, F, H, W).
     """
 
     @staticmethod
@@ -123,56 +149,44 @@ class RoutedOutput(torch.autograd.Function):
         gate: Tensor,
         indices: Tensor,
         area: Tensor | None,
-        rule: RoutingRule | None,
-        loss_scaled: bool,
+        rule: RoutingRule,
+        classify: Classify,
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        chosen_values = values.gather(1, along_experts(planes(indices), values.shape))
-        ctx.rule, ctx.loss_scaled, ctx.shape = rule, loss_scaled, values.shape
-        needs_values = weights is not None and (ctx.needs_input_grad[1] or uses_weight_signal(rule))
-        saved_gate = gate if rule is not None and rule.classify else None
-        ctx.save_for_backward(
-            chosen_values if needs_values else None, weights, saved_gate, indices, area
-        )
-        outputs = (
-            chosen_values if weights is None else chosen_values * weights.to(chosen_values.dtype)
-        )
-        ctx.amplitude = amplitude(outputs, area) if rule is not None and rule.relative else None
+        ctx.rule, ctx.classify = rule, classify
+        ctx.uses_weight_signal = weights is not None and rule.error_signal == "weight"
+        needs_values = ctx.needs_input_grad[1] or ctx.uses_weight_signal
+        saved_gate = gate if rule.classify else None
+        ctx.save_for_backward(values if needs_values else None, weights, saved_gate, indices, area)
+        if weights is None:
+            ctx.mark_dirty(values)  # not a view: a layer behind this one may work in place
+            outputs = values
+        else:
+            outputs = values * weights.to(values.dtype)
+        ctx.amplitude = amplitude(outputs, area) if rule.relative else None
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values, weights and gate."""
-        chosen_values, weights, gate, indices, area = ctx.saved_tensors
-        rule: RoutingRule | None = ctx.rule
-        choices = planes(indices)
-        for_values = for_weights = for_gate = None
+        values, weights, gate, indices, area = ctx.saved_tensors
+        rule: RoutingRule = ctx.rule
+        for_weights = for_gate = None
+        products: Any = None if values is None else gradient * values
         if ctx.needs_input_grad[1]:
-            for_weights = (gradient * chosen_values).sum(2, keepdim=True)
+            for_weights = products.sum(2, keepdim=True)
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
+        signal = products if ctx.uses_weight_signal else None
+        for_routing, for_damping = incorrect_choices(gradient, rule, area, ctx.amplitude, signal)
+        if rule.classify and ctx.needs_input_grad[2]:
+            for_gate = ctx.classify(gate, indices, for_routing, rule.loss_scale(gradient))
+            if rule.state.record:
+                rule.state.classification_loss = classification_loss(gate, indices, for_routing)
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
-        if rule is not None:
-            signal = (
-                gradient * chosen_values
-                if weights is not None and uses_weight_signal(rule)
-                else None
-            )
-            for_routing, for_damping = incorrect_choices(
-                gradient, rule, area, ctx.amplitude, signal, loss_scaled=ctx.loss_scaled
-            )
-            if rule.classify and ctx.needs_input_grad[2]:
-                scale = rule.loss_scale(gradient)
-                for_gate = classification_gradient(gate, choices, for_routing, scale)
-                record_loss(rule, gate, choices, for_routing)
-            if rule.damping < 1:
-                part = torch.where(for_damping[:, :, None], part * rule.damping, part)
-        if ctx.needs_input_grad[0]:
-            # every expert is chosen at most once at a point: nothing to add up
-            for_values = gradient.new_zeros(ctx.shape).scatter_(
-                1, along_experts(choices, ctx.shape), part
-            )
-        return for_values, for_weights, for_gate, None, None, None, None
+        if rule.damping < 1:
+            part = torch.where(for_damping[:, :, None], part * rule.damping, part)
+        return part, for_weights, for_gate, None, None, None, None
 
 
 def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
@@ -181,69 +195,12 @@ def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
     return choices[:, :, None].expand(N, -1, F, H, W)
 
 
-def uses_weight_signal(rule: RoutingRule | None) -> bool:
-    """Return True if the rule's error signal is "weight": errors times the experts' values."""
-    return rule is not None and rule.error_signal == "weight"
-
-
-@dataclass(frozen=True)
-class ErrorLimits:
-    """Errors of each sample, in units of the gradient, above which its choices are incorrect.
-
-    Attributes:
-        routing: (N,) limits for the routing classification.
-        damping: (N,) limits for the damping.
-        area: (H, W) weights of the points by which errors are divided, or None.
-    """
-
-    routing: Tensor
-    damping: Tensor
-    area: Tensor | None
-
-    def incorrect(self, gradient: Tensor, signal: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return masks (N, k, H, W) of the choices that are incorrect, for routing and for damping.
-
-        Args:
-            gradient: (N, k, F, H, W) gradient of the output.
-            signal: used instead of the gradient for the routing classification.
-        """
-        sizes = error_sizes(gradient, self.area)
-        signals = sizes if signal is None else error_sizes(signal, self.area)
-        return signals > self.routing.view(-1, 1, 1, 1), sizes > self.damping.view(-1, 1, 1, 1)
-
-
-def compute_error_limits(
-    gradient: Tensor,
-    rule: RoutingRule,
-    area: Tensor | None = None,
-    amplitude: Tensor | None = None,
-    signal: Tensor | None = None,
-) -> ErrorLimits:
-    """Return the limits of each sample's errors above which its choices are incorrect.
-
-    Arguments and exceptions are those of `incorrect_choices`.
-    """
-    limits = _quantiles(gradient, rule, area)
-    for_routing = limits if signal is None else _quantiles(signal, rule, area)
-
-    def add_margin(limits: Tensor, margin: float) -> Tensor:
-        if margin == 0:
-            return limits
-        unit = rule.unit(gradient).to(limits.dtype)
-        return limits + margin * (unit if amplitude is None else unit * amplitude.to(limits.dtype))
-
-    routing_limits = add_margin(for_routing, rule.margin)
-    return ErrorLimits(routing_limits, add_margin(limits, rule.damping_margin), area)
-
-
 def incorrect_choices(
     gradient: Tensor,
     rule: RoutingRule,
     area: Tensor | None = None,
     amplitude: Tensor | None = None,
     signal: Tensor | None = None,
-    *,
-    loss_scaled: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Return masks of the incorrect choices, from the loss gradient at the layer's output.
 
@@ -256,14 +213,15 @@ def incorrect_choices(
     the margins depend on any of these factors but `area`. The quantile is the error at its rank or
     just below it, where the published code interpolates between the two.
 
+    In float16 the loss is scaled, and values that are not finite are left to the loss scaler, which
+    skips the step.
+
     Args:
         gradient: (N, k, F, H, W) gradient of the loss at the output.
         rule: quantile and margins.
         area: (H, W) weights of the points in the loss, of mean 1; they also weigh the quantile.
         amplitude: (N,) scale of relative margins, from `amplitude`; None for absolute ones.
         signal: used instead of the gradient for the routing classification.
-        loss_scaled: True if the loss is scaled (float16): values that are not finite are left to
-            the loss scaler, which skips the step.
 
     Returns:
         (N, k, H, W) bool for the routing classification, and for the damping.
@@ -271,11 +229,21 @@ def incorrect_choices(
     Raises:
         ArgumentError: values that are not finite, or a loss that was not tracked.
     """
-    if loss_scaled and not all_finite(error_sizes(gradient)):
-        none = torch.zeros_like(gradient[:, :, 0], dtype=torch.bool)
+    sizes = error_sizes(gradient, area)
+    signals = sizes if signal is None else error_sizes(signal, area)
+    if not (all_finite(sizes) and (signal is None or all_finite(signals))):
+        if gradient.dtype != torch.float16:
+            raise not_finite_error()
+        none = torch.zeros_like(sizes, dtype=torch.bool)
         return none, none
-    limits = compute_error_limits(gradient, rule, area, amplitude, signal)
-    return limits.incorrect(gradient, signal)
+    # errors are compared in units of the gradient: one number a sample is converted, not a map
+    unit: Tensor | float = rule.unit(gradient) if rule.margin or rule.damping_margin else 0.0
+    unit = unit if amplitude is None else unit * amplitude
+    quantiles = _quantiles(sizes, rule.quantile, area)
+    signal_quantiles = quantiles if signal is None else _quantiles(signals, rule.quantile, area)
+    routing_limits = (signal_quantiles + rule.margin * unit).to(sizes.dtype)
+    damping_limits = (quantiles + rule.damping_margin * unit).to(sizes.dtype)
+    return signals > routing_limits.view(-1, 1, 1, 1), sizes > damping_limits.view(-1, 1, 1, 1)
 
 
 def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
@@ -303,18 +271,11 @@ def error_sizes(gradient: Tensor, area: Tensor | None = None) -> Tensor:
     return sizes if area is None else torch.where(area > 0, sizes / area, 0)
 
 
-def _quantiles(gradient: Tensor, rule: RoutingRule, area: Tensor | None) -> Tensor:
-    """Return the q-quantile of each sample's errors, (N,), in units of the gradient."""
-    sizes = error_sizes(gradient, area)
-    if not all_finite(sizes):
-        raise not_finite_error()
-    weights = None
-    if area is not None:  # once: the same for each of k ranks
-        weights = area.expand(sizes.shape[2:]).flatten()
-    domain, errors = current(), sizes.flatten(1)
-    if not domain.is_split:
-        return lower_quantile(errors, rule.quantile, weights, overwrite=True)
-    return lower_quantile_of_parts(errors, rule.quantile, weights, domain)
+def _quantiles(sizes: Tensor, quantile: float, area: Tensor | None) -> Tensor:
+    """Return the quantile of each sample's errors (N, k, H, W) over the whole grid, (N,)."""
+    # once: the same for each of k ranks
+    weights = None if area is None else area.expand(sizes.shape[2:]).flatten()
+    return lower_quantile(sizes.flatten(1), quantile, weights, current())
 
 
 def _at_least_single(values: Tensor) -> Tensor:
@@ -342,7 +303,7 @@ def not_finite_error() -> ArgumentError:
 
 
 def classification_gradient(
-    gate: Tensor, choices: Tensor, wrong: Tensor, scale: Tensor | float = 1.0
+    gate: Tensor, indices: Tensor, wrong: Tensor, scale: Tensor | float = 1.0
 ) -> Tensor:
     """Return the routing classification loss's gradient in closed form, (sigmoid(R) - target) / n.
 
@@ -353,49 +314,44 @@ def classification_gradient(
 
     Args:
         gate: R, (N or 1, E, H, W).
-        choices: (N or 1, k, H, W) the chosen experts.
+        indices: (N or 1, H, W, k) the chosen experts.
         wrong: (N, k, H, W) bool, True where they were incorrect.
         scale: factor of the loss.
 
     Returns:
         The gradient, in shape and dtype of `gate`.
     """
-    dtype = torch.float64 if gate.dtype == torch.float64 else torch.float32
-    share = wrong.to(dtype)
-    if gate.shape[0] == 1:
-        share = share.mean(0, keepdim=True)
-    for_others = share.sum(1, keepdim=True) / max(gate.shape[1] - choices.shape[1], 1)
+    share, for_others = _targets(gate, wrong)
     # in place on one map of E: the target of the others everywhere, then what the chosen differ
-    gradient = gate.to(dtype).sigmoid().sub_(for_others)
-    gradient.scatter_add_(1, choices, for_others - (1 - share))
-    factor = torch.as_tensor(scale, dtype=dtype, device=gate.device) / gate.numel()
+    gradient = gate.to(share.dtype).sigmoid().sub_(for_others)
+    gradient.scatter_add_(1, planes(indices), for_others - (1 - share))
+    factor = torch.as_tensor(scale, dtype=share.dtype, device=gate.device) / gate.numel()
     return gradient.mul_(factor).to(gate.dtype)
 
 
-def classification_loss(gate: Tensor, choices: Tensor, wrong: Tensor) -> Tensor:
+def _targets(gate: Tensor, wrong: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the share of samples in which each choice was incorrect, and the others' target."""
+    share = wrong.to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
+    share = share.mean(0, keepdim=True) if len(gate) == 1 else share
+    return share, share.sum(1, keepdim=True) / max(gate.shape[1] - share.shape[1], 1)
+
+
+def classification_loss(gate: Tensor, indices: Tensor, wrong: Tensor) -> Tensor:
     """Return the routing classification loss over the whole grid (see `classification_gradient`).
 
     Args:
         gate: R, (N or 1, E, H, W).
-        choices: (N or 1, k, H, W) the chosen experts.
+        indices: (N or 1, H, W, k) the chosen experts.
         wrong: (N, k, H, W) bool, True where they were incorrect.
 
     Returns:
         A scalar.
     """
-    logits = gate.detach().to(torch.float64 if gate.dtype == torch.float64 else torch.float32)
-    share = wrong.to(logits.dtype)
-    share = share.mean(0, keepdim=True) if len(gate) == 1 else share
-    for_others = share.sum(1, keepdim=True) / max(gate.shape[1] - choices.shape[1], 1)
+    share, for_others = _targets(gate, wrong)
+    logits = gate.detach().to(share.dtype)
     # log(1 + exp R) - target R, added up over the experts
     sums = functional.softplus(logits).sum() - (logits.sum(1, keepdim=True) * for_others).sum()
-    sums = sums - (logits.gather(1, choices) * (1 - share - for_others)).sum()
+    sums = sums - (logits.gather(1, planes(indices)) * (1 - share - for_others)).sum()
     domain = current()
     total: Tensor = domain.total(sums)
     return total / (gate[..., 0, 0].numel() * math.prod(domain.shape(gate)))
-
-
-def record_loss(rule: RoutingRule, gate: Tensor, choices: Tensor, wrong: Tensor) -> None:
-    """Record the classification loss if `record_routing_loss` enabled it."""
-    if rule.state.record:
-        rule.state.classification_loss = classification_loss(gate, choices, wrong)

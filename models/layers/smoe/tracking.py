@@ -16,6 +16,7 @@ class RoutingState(nn.Module):
             multiplied by the scale of the loss; None if there was none.
     """
 
+    splittable = True
     loss_scale: Tensor | None
     classification_loss: Tensor | None
 

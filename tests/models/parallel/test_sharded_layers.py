@@ -44,6 +44,14 @@ def test_convolution(ranks, lat, lon, periodic, poles, size, dilation):
 
 
 @mesh
+@pytest.mark.parametrize(("groups", "size"), [(2, 3), (4, 7)])
+def test_convolution_of_groups(ranks, lat, lon, groups, size):
+    options = {"groups": groups, "periodic_longitude": True, "poles": "replicate"}
+    make = partial(seeded, SameConv2d, 4, 8, size, **options)
+    assert_as_serial(ranks, make, (37, 48), lat, lon, shape=(2, 4))
+
+
+@mesh
 def test_batch_norm(ranks, lat, lon):
     make = partial(seeded, BatchNorm2d, 3)
     assert_as_serial(ranks, make, (37, 48), lat, lon, shape=(2, 3))

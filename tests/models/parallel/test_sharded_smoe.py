@@ -22,7 +22,7 @@ from ens10.models.layers.smoe import (
     track_loss,
 )
 from ens10.models.layers.smoe.comparing import ComparingSMoE2d
-from ens10.models.layers.smoe.error_quantiles import lower_quantile, lower_quantile_of_parts
+from ens10.models.layers.smoe.error_quantiles import lower_quantile
 
 GRID = (37, 24)
 MESHES = [(2, 1), (4, 1), (1, 2), (2, 2)]
@@ -167,7 +167,7 @@ def quantiles_of(values, weights, q, mesh):
     domain = shard(GRID, *mesh)
     mine = own(domain, values)
     of_points = None if weights is None else own(domain, weights).flatten()
-    return lower_quantile_of_parts(mine.flatten(1), q, of_points, domain)
+    return lower_quantile(mine.flatten(1), q, of_points, domain)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
