@@ -19,6 +19,7 @@ from ens10.experiments.studies.physical_world.production import (
     read_unit,
     unit_path,
 )
+from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, rank_histogram, spread_error_ratio
 
@@ -362,14 +363,14 @@ def markdown(frame: pd.DataFrame) -> str:
         "perfect_spread_error": "perfect: spread/error", "perfect_ranks": "rank excess",
         "bound": "bound (fair CRPS)",
     }  # fmt: skip
-    rows = [list(names.values()), ["---"] * len(names)]
+    rows = []
     for _, line in frame.iterrows():
         cells = {key: _cell(key, line[key]) for key in names}
         cells["target"] = f"{line['target']} ({line['units']})"
         if np.isfinite(line["removed"]):
             cells["removed"] = f"{line['removed']:.1f} ± {line['removed_error']:.1f}"
         rows.append(list(cells.values()))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return markdown_of(columns_of(list(names.values()), rows, text=range(len(names))))
 
 
 def _cell(key: str, value: float | str) -> str:

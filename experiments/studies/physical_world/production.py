@@ -16,7 +16,6 @@ import json
 import math
 import subprocess
 import time
-import venv
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,7 +30,6 @@ from ens10.experiments.runner.claims import claim
 from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
 from ens10.grib import MAX_MEMBERS
 
-REQUIREMENT = "jcm==3.0.0"
 DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
 STEPS = (0, 24, 48)  # hours
 _EPOCH = dt.date(1970, 1, 1)
@@ -69,23 +67,22 @@ class PhysicalWorld:
     def __post_init__(self) -> None:
         """Refuse settings that would fail only during the simulation."""
         self._check_dates()
-        requirements = {
-            "members": (2 <= self.members <= MAX_MEMBERS, f"2 to {MAX_MEMBERS}"),
-            "spin_up": (self.spin_up >= 60, "60 days or more"),
-            "time_step": (
+        valid = {
+            f"2 to {MAX_MEMBERS}": ("members", 2 <= self.members <= MAX_MEMBERS),
+            "60 days or more": ("spin_up", self.spin_up >= 60),
+            "seconds that divide a day, such as 2700": (
+                "time_step",
                 self.time_step > 0 and 86400 % self.time_step == 0,
-                "seconds that divide a day, such as 2700",
             ),
-            "amplitude": (0 <= self.amplitude < math.inf, "a finite number of at least 0"),
-            "diffusion": (0 < self.diffusion < math.inf, "a finite number above 0"),
-            "model_error": (math.isfinite(self.model_error), "a finite number"),
-            "seed": (self.seed >= 0, "0 or more"),
+            "a finite number of at least 0": ("amplitude", 0 <= self.amplitude < math.inf),
+            "a finite number above 0": ("diffusion", 0 < self.diffusion < math.inf),
+            "a finite number": ("model_error", math.isfinite(self.model_error)),
+            "0 or more": ("seed", self.seed >= 0),
         }
-        for name, (valid, possible) in requirements.items():
-            if not valid:
-                raise ArgumentError(
-                    name, f"{getattr(self, name)} cannot be used", f"Pass {possible}"
-                )
+        for possible, (name, is_valid) in valid.items():
+            if not is_valid:
+                problem = f"{getattr(self, name)} cannot be used"
+                raise ArgumentError(name, problem, f"Pass {possible}")
 
     def _check_dates(self) -> None:
         wrong = [date for date in self.dates if len(date) != 4 or not date.isdigit()]
@@ -213,39 +210,6 @@ class JcmProcess:
 
     def _failure(self, reason: str) -> FileError:
         return FileError(self._log, f"the simulation failed: {reason}", "See the end of this log")
-
-
-def make_environment(folder: Path) -> None:
-    """Make a virtual environment with jcm unless it exists; 134 packages, 1.6 GB.
-
-    All versions are those of `constraints.txt`: with others the same seed gives other results.
-
-    Raises:
-        FileError: the installation failed.
-    """
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    check = [str(python), "-c", "import importlib.metadata as m; print(m.version('jcm'))"]
-    required_version = REQUIREMENT.partition("==")[2]
-    version = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
-    if version != required_version:
-        versions = Path(__file__).with_name("constraints.txt")
-        command = [str(python), "-m", "pip", "install", "--quiet", "-c", str(versions), REQUIREMENT]
-        if subprocess.run(command, check=False).returncode:
-            raise FileError(folder, f"pip could not install {REQUIREMENT}", "See its messages")
-
-
-def environment_python(folder: Path) -> Path:
-    """Return the interpreter of an environment that `make_environment` made.
-
-    Raises:
-        FileError: no environment is there.
-    """
-    python = folder / "bin" / "python"
-    if not python.exists():
-        raise FileError(folder, "no environment", "Make it by the command `environment`")
-    return python
 
 
 def unit_path(work: Path, year: int, date: str) -> Path:

@@ -3,5 +3,5 @@
 import sys
 from importlib import import_module
 
-for _name in ("", ".arguments", ".command", ".published", ".tables"):
+for _name in ("", ".arguments", ".command", ".plan", ".published", ".tables"):
     sys.modules[f"{__name__}{_name}"] = import_module(f"ens10.experiments.reproduce{_name}")
