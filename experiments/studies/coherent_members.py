@@ -152,10 +152,8 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
     if options.step is not None:
         data["step"] = settings["data.step"] = options.step
     settings |= network_options(content["model"], data, store)
-    settings |= {
-        "trainer.max_epochs": options.epochs,
-        "model.init_args.scheduler.init_args.T_max": options.epochs,
-    }
+    for name in ("trainer.max_epochs", "model.init_args.scheduler.init_args.T_max"):
+        settings[name] = options.epochs
     overrides = tuple(f"--{name}={str(v).replace(' ', '')}" for name, v in settings.items())
     return ModelCell(model, options.seed, config, options.work, options.out, overrides, data=store)
 
@@ -231,21 +229,20 @@ def score_all(members: Mapping[str, xr.DataArray], store: Path) -> xr.Dataset:
     climate, threshold, regional = _climate(store, truth)
     y = (truth - climate).to_numpy().astype(np.float32)
     area = area_weights(truth["latitude"].to_numpy())
-    scores, spectra, example = [], {"truth": spectrum(y, truth)}, {"truth": y[0]}
+    scores, spectra, example = [], [spectrum(y, truth)], [y[0]]
     names = [name for name in members if name != "truth"]
     for name in names:
         x = (members[name].load() - climate).transpose("time", "number", ...).to_numpy()
         x = x.astype(np.float32)
         scores.append(field_scores(x, y, area, threshold, regional))
-        spectra[name], example[name] = spectrum(x, truth), x[0, 0]
+        spectra.append(spectrum(x, truth))
+        example.append(x[0, 0])
     result = xr.concat(scores, "forecast").assign_coords(forecast=names)
     result["size"] = "forecast", [members[name].sizes["number"] for name in names]
-    all_names = ["truth", *names]
-    result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in all_names])
-    fields = np.stack([example[name] for name in all_names])
-    result[EXAMPLE] = ("shown", "latitude", "longitude"), fields
+    result[SPECTRA] = ("shown", "wave"), np.stack(spectra)
+    result[EXAMPLE] = ("shown", "latitude", "longitude"), np.stack(example)
     places = {name: truth[name].to_numpy() for name in ("latitude", "longitude")}
-    return result.assign_coords({"shown": all_names, **places})
+    return result.assign_coords({"shown": ["truth", *names], **places})
 
 
 def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Floats]:
@@ -301,10 +298,10 @@ def field_scores(
     of_region = regions(weights.astype(np.float32)).mean(-1)
     points = REGION[0] * REGION[1]
     by_date: dict[str, list[float]] = {}
+    plain: dict[str, Any] = {"estimator": "plain", "member_dim": 0}
+    vectors = {**plain, "variable_dim": 2}
     for members, truth in zip(x, y, strict=True):
         m, t = regions(members), regions(truth)
-        plain: dict[str, Any] = {"estimator": "plain", "member_dim": 0}
-        vectors = {**plain, "variable_dim": 2}
         one: dict[str, Any] = {
             "energy": energy_score(m, t, **vectors) / np.sqrt(points),
             "variogram": variogram_score(m, t, **vectors) / (points * (points - 1)),
@@ -317,9 +314,8 @@ def field_scores(
         means = {k: float(np.average(v, weights=of_region)) for k, v in one.items()}
         crps = crps_ensemble(members, truth, **plain)
         means["crps"] = float(np.average(crps, weights=weights))
-        means["energy_field"] = float(
-            energy_score(members, truth, **plain, variable_dim=(1, 2), variable_weights=shares)
-        )
+        field = {"variable_dim": (1, 2), "variable_weights": shares}
+        means["energy_field"] = float(energy_score(members, truth, **plain, **field))
         sums = fractions_sums(
             members - threshold, truth - threshold, threshold=0.0, window=WINDOW, member_dim=0,
             latitude_dim=1, longitude_dim=2, weights=weights,

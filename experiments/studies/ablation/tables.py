@@ -72,12 +72,16 @@ class Line:
     @property
     def units(self) -> str:
         """Units of the CRPS."""
-        return next(iter(self.runs.values())).units
+        return self._first.units
 
     @property
     def dates(self) -> int:
         """Number of test dates of a seed."""
-        return int(next(iter(self.runs.values())).states.sizes["time"])
+        return int(self._first.states.sizes["time"])
+
+    @property
+    def _first(self) -> FinishedRun:
+        return next(iter(self.runs.values()))
 
     def mean(self, value_of: Callable[[FinishedRun], float]) -> float:
         """Return the mean over the seeds of a function of each run."""
@@ -159,8 +163,9 @@ def difference(
     """
     sums: dict[int, Sums] = {}
     for seed in sorted(set(runs) & set(reference_runs)):
-        check_comparable([runs[seed], reference_runs[seed]])
-        states, reference = runs[seed].states_of(score), reference_runs[seed].states_of(score)
+        pair = runs[seed], reference_runs[seed]
+        check_comparable(pair)
+        states, reference = (run.states_of(score) for run in pair)
         if states is not None and reference is not None:
             order = np.argsort(states["time"].to_numpy(), kind="stable")
             seed_sums = paired_sums(states, reference, score)
@@ -171,11 +176,14 @@ def difference(
     few = min(len(one["sum"]) for one in sums.values()) < FEW_DATES
     method: Method = "student" if few else "bootstrap"
     over_dates = interval(date_sums, difference_of, method=method)
-    by_seed = {seed: _difference(one) for seed, one in sums.items()}
-    total = {name: values.sum() for name, values in date_sums.items()}
-    return Difference(
-        over_dates, by_seed, float(total["reference_sum"] / total["reference_weight"])
-    )
+    by_seed = {seed: float(difference_of(_total(one))) for seed, one in sums.items()}
+    total = _total(date_sums)
+    other = float(total["reference_sum"] / total["reference_weight"])
+    return Difference(over_dates, by_seed, other)
+
+
+def _total(sums: Sums) -> Sums:
+    return {name: values.sum() for name, values in sums.items()}
 
 
 def _join_seeds(sums: Sequence[Sums], same_data: bool) -> Sums:
@@ -184,10 +192,6 @@ def _join_seeds(sums: Sequence[Sums], same_data: bool) -> Sums:
     date_sums = {name: join([one[name] for one in sums]) for name in names}
     mask = date_sums["weight"] != 0
     return {name: values[mask] for name, values in date_sums.items()}
-
-
-def _difference(sums: Sums) -> float:
-    return float(difference_of({name: values.sum() for name, values in sums.items()}))
 
 
 def write_pages(
@@ -318,9 +322,8 @@ def _bounds(line: Line, score: str, form: str) -> str:
     if delta is None:
         return ABSENT
     bounds = delta.over_dates
-    text = number(bounds.value, form)
-    if not math.isnan(bounds.lower):
-        text += f" [{number(bounds.lower, form)}, {number(bounds.upper, form)}]"
+    text, lower, upper = (number(x, form) for x in (bounds.value, bounds.lower, bounds.upper))
+    text += "" if math.isnan(bounds.lower) else f" [{lower}, {upper}]"
     return text if delta.is_clear else f"{text} {NOT_CLEAR}"
 
 
@@ -337,9 +340,7 @@ def _seeds(line: Line, form: str) -> str:
 
 
 def _with_bounds(line: Line, score: str, seed: int | None) -> list[float]:
-    delta: Difference | None = line.differences.get(score)
-    if delta is None:
-        return [math.nan] * 3
-    if seed is not None:
-        return [delta.by_seed.get(seed, math.nan), math.nan, math.nan]
+    delta = line.differences.get(score)
+    if delta is None or seed is not None:
+        return [delta.by_seed.get(seed, math.nan) if delta else math.nan, math.nan, math.nan]
     return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]

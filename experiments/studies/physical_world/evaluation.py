@@ -116,10 +116,10 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
         reason = f"{_FEWEST - len(complete_units)} units of at least {_FEWEST}"
         raise MissingDataError(work, [reason], "Run `simulate` again")
     positions = [CHANNELS.index(channel) for channel, _, _ in TARGETS.values()]
-    contents = []
-    for unit in complete_units:
-        arrays = read_unit(work, *unit)
-        contents.append({kind: part[..., positions, :, :] for kind, part in arrays.items()})
+    contents = [
+        {kind: part[..., positions, :, :] for kind, part in read_unit(work, *unit).items()}
+        for unit in complete_units
+    ]
     has_perfect = np.array(["perfect" in unit for unit in contents])
     is_scored = has_perfect if has_perfect.any() else np.ones(len(contents), bool)
     starts = [world.start(*unit) for unit in complete_units]
@@ -128,7 +128,7 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
         for s, step in enumerate(STEPS):
             forecast = factor * np.stack([unit["forecast"][:, s, t] for unit in contents])
             truth = factor * np.stack([unit["nature"][s, t] for unit in contents])
-            perfect = [factor * u["perfect"][:, s, t] for u in contents if "perfect" in u]
+            perfect = [factor * unit["perfect"][:, s, t] for unit in contents if "perfect" in unit]
             reference = np.stack(perfect) if perfect else None
             cases[name, step] = Case(forecast, truth, reference, starts, is_scored)
     return cases
