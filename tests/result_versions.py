@@ -29,6 +29,8 @@ ALSO = {
     "ens10.experiments.runner": (
         "ens10.experiments.predictions", "ens10.experiments.score", "ens10.experiments.sizes",
     ),
+    "ens10.experiments.studies.gates": ("ens10.experiments.studies.short_training",),
+    "ens10.experiments.studies.traps": ("ens10.experiments.studies.short_training",),
 }  # fmt: skip
 NOT = (
     "ens10.metrics.figures", "ens10.models.parallel", "ens10.experiments.runner.claims",

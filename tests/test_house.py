@@ -261,21 +261,31 @@ def packages_of_the_tree():
                 yield inner if folder == "ens10" else f"ens10.{inner}"
 
 
+STUDIES = "ens10.experiments.studies"  # of a checkout, not of the wheel
+ALIAS = f"{STUDIES}.reproduce"  # the former name of a package
+OF_STUDIES = ("experiments/studies/", "experiments/ablations/", "experiments/configs/heat_")
+
+
 def test_every_package_is_listed():
     tools = PROJECT["tool"]["setuptools"]
-    assert sorted(tools["packages"]) == sorted(packages_of_the_tree())
+    packages = [n for n in packages_of_the_tree() if not n.startswith(STUDIES) or n == ALIAS]
+    assert sorted(tools["packages"]) == sorted(packages)
     assert tools["package-dir"] == {"ens10": "ens10"} | {f"ens10.{f}": f for f in FOLDERS[1:]}
     assert [name_of(p) for p in MODULES if not (p.parent / "__init__.py").is_file()] == []
 
 
 def test_every_data_file_is_packaged():
-    data = PROJECT["tool"]["setuptools"]["package-data"]
-    packed = {
-        name_of(path)
-        for package, patterns in data.items()
-        for pattern in patterns
-        for path in (ROOT / package.removeprefix("ens10.")).glob(pattern)
-    }
+    tools = PROJECT["tool"]["setuptools"]
+
+    def matches(key):
+        return {
+            name_of(path)
+            for package, patterns in tools[key].items()
+            for pattern in patterns
+            for path in (ROOT / package.removeprefix("ens10.")).glob(pattern)
+        }
+
+    packed = matches("package-data") - matches("exclude-package-data")
     kept = {
         name
         for name in tracked()
@@ -284,8 +294,31 @@ def test_every_data_file_is_packaged():
         and not name.startswith("experiments/results/")  # tables of the project, not of a user
         and not (ROOT / name).is_symlink()
     }
+    of_studies = {name for name in kept if name.startswith(OF_STUDIES)}
     assert "ens10/py.typed" in kept
-    assert kept <= packed
+    assert kept - of_studies <= packed
+    assert len(of_studies) > 20
+    assert not of_studies & packed
+
+
+def test_the_package_does_not_need_studies():
+    names = [name_of(p) for p in MODULES if not name_of(p).startswith("experiments/studies/")]
+    found = [
+        f"{name}: {module}"
+        for name in names
+        for tree in [ast.parse((ROOT / name).read_text())]
+        for module in [*(m for m, _, _ in imports(tree)), *called(tree)]
+        if module.startswith(STUDIES)
+    ]
+    assert found == []
+
+
+def test_the_former_name_of_reproduce_is_an_alias():
+    code = (
+        f"import {ALIAS}.command as old; from {ALIAS}.published import load_published; "
+        "from ens10.experiments.reproduce import command as new; print(old is new)"
+    )
+    assert python("-c", code, cwd=ROOT).stdout == "True\n"
 
 
 @pytest.mark.parametrize("folder", FOLDERS[1:])

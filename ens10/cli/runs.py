@@ -123,7 +123,9 @@ def _plan_options(parser: Parser) -> None:
         "--batch-size", type=int, metavar="B",
         help="dates of a step on all devices (default: the configuration's)",
     )  # fmt: skip
-    parser.add_argument("--machine", default="a100", help="cpu, a100 or h200 (default: a100)")
+    parser.add_argument(
+        "--machine", metavar="NAME", help="cpu or h200, to show the times that were measured there"
+    )
     parser.add_argument("--precision", default="32", help="32 or bf16 (default: 32)")
 
 
@@ -146,13 +148,13 @@ def _report(**options: Any) -> None:
 
 
 def _reproduce_options(parser: Parser) -> None:
-    from ens10.experiments.studies.reproduce.arguments import add_arguments
+    from ens10.experiments.reproduce.arguments import add_arguments
 
     add_arguments(parser)
 
 
 def _reproduce(**options: Any) -> int:
-    from ens10.experiments.studies.reproduce.arguments import run
+    from ens10.experiments.reproduce.arguments import run
 
     return run(**options)
 

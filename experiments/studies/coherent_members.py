@@ -12,7 +12,7 @@ draws from the world's law, if its data are of such a world.
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from io import BytesIO
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,7 @@ import torch
 import xarray as xr
 from jsonargparse import Namespace
 
-from ens10.experiments.commands import (
-    add_cell_options,
-    add_world_options,
-    refuse_file,
-    world_options_of,
-)
+from ens10.experiments.commands import add_world_options, world_options_of
 from ens10.experiments.couple import couple_run
 from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.demo import config_path
@@ -36,7 +31,7 @@ from ens10.experiments.reading import PREDICTIONS, open_predictions
 from ens10.experiments.run import run_stage
 from ens10.experiments.run_results import read_run
 from ens10.experiments.runner.key import digest_of
-from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import (
     WorldSize,
@@ -44,6 +39,13 @@ from ens10.experiments.runner.tasks import (
     store_of,
 )
 from ens10.experiments.runner.trainings import ModelCell
+from ens10.experiments.studies.study import (
+    compute,
+    image_of,
+    run_study,
+    study_parser,
+    with_bounds,
+)
 from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grid import area_weights
 from ens10.metrics import (
@@ -58,7 +60,7 @@ from ens10.metrics.figures.style import INK, STYLE, line_style, new_figure
 from ens10.models.losses import Patches
 from ens10.partial import write_folder
 from ens10.synthetic import World
-from ens10.usage import command_parser, count, reports_errors
+from ens10.usage import count, reports_errors
 
 Floats = npt.NDArray[np.floating[Any]]
 TARGET = "t2m"
@@ -98,33 +100,8 @@ _NOTE = (
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a training failed."""
-    options = _parse(arguments)
-    for folder in (options.work, options.out):
-        refuse_file(folder)
-    failed = False
-    if not options.tables:
-        outcome, cells = _train(options)
-        failed = bool(outcome.failed)
-        if not failed:
-            scores = score_all(members_of(cells), cells[0].store)
-            improving = [c.model for c in cells if read_run(c.run).still_improving]
-            scores.attrs["improving"] = " ".join(improving)
-            scores.attrs["grid"] = f"{scores.sizes['latitude']}x{scores.sizes['longitude']}"
-            write_files(options.out, {SCORES: _netcdf(scores)})
-    with xr.open_dataset(options.out / SCORES) as scores:
-        text = table_of(scores)
-        write_files(options.out, {"table.md": text, "members.png": figure_of(scores)})
-    print(text)
-    return int(failed)
-
-
-def _parse(arguments: Sequence[str] | None) -> Namespace:
-    parser = command_parser(
-        "python -m ens10.experiments.studies.coherent_members",
-        "Generated and coupled members of whole fields on the displaced world; resumable.",
-    )
-    parser.add_argument("work", type=Path, help="folder for data and runs")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
+    text = "Generated and coupled members of whole fields on the displaced world; resumable."
+    parser = study_parser("coherent_members", text)
     parser.add_argument("--store", type=Path, help="prepared data, instead of a world")
     text = "that both models see (default: all of the store)"
     parser.add_argument("--inputs", nargs="+", default=[], metavar="NAME", help=text)
@@ -133,12 +110,19 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of world and trainings")
     parser.add_argument("--epochs", type=count, default=16, help="of each training")
     add_world_options(parser)
-    add_cell_options(parser)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    return run_study(options, partial(_run, options), lambda *_: _write(options.out), of_call=True)
 
 
-def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
-    """Train both models on the store, or on a world's surface variables at 48 h."""
+def _write(out: Path) -> str:
+    with xr.open_dataset(out / SCORES) as scores:
+        text = table_of(scores)
+        write_files(out, {"table.md": text, "members.png": figure_of(scores)})
+    return text
+
+
+def _run(options: Namespace) -> Outcome:
+    """Train both models on the store, or on a world's surface variables at 48 h, and score them."""
     world_options, store = world_options_of(options), options.store
     if store is None:
         size = WorldSize.from_options(
@@ -146,8 +130,15 @@ def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
         )
         store = store_of(options.work / f"seed{options.seed}", options.seed, size)
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
-    counts = {"workers": options.workers, "threads": options.threads}
-    return run_cells(cells, **counts, older=options.keep_older), cells
+    outcome = compute(cells, options)
+    if not outcome.failed:
+        scores = score_all(members_of(cells), store)
+        improving = [c.model for c in cells if read_run(c.run).still_improving]
+        scores.attrs["improving"] = " ".join(improving)
+        scores.attrs["grid"] = f"{scores.sizes['latitude']}x{scores.sizes['longitude']}"
+        packed = scores.assign({n: scores[n].astype(np.float32) for n in (EXAMPLE, SPECTRA)})
+        write_files(options.out, {SCORES: bytes(packed.to_netcdf(engine="scipy"))})
+    return outcome
 
 
 def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
@@ -160,10 +151,8 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
     if options.step is not None:
         data["step"] = settings["data.step"] = options.step
     settings |= network_options(content["model"], data, store)
-    settings |= {
-        "trainer.max_epochs": options.epochs,
-        "model.init_args.scheduler.init_args.T_max": options.epochs,
-    }
+    for name in ("trainer.max_epochs", "model.init_args.scheduler.init_args.T_max"):
+        settings[name] = options.epochs
     overrides = tuple(f"--{name}={str(v).replace(' ', '')}" for name, v in settings.items())
     return ModelCell(model, options.seed, config, options.work, options.out, overrides, data=store)
 
@@ -239,21 +228,20 @@ def score_all(members: Mapping[str, xr.DataArray], store: Path) -> xr.Dataset:
     climate, threshold, regional = _climate(store, truth)
     y = (truth - climate).to_numpy().astype(np.float32)
     area = area_weights(truth["latitude"].to_numpy())
-    scores, spectra, example = [], {"truth": spectrum(y, truth)}, {"truth": y[0]}
+    scores, spectra, example = [], [spectrum(y, truth)], [y[0]]
     names = [name for name in members if name != "truth"]
     for name in names:
         x = (members[name].load() - climate).transpose("time", "number", ...).to_numpy()
         x = x.astype(np.float32)
         scores.append(field_scores(x, y, area, threshold, regional))
-        spectra[name], example[name] = spectrum(x, truth), x[0, 0]
+        spectra.append(spectrum(x, truth))
+        example.append(x[0, 0])
     result = xr.concat(scores, "forecast").assign_coords(forecast=names)
     result["size"] = "forecast", [members[name].sizes["number"] for name in names]
-    all_names = ["truth", *names]
-    result[SPECTRA] = ("shown", "wave"), np.stack([spectra[name] for name in all_names])
-    fields = np.stack([example[name] for name in all_names])
-    result[EXAMPLE] = ("shown", "latitude", "longitude"), fields
+    result[SPECTRA] = ("shown", "wave"), np.stack(spectra)
+    result[EXAMPLE] = ("shown", "latitude", "longitude"), np.stack(example)
     places = {name: truth[name].to_numpy() for name in ("latitude", "longitude")}
-    return result.assign_coords({"shown": all_names, **places})
+    return result.assign_coords({"shown": ["truth", *names], **places})
 
 
 def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Floats]:
@@ -309,10 +297,10 @@ def field_scores(
     of_region = regions(weights.astype(np.float32)).mean(-1)
     points = REGION[0] * REGION[1]
     by_date: dict[str, list[float]] = {}
+    plain: dict[str, Any] = {"estimator": "plain", "member_dim": 0}
+    vectors = {**plain, "variable_dim": 2}
     for members, truth in zip(x, y, strict=True):
         m, t = regions(members), regions(truth)
-        plain: dict[str, Any] = {"estimator": "plain", "member_dim": 0}
-        vectors = {**plain, "variable_dim": 2}
         one: dict[str, Any] = {
             "energy": energy_score(m, t, **vectors) / np.sqrt(points),
             "variogram": variogram_score(m, t, **vectors) / (points * (points - 1)),
@@ -325,9 +313,8 @@ def field_scores(
         means = {k: float(np.average(v, weights=of_region)) for k, v in one.items()}
         crps = crps_ensemble(members, truth, **plain)
         means["crps"] = float(np.average(crps, weights=weights))
-        means["energy_field"] = float(
-            energy_score(members, truth, **plain, variable_dim=(1, 2), variable_weights=shares)
-        )
+        field = {"variable_dim": (1, 2), "variable_weights": shares}
+        means["energy_field"] = float(energy_score(members, truth, **plain, **field))
         sums = fractions_sums(
             members - threshold, truth - threshold, threshold=0.0, window=WINDOW, member_dim=0,
             latitude_dim=1, longitude_dim=2, weights=weights,
@@ -356,10 +343,9 @@ def table_of(scores: xr.Dataset) -> str:
     for name in scores["forecast"].to_numpy():
         one, reference = scores.sel(forecast=name), scores.sel(forecast=REFERENCE)
         values = [f"{float(one[score].mean()):.4f}" for score in _NAMES]
-        sums = {
-            k: float(one[f"fractions_{k}"].sum()) for k in ("difference", "forecast", "observed")
-        }
-        fss = 1 - sums["difference"] / (sums["forecast"] + sums["observed"])
+        parts = ("difference", "forecast", "observed")
+        difference, *both = (float(one[f"fractions_{part}"].sum()) for part in parts)
+        fss = 1 - difference / sum(both)
         power = [f"{ratio:.2f}" for ratio in power_ratios(scores, name)]
         mark = " (+)" if name.split(",")[0] in scores.attrs.get("improving", "").split() else ""
         rows.append([f"{name}{mark}", str(int(one["size"])), *values, f"{fss:.3f}", *power])
@@ -373,8 +359,7 @@ def table_of(scores: xr.Dataset) -> str:
 
 def _gain(score: xr.DataArray, reference: xr.DataArray) -> str:
     sums = {"score": score.to_numpy(), "reference": reference.to_numpy()}
-    gain = interval(sums, lambda s: 100 * (1 - s["score"] / s["reference"]))
-    return f"{gain.value:.1f} [{gain.lower:.1f}, {gain.upper:.1f}]"
+    return with_bounds(interval(sums, lambda s: 100 * (1 - s["score"] / s["reference"])), ".1f")
 
 
 def power_ratios(scores: xr.Dataset, name: str) -> tuple[float, float]:
@@ -402,29 +387,17 @@ def figure_of(scores: xr.Dataset) -> bytes:
                 scores["longitude"], scores["latitude"], scores[EXAMPLE].sel(shown=name),
                 cmap="RdBu_r", vmin=-limit, vmax=limit, shading="nearest",
             )  # fmt: skip
-            axes[n].set_title(
-                name if name == "truth" else f"{name.removesuffix(' draws')}: member 1"
-            )
-            axes[n].set_xticks([0, 90, 180, 270])
-            axes[n].set_yticks([-60, 0, 60])
-        figure.colorbar(
-            mesh, ax=[axes[n] for n in range(len(names))], label="anomaly (K)", shrink=0.6
-        )
+            title = name if name == "truth" else f"{name.removesuffix(' draws')}: member 1"
+            axes[n].set(title=title, xticks=[0, 90, 180, 270], yticks=[-60, 0, 60])
+        maps = [axes[n] for n in range(len(names))]
+        figure.colorbar(mesh, ax=maps, label="anomaly (K)", shrink=0.6)
         for n, name in enumerate(names):
             style = {"color": INK, "linewidth": 2} if name == "truth" else line_style(n - 1)
             power = scores[SPECTRA].sel(shown=name)
             axes["spectra"].loglog(np.arange(1, len(power)), power[1:], label=name, **style)
-        axes["spectra"].set_xlabel("zonal wavenumber, 30 to 60 degrees")
-        axes["spectra"].set_ylabel("power")
+        axes["spectra"].set(xlabel="zonal wavenumber, 30 to 60 degrees", ylabel="power")
         axes["spectra"].legend(fontsize=7)
-        file = BytesIO()
-        figure.savefig(file, dpi=130, format="png")
-    return file.getvalue()
-
-
-def _netcdf(scores: xr.Dataset) -> bytes:
-    packed = scores.assign({n: scores[n].astype(np.float32) for n in (EXAMPLE, SPECTRA)})
-    return bytes(packed.to_netcdf(engine="scipy"))
+        return image_of(figure, 130)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,22 @@ The study is resumable: cells that are kept are not computed again.
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from jsonargparse import Namespace
 
 from ens10.errors import MissingDataError
-from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.demo import MODELS, config_path
 from ens10.experiments.run_results import read_runs
-from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import comparisons, write_files
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
+from ens10.experiments.studies.study import compute, run_study, study_parser
 from ens10.experiments.tables import Row, markdown, score_table, to_csv
-from ens10.experiments.writers import columns_of, markdown_of
-from ens10.usage import command_parser, count, reports_errors
+from ens10.experiments.writers import ABSENT, columns_of, markdown_of
+from ens10.usage import count, reports_errors
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
 # The order that follows from the world's construction: each pair's first has the larger CRPS.
@@ -44,47 +44,36 @@ def summary(folders: dict[int, Path]) -> str:
     """
     names = (*MODELS, OPTIMUM)
     runs = {seed: read_runs([folder / name for name in names]) for seed, folder in folders.items()}
-    tables = {
-        seed: {row.model: row for row in score_table(seed_runs)} for seed, seed_runs in runs.items()
-    }
+    tables = [{row.model: row for row in score_table(seed_runs)} for seed_runs in runs.values()]
     heads = ["CRPS (K) / attained skill", *(f"seed {seed}" for seed in runs)]
-    cells = []
-    for model in names:
-        rows = [tables[seed][model] for seed in runs]
-        cells.append([model, *(f"{row.crps.value:.4f} / {_value(row)}" for row in rows)])
+    cells = [[name, *(_cell(rows[name]) for rows in tables)] for name in names]
     table = markdown_of(columns_of(heads, cells), escape=False)
     return f"{table}\n{comparisons(runs, ORDER)}"
 
 
-def _value(row: Row) -> str:
-    return "–" if row.attained is None else f"{row.attained.value:.3f}"
+def _cell(row: Row) -> str:
+    attained = ABSENT if row.attained is None else f"{row.attained.value:.3f}"
+    return f"{row.crps.value:.4f} / {attained}"
 
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
-    parser = command_parser("python -m ens10.experiments.studies.demo_seeds")
-    parser.add_argument("folder", type=Path, help="for data and runs")
+    parser = study_parser("demo_seeds", work="folder")
     parser.add_argument("--seeds", type=count, default=3)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    add_cell_options(parser)
     options = parser.parse_args(arguments)
-    for folder in (options.folder, options.out):
-        refuse_file(folder)
-    outcome = Outcome() if options.tables else _run(options)
-    with Results(options.out).temporary_folder() as cells_folder:
-        print(write_tables(options.out, cells_folder, range(options.seeds)))
-    return int(outcome.failed)
+    seeds = range(options.seeds)
+    return run_study(
+        options, partial(_run, options), lambda cells, _: write_tables(options.out, cells, seeds)
+    )
 
 
 def _run(options: Namespace) -> Outcome:
     seeds = range(options.seeds)
-    configs = config_path("raw").parent
     for seed in seeds:
         store_of(options.folder / f"seed{seed}", seed, SIZE, wait=True)
-    cells = find_cells(MODELS, seeds, options.folder, options.out, configs)
-    counts = {"workers": options.workers, "threads": options.threads}
-    outcome = run_cells(cells, **counts, older=options.keep_older)
+    cells = find_cells(MODELS, seeds, options.folder, options.out, config_path("raw").parent)
+    outcome = compute(cells, options)
     for seed in seeds:
         keep_optimum([cell for cell in cells if cell.seed == seed])
     return outcome

@@ -25,6 +25,8 @@ import xarray as xr
 from ens10.channels import field_of
 from ens10.errors import ArgumentError
 from ens10.experiments.pointwise import annual_columns, normal_of_points
+from ens10.experiments.runner.tables import write_files
+from ens10.experiments.studies.study import image_of
 from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grib import LatLonGrid
 from ens10.grid import area_weights
@@ -43,6 +45,7 @@ from ens10.usage import command_parser, count, reports_errors
 
 Floats = npt.NDArray[np.float64]
 Dates = npt.NDArray[np.datetime64]
+_Values = dict[str, list[Any]]
 VARIABLES = ("t2m", "u10", "v10", "tp", "si10", "z", "t", "u", "v")
 KNOWLEDGE: tuple[str, ...] = get_args(Knowledge)
 TEST_YEARS = 2
@@ -107,9 +110,9 @@ def worth_of(world: World, folder: Path) -> list[Worth]:
         folder: of these files.
     """
     weights = area_weights(world.grid.latitude()) / world.grid.rows
-    test_years = max(world.years) - TEST_YEARS
-    target_parts: dict[str, _Parts] = {target: _Parts() for target in world.targets}
-    means: dict[str, list[Floats]] = {}
+    last_year = max(world.years) - TEST_YEARS
+    parts: dict[str, _Values] = {target: {} for target in world.targets}
+    means: _Values = {}
     valid_times = []
     truths = open_source(folder / "truth")
     observed = {target: field_of(truths, target) for target in world.targets}
@@ -118,82 +121,68 @@ def worth_of(world: World, folder: Path) -> list[Worth]:
         for name, members in files.members(files.channels, STEP).items():
             means.setdefault(name, []).append(members.mean("number").to_numpy())
         valid_times.append(members["valid_time"].to_numpy())
-        for target, parts in target_parts.items():
+        for target, values in parts.items():
             law = world.law(target)
             decoded = files.members(law.channels, STEP)
             times = decoded[target]["valid_time"]
             y = observed[target].sel(time=times.to_numpy()).to_numpy().astype(np.float64)
-            parts.add(law, decoded, y.reshape(len(times), *y.shape[-2:]), test_years, weights)
-    dates = np.concatenate(valid_times)
-    ensemble_means = {name: np.concatenate(values) for name, values in means.items()}
+            y = y.reshape(len(times), *y.shape[-2:])
+            for name, value in _values_of(law, decoded, y, last_year, weights).items():
+                values.setdefault(name, []).append(value)
+    dates, joined_means = np.concatenate(valid_times), _join(means)
     return [
-        _worth(target, parts, ensemble_means, dates, world.grid)
-        for target, parts in target_parts.items()
+        _worth(target, _join(values), joined_means, dates, world.grid)
+        for target, values in parts.items()
     ]
 
 
-class _Parts:
-    """Values of one target, month by month."""
+def _join(values: _Values) -> dict[str, Any]:
+    return {name: np.concatenate(parts) for name, parts in values.items()}
 
-    def __init__(self) -> None:
-        self.scores: dict[str, list[Floats]] = {}
-        self.truth: list[Floats] = []
-        self.deviation: list[Floats] = []
-        self.test: list[npt.NDArray[np.bool_]] = []
 
-    def add(
-        self,
-        law: Any,
-        decoded: Mapping[str, xr.DataArray],
-        y: Floats,
-        last_year: int,
-        weights: Floats,
-    ) -> None:
-        """Add the dates of one file; score those whose valid year is after `last_year`."""
-        members = decoded[law.channel]
-        test = members["valid_time"].dt.year.to_numpy() > last_year
-        self.truth.append(y)
-        self.deviation.append(members.std("number", ddof=1).to_numpy())
-        self.test.append(test)
-        test_fields = {name: values.isel(time=test) for name, values in decoded.items()}
-        ensemble, truth = test_fields[law.channel].to_numpy(), y[test]
-        scores = {
-            "raw": crps_ensemble(ensemble, truth, estimator="plain", member_dim=1),
-            "optimum": _crps(law.forecast(test_fields, STEP), truth),
-            "error": (ensemble.mean(axis=1) - truth) ** 2,
-            "variance": ensemble.var(axis=1, ddof=1),
-        }
-        for knowledge in KNOWLEDGE:
-            scores[knowledge] = _crps(
-                law.remove_knowledge([knowledge]).forecast(test_fields, STEP), truth
-            )
-        for name, values in scores.items():
-            self.scores.setdefault(name, []).append(_area_mean(np.asarray(values), weights))
+def _values_of(
+    law: Any, decoded: Mapping[str, xr.DataArray], y: Floats, last_year: int, weights: Floats
+) -> dict[str, Any]:
+    """Return fields of one target in one file, and scores of dates whose year is after `last_year`.
+
+    Returns:
+        `truth` and `deviation` (N, H, W), `is_test` (N,), and area means by test date: `raw`,
+        `optimum`, `error`, `variance`, and the optimum without each of `KNOWLEDGE`.
+    """
+    members = decoded[law.channel]
+    is_test = members["valid_time"].dt.year.to_numpy() > last_year
+    fields = {name: values.isel(time=is_test) for name, values in decoded.items()}
+    ensemble, truth = fields[law.channel].to_numpy(), y[is_test]
+    scores = {
+        "raw": crps_ensemble(ensemble, truth, estimator="plain", member_dim=1),
+        "optimum": _crps(law.forecast(fields, STEP), truth),
+        "error": (ensemble.mean(axis=1) - truth) ** 2,
+        "variance": ensemble.var(axis=1, ddof=1),
+    }
+    for knowledge in KNOWLEDGE:
+        scores[knowledge] = _crps(law.remove_knowledge([knowledge]).forecast(fields, STEP), truth)
+    means = {name: _area_mean(np.asarray(values), weights) for name, values in scores.items()}
+    deviation = members.std("number", ddof=1).to_numpy()
+    return {"truth": y, "deviation": deviation, "is_test": is_test, **means}
 
 
 def _worth(
-    target: str, parts: _Parts, means: Mapping[str, Floats], valid: Dates, grid: LatLonGrid
-) -> Worth:
-    scores = {name: np.concatenate(values) for name, values in parts.scores.items()}
+    target: str, values: Mapping[str, Any], means: Mapping[str, Floats], valid: Dates,
+    grid: LatLonGrid,
+) -> Worth:  # fmt: skip
+    raw, optimum = values["raw"], values["optimum"]
     attained: dict[str, float] = {}
     if target in REGRESSED:
-        dates = _TargetDates(
-            valid,
-            means[target],
-            np.concatenate(parts.deviation),
-            np.concatenate(parts.truth),
-            np.concatenate(parts.test),
-        )
+        fields = (values[name] for name in ("deviation", "truth", "is_test"))
+        dates = _TargetDates(valid, means[target], *fields)
         weights = area_weights(grid.latitude()) / grid.rows
-        gain = (scores["raw"] - scores["optimum"]).mean()
+        gain = (raw - optimum).mean()
         for name, crps in _regressions(dates, means, target, grid).items():
-            attained[name] = float(100 * (scores["raw"] - _area_mean(crps, weights)).mean() / gain)
+            attained[name] = float(100 * (raw - _area_mean(crps, weights)).mean() / gain)
     channel_skill = (attained.pop(_NEW), attained.pop(_SAME)) if attained else ()
-    spread = float(np.sqrt(scores["variance"].mean() / scores["error"].mean()))
-    crps_without = {name: scores[name] for name in KNOWLEDGE}
-    return Worth(
-        target, scores["raw"], scores["optimum"], spread, crps_without, channel_skill, attained
-    )
+    spread = float(np.sqrt(values["variance"].mean() / values["error"].mean()))
+    crps_without = {name: values[name] for name in KNOWLEDGE}
+    return Worth(target, raw, optimum, spread, crps_without, channel_skill, attained)
 
 
 @dataclass(frozen=True)
@@ -311,13 +300,9 @@ def table_of(worths: Sequence[Worth]) -> str:
     rows = []
     for worth in worths:
         factor, units = _UNITS.get(worth.target, (1.0, "K"))
-        row = [
-            f"{worth.target} ({units})",
-            f"{factor * worth.raw.mean():.3g}",
-            f"{factor * worth.optimum.mean():.3g}",
-            f"{worth.optimum_skill:.1f}",
-            f"{worth.spread:.2f}",
-        ]
+        row = [f"{worth.target} ({units})"]
+        row += [f"{factor * crps.mean():.3g}" for crps in (worth.raw, worth.optimum)]
+        row += [f"{worth.optimum_skill:.1f}", f"{worth.spread:.2f}"]
         row += ["{:.1f} ± {:.1f}".format(*worth.skill_loss(name)) for name in KNOWLEDGE]
         row += [f"{value:.0f}" for value in worth.channel_skill] or ["–", "–"]
         rows.append(row)
@@ -349,8 +334,8 @@ def draw(worths: Sequence[Worth], world: World, path: Path) -> None:
         _draw_fields(axes, world)
         _draw_spectra(axes["spectra"])
         _draw_worth(axes["worth"], worths)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=140)
+        image = image_of(figure, 140, format=path.suffix[1:] or "png")
+    write_files(path.parent, {path.name: image})
 
 
 def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
@@ -365,17 +350,10 @@ def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
     law = world.law("t2m")
     east, north = law.displacement(mean["u10", None], mean["v10", None])  # type: ignore[union-attr]
     thin = (slice(2, None, 3), slice(None, None, 4))
+    height, rain = fields["z", 500][0] / 98.0665, np.sqrt(1000 * fields["tp", None][0])
     panels = {
-        "wind": (
-            fields["z", 500][0] / 98.0665,
-            "viridis",
-            "z500 of a member (dam), wind at 500 hPa",
-        ),
-        "rain": (
-            np.sqrt(1000 * fields["tp", None][0]),
-            "Blues",
-            "√ of precipitation in 48 h (√mm)",
-        ),
+        "wind": (height, "viridis", "z500 of a member (dam), wind at 500 hPa"),
+        "rain": (rain, "Blues", "√ of precipitation in 48 h (√mm)"),
         "map": (world.region, "Pastel1", "hidden map, displacement of t2m"),
         "ground": (fields["t2m", None][0], "RdYlBu_r", "t2m of a member (K), ground of 500 m"),
     }
@@ -384,9 +362,7 @@ def _draw_fields(axes: Mapping[str, Any], world: World) -> None:
         mesh = ax.pcolormesh(longitude, latitude, values, cmap=colours, shading="nearest")
         if name != "map":
             ax.figure.colorbar(mesh, ax=ax, pad=0.01)
-        ax.set_title(title)
-        ax.set_xticks([0, 90, 180, 270])
-        ax.set_yticks([-60, 0, 60])
+        ax.set(title=title, xticks=[0, 90, 180, 270], yticks=[-60, 0, 60])
     grid = longitude[thin[1]], latitude[thin[0]]
     axes["wind"].quiver(*grid, mean["u", 500][thin], mean["v", 500][thin], color=INK, width=0.003)
     axes["map"].quiver(*grid, east[thin], north[thin], color=INK, width=0.003)
@@ -408,10 +384,9 @@ def _draw_spectra(ax: Any) -> None:
                 fields[channel.name].append(members[:, rows])
         for n, name in enumerate(("z", "t", "u") if kind == "displaced" else ("z",)):
             power = (np.abs(np.fft.rfft(fields[name], axis=-1)) ** 2).mean(axis=(0, 1, 2))
-            label = f"{name} at 500 hPa" if kind == "displaced" else "z, pointwise world"
-            style = (
-                line_style(n) if kind == "displaced" else {"color": "#7F7F7F", "linestyle": "--"}
-            )
+            label, style = f"{name} at 500 hPa", line_style(n)
+            if kind != "displaced":
+                label, style = "z, pointwise world", {"color": "#7F7F7F", "linestyle": "--"}
             ax.loglog(order, power[order] / power[2:6].mean(), label=label, **style)
     for slope, height in ((3.0, 3.0), (5 / 3, 6.0)):
         label = "-3" if slope == 3 else "-5/3"
@@ -420,8 +395,7 @@ def _draw_spectra(ax: Any) -> None:
     ax.set_ylim(1e-6, 20)
     ax.set_xticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
     ax.minorticks_off()
-    ax.set_xlabel("zonal wavenumber, 35 to 65 degrees")
-    ax.set_title("power spectra, relative")
+    ax.set(xlabel="zonal wavenumber, 35 to 65 degrees", title="power spectra, relative")
     ax.legend(fontsize=7, loc="lower left")
 
 
@@ -435,8 +409,7 @@ def _draw_worth(ax: Any, worths: Sequence[Worth]) -> None:
             color=COLOURS[k], label=knowledge, error_kw={"linewidth": 0.7},
         )  # fmt: skip
     ax.set_xticks(range(len(worths)), [worth.target for worth in worths])
-    ax.set_ylabel("attainable skill lost (%)")
-    ax.set_title("what knowledge is worth")
+    ax.set(ylabel="attainable skill lost (%)", title="what knowledge is worth")
     ax.set_ylim(0, 1.45 * ax.get_ylim()[1])
     ax.legend(fontsize=7, ncols=2)
 
@@ -459,8 +432,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     world = world_of(folder, options.grid, years, options.dates, options.seed)
     worths = worth_of(world, folder)
     table = f"{table_of(worths)}\n{predictor_table_of(worths)}"
-    options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "table.md").write_text(table)
+    write_files(options.out, {"table.md": table})
     print(table)
     if options.figure is not None:
         draw(worths, world, options.figure)

@@ -5,25 +5,20 @@ python -m ens10.experiments.studies.matrix WORK --out OUT --seeds 3
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from math import inf
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from jsonargparse import Namespace
 
 from ens10.errors import listing
-from ens10.experiments.commands import (
-    add_work_options,
-    add_world_options,
-    refuse_file,
-    world_options_of,
-)
+from ens10.experiments.commands import add_world_options, world_options_of
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
 from ens10.experiments.runner.tasks import DEFAULT_TASK, Task, WorldSize, config_of, store_of
 from ens10.experiments.runner.trainings import (
@@ -34,8 +29,9 @@ from ens10.experiments.runner.trainings import (
     place_of,
 )
 from ens10.experiments.runner.tries import as_markdown, best_of, reuse, tries_of, with_rate
+from ens10.experiments.studies.study import compute, run_study, study_parser
 from ens10.synthetic.world import WorldKind
-from ens10.usage import command_parser, count, positive, reports_errors
+from ens10.usage import count, positive, reports_errors
 
 MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 
@@ -44,36 +40,32 @@ MODELS = ("raw", "emos_global", "emos_local", "mlp", "unet")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a cell failed, or with one line on bad input."""
     options = _parse(arguments)
-    for folder in (options.work, options.out):
-        refuse_file(folder)
-    inputs = tuple(options.inputs)
-    targets = dict.fromkeys(options.targets)
+    inputs, targets = tuple(options.inputs), dict.fromkeys(options.targets)
     options.models = list(dict.fromkeys(options.models))
     for model in options.models:  # a wrong name fails before worlds are made
         config_of(model, config_path("raw").parent)
     tasks = [Task(target=target, inputs=inputs, step=options.step) for target in targets]
-    outcome = Outcome() if options.tables else _run(options, tasks)
+    return run_study(
+        options, partial(_run, options, tasks), partial(_write, options, tasks), of_call=True
+    )
+
+
+def _write(options: Namespace, tasks: Sequence[Task], cells_folder: Path, outcome: Outcome) -> str:
     for name, reason in outcome.missing.items():
         print(f"{name} is not in the table: {reason}", file=sys.stderr)
-    places = outcome.places
-    if places is not None:
-        places |= {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
-    with Results(options.out).temporary_folder(places) as cells_folder:
-        for task in tasks:
-            name = f"{TABLE}-{task.target}" if task.folder else TABLE
-            seeds = range(options.seeds)
-            same_data = options.store is not None
-            folder = cells_folder / task.folder
-            if options.tables:
-                _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
-            earlier_models = _models_in(options.out / f"{name}.csv")
-            print(
-                write_summary(options.out, folder, options.models, seeds, name, same_data=same_data)
-            )
-            if dropped := sorted(earlier_models - {*options.models, OPTIMUM}):
-                reason = f"the earlier {name} had rows of {listing(dropped)}, this one has none"
-                print(f"{reason}; to have them too, name them in --models", file=sys.stderr)
-    return int(outcome.failed)
+    texts, same_data = [], options.store is not None
+    for task in tasks:
+        name = f"{TABLE}-{task.target}" if task.folder else TABLE
+        folder = cells_folder / task.folder
+        if options.tables:
+            _report_missing(folder, options.models, options.seeds, name, same_data=same_data)
+        earlier_models = _models_in(options.out / f"{name}.csv")
+        models, seeds = options.models, range(options.seeds)
+        texts.append(write_summary(options.out, folder, models, seeds, name, same_data=same_data))
+        if dropped := sorted(earlier_models - {*models, OPTIMUM}):
+            reason = f"the earlier {name} had rows of {listing(dropped)}, this one has none"
+            print(f"{reason}; to have them too, name them in --models", file=sys.stderr)
+    return "\n".join(texts)
 
 
 def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
@@ -93,20 +85,20 @@ def _run(options: Namespace, tasks: Sequence[Task]) -> Outcome:
     if options.store is not None:
         # on the same data, methods without random numbers give the same result with every seed
         cells = [cell for cell in cells if cell.seed == 0 or cell.has_network]
-    settings = {"workers": options.workers, "threads": options.threads, "older": options.keep_older}
     tuning = Outcome()
     if options.tries:
-        cells, tuning = _tune(options, cells, settings)
-    outcome = run_cells(cells, **settings)
-    outcome = replace(
-        outcome,
-        missing={**tuning.missing, **outcome.missing},
-        failed=outcome.failed or tuning.failed,
-    )
+        cells, tuning = _tune(options, cells)
+    outcome = compute(cells, options)
     if options.store is None:
         for _, group in groupby(cells, lambda cell: (cell.seed, cell.task)):
             keep_optimum(list(group))
-    return outcome
+    optima = {place_of(task, n, OPTIMUM) for task in tasks for n in range(options.seeds)}
+    return replace(
+        outcome,
+        places=(outcome.places or frozenset()) | optima,
+        missing={**tuning.missing, **outcome.missing},
+        failed=outcome.failed or tuning.failed,
+    )
 
 
 def _report_missing(
@@ -114,14 +106,12 @@ def _report_missing(
 ) -> None:
     """Print the models without kept cells, or with cells of some seeds only."""
     for model in models:
-        cell_count = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
-        if cell_count == 0:
+        kept = sum((folder / f"seed{seed}" / model).is_dir() for seed in range(seeds))
+        if kept == 0:
             print(f"{model} is not in {name}: no cell of it is kept", file=sys.stderr)
-        elif cell_count < seeds and not same_data:
-            print(
-                f"{model} in {name}: cells of {cell_count} of {seeds} seeds are kept",
-                file=sys.stderr,
-            )
+        elif kept < seeds and not same_data:
+            text = f"{model} in {name}: cells of {kept} of {seeds} seeds are kept"
+            print(text, file=sys.stderr)
 
 
 def _models_in(table: Path) -> set[str]:
@@ -132,15 +122,13 @@ def _models_in(table: Path) -> set[str]:
         return {row["model"] for row in csv.DictReader(file) if row.get("model")}
 
 
-def _tune(
-    options: Namespace, cells: list[ModelCell], settings: Mapping[str, Any]
-) -> tuple[list[ModelCell], Outcome]:
+def _tune(options: Namespace, cells: list[ModelCell]) -> tuple[list[ModelCell], Outcome]:
     """Try learning rates; return the trainings with the best ones, and which of them must wait.
 
     A network is left out while another process is at one of its tries, which may be the best.
     """
     rates = tries_of([cell for cell in cells if cell.seed == 0], options.tries)
-    outcome = run_cells([one for tries in rates.values() for one in tries], **settings)
+    outcome = compute([one for tries in rates.values() for one in tries], options)
     older = options.keep_older
     waiting = {
         (cell.model, cell.task): f"{one.name} is left to {outcome.owners[one.name]}"
@@ -172,12 +160,8 @@ def _tune(
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:
-    parser = command_parser(
-        "python -m ens10.experiments.studies.matrix",
-        "Every model with every seed on synthetic worlds or prepared data; resumable.",
-    )
-    parser.add_argument("work", type=Path, help="folder for data and runs (7 GB a seed)")
-    parser.add_argument("--out", type=Path, required=True, help="folder for the small results")
+    text = "Every model with every seed on synthetic worlds or prepared data; resumable."
+    parser = study_parser("matrix", text)
     text = f"rows of the tables, which have no others (default: {' '.join(MODELS)})"
     parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help=text)
     parser.add_argument("--targets", nargs="+", default=["t2m"], metavar="NAME")
@@ -191,7 +175,7 @@ def _parse(arguments: Sequence[str] | None) -> Namespace:
     text = "lead time of the target, h, if there is truth at several"
     parser.add_argument("--step", type=int, metavar="HOURS", help=text)
     add_world_options(parser)
-    add_work_options(parser)
+    parser.add_argument("--budget", metavar="NAME", help="how long to train, as five_minutes")
     return parser.parse_args(arguments)
 
 

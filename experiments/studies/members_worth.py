@@ -174,13 +174,8 @@ def worth_of(
 
     parts = {name: values[date_indices] for name, values in sums.items()}
     result = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
-    bounds = Interval(
-        _members_from_inverse(result.value),
-        _members_from_inverse(result.upper),
-        _members_from_inverse(result.lower),
-        result.block_length,
-    )
-    return Worth(run.name, None, _mean(run, "crps"), bounds)
+    bounds = map(_members_from_inverse, (result.value, result.upper, result.lower))
+    return Worth(run.name, None, _mean(run, "crps"), Interval(*bounds, result.block_length))
 
 
 def _members_from_inverse(inverse: float) -> float:
@@ -221,26 +216,23 @@ def all_worths(
             `measure` below 2 or above the size of the ensemble.
         FileError, MissingDataError: as `read_runs`.
     """
-    raw_folders = [] if raw is None else [Path(raw)]
-    model_folders = [
-        Path(run)
-        for run in runs
-        if not raw_folders or Path(run).resolve() != raw_folders[0].resolve()
-    ]
-    folders = [*raw_folders, *model_folders]
+    folders = [Path(run) for run in runs]
+    if raw is not None:
+        others = [folder for folder in folders if folder.resolve() != Path(raw).resolve()]
+        folders = [Path(raw), *others]
     finished = read_runs(folders)
     names = [run.name for run in finished]
     if raw is None and RAW not in names:
         raise UnknownNameError("raw", RAW, names)
     place = 0 if raw is not None else names.index(RAW)
-    raw_run, others = finished[place], [run for n, run in enumerate(finished) if n != place]
-    if not others:
+    raw_run = finished.pop(place)
+    if not finished:
         raise ArgumentError("runs", "there is none beside the raw ensemble", "Give one or more")
     curve = raw_curve(raw_run)
     for size in sorted(set(measure)):
         curve.measured_crps[size] = _measure(folders[place], raw_run, size, curve.ensemble_size)
     worths = [
-        worth for run in others for worth in (worth_of(run, raw_run), *worths_by_size(run, curve))
+        worth for run in finished for worth in (worth_of(run, raw_run), *worths_by_size(run, curve))
     ]
     return curve, sorted(worths, key=lambda worth: -worth.crps)
 
@@ -262,9 +254,8 @@ def _mean(run: FinishedRun, name: str) -> float:
 
 def write_worths(curve: RawCurve, worths: Sequence[Worth], out: Path | str) -> None:
     """Write `table.md`, `table.csv` and `worth.png` into a folder, which is made if needed."""
-    figure = png(worth_figure(curve, worths))
-    files: dict[str, str | bytes] = {TABLE: markdown(curve, worths), PLAIN: to_csv(worths)}
-    write_files(Path(out), {**files, FIGURE: figure})
+    texts = {TABLE: markdown(curve, worths), PLAIN: to_csv(worths)}
+    write_files(Path(out), {**texts, FIGURE: png(worth_figure(curve, worths))})
 
 
 def worth_in_words(worth: Worth) -> str:
@@ -291,34 +282,24 @@ def members_in_words(members: float) -> str:
 def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
     """Return two tables as Markdown: raw CRPS by number of members, and worth of each forecast."""
     units = in_units(curve.units)
-    sizes: list[float] = [
-        *sorted({*SIZES, curve.ensemble_size, *curve.measured_crps}),
-        float("inf"),
-    ]
+    sizes = sorted({*SIZES, curve.ensemble_size, *curve.measured_crps, float("inf")})
+    scored: dict[float, float] = {**curve.measured_crps, curve.ensemble_size: curve.plain}
     raw_rows = []
     for size in sizes:
-        crps = (
-            curve.plain
-            if size == curve.ensemble_size
-            else curve.measured_crps.get(int(min(size, 1e9)))
-        )
-        text = ABSENT if crps is None else f"{crps:.4f}"
-        name = "∞" if np.isinf(size) else f"{size:.0f}"
-        raw_rows.append([name, f"{curve.crps(size):.4f}", text])
+        text = f"{scored[size]:.4f}" if size in scored else ABSENT
+        raw_rows.append([_size_in_words(size), f"{curve.crps(size):.4f}", text])
     heads = [f"Members of {curve.name}", f"Expected CRPS{units}", "Measured, first members"]
     raw_table = markdown_of(columns_of(heads, raw_rows, text=()), escape=False)
     rows = [
-        [
-            w.name,
-            "all" if w.input_members is None else str(w.input_members),
-            f"{w.crps:.4f}",
-            worth_in_words(w),
-        ]
-        for w in worths
+        [w.name, str(w.input_members or "all"), f"{w.crps:.4f}", worth_in_words(w)] for w in worths
     ]
     heads = ["Forecast", "Given members", f"CRPS{units}", f"Worth in members of {curve.name}"]
     worth_table = markdown_of(columns_of(heads, rows, text=(0, 3)), escape=False)
     return "\n".join([raw_table, worth_table, *_notes(curve, worths)]) + "\n"
+
+
+def _size_in_words(size: float) -> str:
+    return "∞" if np.isinf(size) else f"{size:.0f}"
 
 
 def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
@@ -328,11 +309,11 @@ def _notes(curve: RawCurve, worths: Sequence[Worth]) -> list[str]:
         f"dates, paired ({blocks_in_words(worth.members for worth in worths)}).",
         f'"{_UNLIMITED}": the CRPS is below the limit of ever more members.',
     ]
-    no_worse = [w for w in worths if w.input_members is not None and w.crps <= curve.plain]
-    for name in dict.fromkeys(worth.name for worth in no_worse):
-        least = min(
-            w.input_members for w in no_worse if w.name == name and w.input_members is not None
-        )
+    fewest: dict[str, int] = {}
+    for w in worths:
+        if w.input_members is not None and w.crps <= curve.plain:
+            fewest[w.name] = min(w.input_members, fewest.get(w.name, w.input_members))
+    for name, least in fewest.items():
         notes.append(
             f"{name} given {least} members is no worse than the raw {curve.ensemble_size} "
             "(the fewest that were measured to be)."
@@ -392,10 +373,7 @@ def _curve(axes: Axes, curve: RawCurve, low: float, high: float) -> None:
     axes.set_ylabel("members")
     top_axis = axes.secondary_xaxis("top")
     sizes = _select_sizes(curve, low, high)
-    top_axis.set_xticks(
-        [curve.crps(size) for size in sizes],
-        ["∞" if np.isinf(size) else f"{size:.0f}" for size in sizes],
-    )
+    top_axis.set_xticks([curve.crps(size) for size in sizes], list(map(_size_in_words, sizes)))
     top_axis.set_xlabel(f"so many members of {curve.name}; shaded: {_UNLIMITED}")
     axes.tick_params(axis="x", length=0)
 
@@ -440,17 +418,14 @@ def _runs(axes: Axes, curve: RawCurve, worths: Sequence[Worth], high: float) -> 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 with one line on bad input."""
-    parser = command_parser(
-        "python -m ens10.experiments.studies.members_worth",
-        (__doc__ or "").partition("\n")[0],
-    )
+    text = (__doc__ or "").partition("\n")[0]
+    parser = command_parser("python -m ens10.experiments.studies.members_worth", text)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="scored run folders")
     parser.add_argument("--raw", type=Path, metavar="RUN", help='default: the run called "raw"')
-    parser.add_argument("--measure", type=int, nargs="+", default=[], metavar="M",
-                        help="score the first M raw members too, to check the curve")  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="for table.md, table.csv, worth.png"
-    )
+    text = "score the first M raw members too, to check the curve"
+    parser.add_argument("--measure", type=int, nargs="+", default=[], metavar="M", help=text)
+    text = "for table.md, table.csv, worth.png"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     options = parser.parse_args(arguments)
     curve, worths = all_worths(options.runs, options.raw, measure=options.measure)
     if options.out:

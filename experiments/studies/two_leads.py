@@ -19,7 +19,8 @@ from ens10.experiments.run import run_stage
 from ens10.experiments.run_results import SCORES, read_run
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.score import score_run
-from ens10.experiments.tables import Row, score_table
+from ens10.experiments.studies.study import with_bounds
+from ens10.experiments.tables import score_table
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.synthetic import World
 from ens10.usage import command_parser, count, reports_errors
@@ -50,14 +51,16 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
         leads = World(GRID, YEARS, DATES, variables, seed, steps=STEPS, truth_steps=STEPS)
         leads.write_once(world)
         prepare(world, store, truth=world / "truth")
-    both_steps = "[24, 48]"
-    folders: dict[str, dict[int, Path]] = {_RAW: {}, _ALONE: {}}
-    for step in STEPS:
-        folders[_RAW][step] = _run(folder / f"raw-{step}h", store, "raw", str(step), 1, seed)[0]
-        alone = _run(folder / f"mlp-{step}h", store, "mlp", str(step), epochs, seed)
-        folders[_ALONE][step] = alone[0]
-    for name, run, length in ((_BOTH, "both", epochs), (_HALF, "both-half", max(1, epochs // 2))):
-        parts = _run(folder / run, store, "mlp", both_steps, length, seed)
+
+    def run(name: str, config: str, steps: object, length: int) -> list[Path]:
+        return _run(folder / name, store, config, str(steps), length, seed)
+
+    folders: dict[str, dict[int, Path]] = {
+        _RAW: {step: run(f"raw-{step}h", "raw", step, 1)[0] for step in STEPS},
+        _ALONE: {step: run(f"mlp-{step}h", "mlp", step, epochs)[0] for step in STEPS},
+    }
+    for name, place, length in ((_BOTH, "both", epochs), (_HALF, "both-half", max(1, epochs // 2))):
+        parts = run(place, "mlp", list(STEPS), length)
         folders[name] = dict(zip(STEPS, parts, strict=True))
     return folders
 
@@ -89,27 +92,18 @@ def tables(folders_by_training: Mapping[str, Mapping[int, Path]]) -> dict[str, s
     Args:
         folders_by_training: the scored folder of each training at each lead time.
     """
-    rows: dict[tuple[str, int], Row] = {}
+    cells, plain = [], []
     for step in STEPS:
-        for name, folders in folders_by_training.items():
-            rows[name, step] = score_table([read_run(folders[step])])[0]
-    cells = [
-        [f"{step} h", *(_text(rows[name, step]) for name in folders_by_training)] for step in STEPS
-    ]
-    plain = [
-        [step, name, row.crps.value, row.crps.lower, row.crps.upper, row.dates]
-        for (name, step), row in sorted(rows.items(), key=lambda item: item[0][1])
-    ]
+        rows = [score_table([read_run(by[step])])[0] for by in folders_by_training.values()]
+        cells.append([f"{step} h", *(with_bounds(row.crps, ".3f") for row in rows)])
+        for name, row in zip(folders_by_training, rows, strict=True):
+            crps = row.crps
+            plain.append([step, name, crps.value, crps.lower, crps.upper, row.dates])
     heads = ("step", "training", "crps", "crps_low", "crps_high", "dates")
     return {
         "table.md": markdown_of(columns_of(["lead time", *folders_by_training], cells)),
         "table.csv": csv_of(heads, plain, ".9g"),
     }
-
-
-def _text(row: Row) -> str:
-    crps = row.crps
-    return f"{crps.value:.3f} [{crps.lower:.3f}, {crps.upper:.3f}]"
 
 
 @reports_errors

@@ -1,22 +1,13 @@
-"""Cost of one training step on many devices: counted without computing, timed by a model.
+"""Cost of one training step on many devices, counted without computing, and the choice of a split.
 
 A network runs once on torch's `meta` device, whose tensors have a shape and no values, in a domain
 whose messages are counted and not sent. Operations are those of torch's `FlopCounterMode`, memory
 is that of the tensors that autograd saves. Not counted: head, loss, optimiser, the routing loss of
-mixtures of experts, and whatever depends on values. The time is a model, not a measurement
-(latency and bandwidth, Dryden et al. 2019, arXiv:1903.06681):
-
-    T = flops / rate + accessed bytes / memory rate                          compute, largest part
-      + messages * latency + bytes / bandwidth                               halos
-      + sums * 2 ceil(log2 s) * latency + summed / bandwidth                 norms, over s parts
-      + 2 ceil(log2 n) * latency + 2 (n - 1) / n * gradients / bandwidth     over all n processes
-
-Nothing overlaps, and starting an operation takes no time: very small parts take longer than this.
-`ens10 reproduce --plan --probe` measures steps instead.
+mixtures of experts, and whatever depends on values. Nothing is timed: `ens10.experiments.rates` has
+the times that were measured.
 """
 
 import copy
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -42,12 +33,15 @@ from ens10.progress import track
 Precision = Literal["32", "bf16"]
 Grid = tuple[int, int]
 FootprintOf = Callable[[int, int, int], "Footprint"]
-MODELLED = "model, not measured"
+COUNTED = "counted, not measured"
 _DTYPES: dict[str, torch.dtype] = {"32": torch.float32, "bf16": torch.bfloat16}
 _PARAMETER_BYTES = 4  # float32, also where fields are bfloat16
 _PARAMETER_COPIES = 4  # the parameters, their gradients, and two moments of Adam
 _WORKING_FIELDS = 3  # beside the saved ones: two gradients, and a field with its halo
 _ADAM_PASSES = 7  # over each parameter: reads it, its gradient and its moments, writes three
+# Operations and bytes a second of one thread of an Intel Xeon: from the 3.157 s of a step of the
+# paper's U-Net, 75 % of it in convolutions (benchmarks/results/unet_step.json).
+_CORE_FLOPS, _CORE_BYTES = 70e9, 5.6e9
 
 
 class _Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -141,6 +135,12 @@ class Footprint(NamedTuple):
         """Bytes at the peak: parameters, gradients, Adam, activations, and three working fields."""
         fields = self.activation_bytes + _WORKING_FIELDS * self.largest_activation
         return _PARAMETER_COPIES * self.parameter_bytes + fields
+
+    @property
+    def core_seconds(self) -> float:
+        """Seconds of the step on one processor core, by measured rates and without messages."""
+        access_bytes = self.access_bytes + _ADAM_PASSES * self.parameter_bytes
+        return self.flops / _CORE_FLOPS + access_bytes / _CORE_BYTES
 
     def times(self, networks: int) -> "Footprint":
         """Return the footprint of several such networks that are trained together."""
@@ -249,138 +249,6 @@ def _cuts(network: nn.Module, name: str, total: int, parts: int) -> list[Cut]:
     return [cuts[index] for index in sorted(indices)]
 
 
-class Wire(NamedTuple):
-    """A connection: seconds before the first byte, and bytes per second in each direction."""
-
-    latency: float
-    bandwidth: float
-
-    def seconds(self, messages: float, size: float) -> float:
-        """Return the time of a number of messages with `size` bytes in total."""
-        return messages * self.latency + size / self.bandwidth
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Devices of one kind in nodes, with one process each.
-
-    Attributes:
-        name: name of the preset.
-        flops: operations per second that convolutions reach, by precision.
-        memory: bytes per second that all other operations reach.
-        node: number of processes in a node.
-        near: connection between processes of a node.
-        far: connection between nodes, for each process.
-        source: origin of these numbers.
-    """
-
-    name: str
-    flops: dict[Precision, float]
-    memory: float
-    node: int
-    near: Wire
-    far: Wire
-    source: str
-
-    def wire(self, processes: int) -> Wire:
-        """Return the slowest connection in a group of so many consecutive ranks."""
-        return self.near if self.node % processes == 0 else self.far
-
-
-def _preset(name: str, tf32: float, bf16: float, memory: float, near: float, far: float) -> Machine:
-    """Build a machine from the vendor's peaks: Tflop/s, TB/s, and GB/s in each direction."""
-    return Machine(
-        name,
-        {"32": 0.3e12 * tf32, "bf16": 0.3e12 * bf16},
-        0.7e12 * memory,
-        8,
-        Wire(10e-6, 0.7e9 * near),
-        Wire(20e-6, 0.7e9 * far),
-        f"not measured: the vendor's dense peaks of {tf32:g} (TF32) and {bf16:g} Tflop/s (bfloat16)"
-        f" times an assumed 0.3; memory of {memory:g} TB/s, NVLink of {near:g} and a network of"
-        f" {far:g} GB/s a device and way, times an assumed 0.7; 10 us for a message in a node of 8"
-        " and 20 us between nodes are assumed",
-    )
-
-
-# The vendor's data sheets: A100 80GB SXM (NVIDIA 2021), H200 SXM (NVIDIA 2024), without sparsity.
-_PRESETS = (
-    Machine(
-        "cpu",
-        {"32": 70e9, "bf16": 70e9},
-        5.6e9,
-        2,
-        Wire(60e-6, 1.5e9),
-        Wire(100e-6, 1.25e9),
-        "one thread of an Intel Xeon: from the 3.157 s of a step of the paper's U-Net, 75 % of it"
-        " in convolutions (benchmarks/results/unet_step.json), and the best of 200 exchanges over"
-        " gloo between two cores; between nodes 100 us and 10 Gbit/s, and bfloat16 no faster, are"
-        " assumed",
-    ),
-    _preset("a100", 156, 312, 2.039, 300, 25),
-    _preset("h200", 494, 989, 4.8, 450, 50),
-)
-MACHINES = {machine.name: machine for machine in _PRESETS}
-
-
-class StepTime(NamedTuple):
-    """Seconds of one step, by the model of this module.
-
-    Attributes:
-        compute: operations on the largest part, and the optimiser.
-        halos: messages to neighbours.
-        sums: sums over the processes of a sample.
-        gradients: the sum of the gradients over all processes.
-    """
-
-    compute: float
-    halos: float
-    sums: float
-    gradients: float
-
-    @property
-    def messages(self) -> float:
-        """Seconds of all communication, which a single process does not need."""
-        return self.halos + self.sums + self.gradients
-
-    @property
-    def total(self) -> float:
-        """Seconds of the step."""
-        return self.compute + self.messages
-
-
-def step_time(
-    footprint: Footprint,
-    machine: Machine,
-    data: int = 1,
-    parts: int = 1,
-    precision: Precision = "32",
-) -> StepTime:
-    """Return the time of a step of data * parts processes.
-
-    Args:
-        footprint: cost of one process, counted with the same precision.
-        machine: the devices.
-        data: number of groups of processes, each with its own samples.
-        parts: number of processes between which a sample is split.
-        precision: precision of the fields.
-    """
-    size, world = footprint.parameter_bytes, data * parts
-    access_bytes = footprint.access_bytes + _ADAM_PASSES * size
-    group_wire, world_wire = machine.wire(parts), machine.wire(world)
-    return StepTime(
-        footprint.flops / machine.flops[precision] + access_bytes / machine.memory,
-        group_wire.seconds(footprint.messages, footprint.bytes),
-        group_wire.seconds(footprint.sums * _hops(parts), footprint.summed_bytes * (parts > 1)),
-        world_wire.seconds(_hops(world), 2 * (1 - 1 / world) * size),
-    )
-
-
-def _hops(processes: int) -> int:
-    """Return the number of consecutive messages of an all-reduce: up and down a binary tree."""
-    return 2 * math.ceil(math.log2(processes))
-
-
 class Split(NamedTuple):
     """Number of groups of processes, and of the parts of rows and columns in each group."""
 
@@ -403,13 +271,11 @@ class Option(NamedTuple):
     Attributes:
         split: the split of the devices.
         footprint: cost of the process that needs most; None if the grid cannot be split so.
-        time: time of a step; None if the grid cannot be split so.
         refusal: reason why it cannot be used; empty if it can.
     """
 
     split: Split
     footprint: Footprint | None = None
-    time: StepTime | None = None
     refusal: str = ""
 
 
@@ -418,7 +284,8 @@ class Plan:
     """All splits of the devices.
 
     Attributes:
-        options: usable splits first, in order of time, then those that cannot be used.
+        options: usable splits first, those with the fewest parts of a sample at the top and among
+            them those with the fewest parts of the columns, then those that cannot be used.
         batch: samples of a step, on all devices.
     """
 
@@ -427,17 +294,16 @@ class Plan:
 
     @property
     def best(self) -> Option:
-        """The fastest split that can be used."""
+        """The usable split that divides a sample least."""
         return self.options[0]
 
     def __str__(self) -> str:
-        split, footprint, time, _ = self.best
+        split, footprint, _ = self.best
         assert footprint is not None
-        assert time is not None
         fit = sum(not option.refusal for option in self.options)
         return (
-            f"{split}: the fastest of {fit} splits that fit, with {gigabytes(footprint.memory)} a "
-            f"device and {milliseconds(time.total)} a step of {self.batch} samples ({MODELLED})"
+            f"{split}: of {fit} splits that fit the one that divides a sample least, with "
+            f"{gigabytes(footprint.memory)} a device for a step of {self.batch} samples ({COUNTED})"
         )
 
 
@@ -446,8 +312,6 @@ def plan(
     devices: int,
     memory: float,
     batch: int,
-    machine: Machine,
-    precision: Precision = "32",
     *,
     progress: bool = False,
 ) -> Plan:
@@ -462,8 +326,6 @@ def plan(
         devices: number of devices, all of which are used.
         memory: bytes of a device.
         batch: samples of a step, on all devices.
-        machine: the devices.
-        precision: precision of the fields, that of the footprints.
         progress: True to show a progress bar.
 
     Raises:
@@ -478,9 +340,8 @@ def plan(
     for split in track(candidates, "splits", len(candidates), progress):
         try:
             cost = footprint_of(batch // split.data, split.lat, split.lon)
-            time = step_time(cost, machine, split.data, split.parts, precision)
             refusal = "" if cost.memory <= memory else f"needs {gigabytes(cost.memory)}"
-            options.append(Option(split, cost, time, refusal))
+            options.append(Option(split, cost, refusal))
         except Ens10Error as error:
             options.append(Option(split, refusal=str(error).rstrip(".")))
     if not all(option.refusal for option in options):
@@ -493,7 +354,7 @@ def plan(
     raise ArgumentError(
         "memory",
         f"no split over {devices} devices fits {gigabytes(memory)}: the least is "
-        f"{gigabytes(least)} a device, with {split} ({MODELLED})",
+        f"{gigabytes(least)} a device, with {split} ({COUNTED})",
         "Use more devices, a smaller batch, or bf16",
     )
 
@@ -510,9 +371,12 @@ def _divisors(number: int) -> list[int]:
     return [n for n in range(1, number + 1) if number % n == 0]
 
 
-def _order(option: Option) -> tuple[bool, float]:
-    """Return a sort key: usable options first, in order of time."""
-    return bool(option.refusal), option.time.total if option.time else math.inf
+def _order(option: Option) -> tuple[bool, int, int]:
+    """Return a sort key: usable options first, by parts of a sample, then by those of columns.
+
+    Rows are cut first: around the globe a part of the columns has twice as many neighbours.
+    """
+    return bool(option.refusal), option.split.parts, option.split.lon
 
 
 class ChosenLat(NamedTuple):
@@ -535,7 +399,7 @@ def choose_lat(
     lon: int = 1,
     dtype: torch.dtype = torch.float32,
 ) -> ChosenLat:
-    """Return the fewest parts of the rows that fit into the memory of a process, by the model.
+    """Return the fewest parts of the rows that fit into the counted memory of a process.
 
     Args:
         network: not changed.
@@ -563,13 +427,13 @@ def choose_lat(
             break  # more parts cannot be cut either
         if need <= memory:
             fit = f"{gigabytes(need)} of {gigabytes(memory)} a process{before and ', where '}"
-            return ChosenLat(lat, f"{fit}{before} ({MODELLED})")
+            return ChosenLat(lat, f"{fit}{before} ({COUNTED})")
         before = f"lat={lat} needs {gigabytes(need)}"
     if not before:
         raise ArgumentError("lat", f"the grid cannot be split: {reason}")
     raise ArgumentError(
         "lat",
-        f"nothing that divides {world} processes fits {gigabytes(memory)}: {before} ({MODELLED})",
+        f"nothing that divides {world} processes fits {gigabytes(memory)}: {before} ({COUNTED})",
         "Use more processes, a smaller batch, or bf16",
     )
 
@@ -607,8 +471,3 @@ def footprints(
 def gigabytes(size: float) -> str:
     """Return a number of bytes as text, in GB of 10^9 bytes."""
     return f"{size / 1e9:.3g} GB"
-
-
-def milliseconds(seconds: float) -> str:
-    """Return a time as text, in ms if it is less than a second, else in s."""
-    return f"{1e3 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -167,7 +167,7 @@ def test_the_figure_marks_points_of_another_expert():
 
 
 def test_one_clear_error(tmp_path, capsys):
-    with pytest.raises(FileError, match="no results"):
+    with pytest.raises(MissingDataError, match="a result"):
         read_results(tmp_path)
     file = tmp_path / "seed0" / "heat_conv" / "result.json"
     file.parent.mkdir(parents=True)

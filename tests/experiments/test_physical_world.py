@@ -336,9 +336,7 @@ def test_the_worker_process_answers_fails_with_its_reason_or_ends(tmp_path):
     python.write_text(WORKER.format(python=sys.executable))
     python.chmod(0o755)
     log = tmp_path / "worker.log"
-    process = production.JcmProcess(
-        production.environment_python(tmp_path / "env"), WORLD, tmp_path, log
-    )
+    process = production.JcmProcess(python, WORLD, tmp_path, log)
     try:
         process.answer({"start_day": 0})
         with pytest.raises(FileError, match="unstable"):
@@ -352,39 +350,9 @@ def test_the_worker_process_answers_fails_with_its_reason_or_ends(tmp_path):
     assert "settings 3" in log.read_text()
 
 
-PIP = """#!{python}
-import pathlib, sys
-(pathlib.Path(__file__).parent / "calls.txt").open("a").write(" ".join(sys.argv[1:]) + "\\n")
-if sys.argv[1] == "-c":
-    print("{found}")
-sys.exit({status})
-"""
-
-
-def test_a_file_in_the_place_of_the_environment_is_refused(tmp_path, capsys):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert main(["environment", str(tmp_path / "notes.txt")]) == 1
-    assert "notes.txt: is no folder" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("found", "status"), [("", 0), ("2.0.0", 1), ("3.0.0", 0)])
-def test_the_environment_has_the_versions_of_the_kept_checksums(tmp_path, found, status, capsys):
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.write_text(PIP.format(python=sys.executable, found=found, status=status))
-    python.chmod(0o755)
-    assert main(["environment", str(tmp_path)]) == status
-    asked, *installed = (tmp_path / "bin" / "calls.txt").read_text().splitlines()
-    assert "version('jcm')" in asked
-    assert len(installed) == (found != "3.0.0")
-    for line in installed:
-        words = line.split()
-        assert words[:3] == ["-m", "pip", "install"]
-        assert words[-1] == "jcm==3.0.0"
-        versions = Path(words[words.index("-c") + 1]).read_text().split()
-        assert {"jcm==3.0.0", "jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6"} <= set(versions)
-    told = capsys.readouterr()
-    assert ("could not install" in told.err) == bool(status)
+def test_the_environment_has_the_versions_of_the_kept_checksums():
+    versions = Path(production.__file__).with_name("constraints.txt").read_text().split()
+    assert {"jcm==3.0.0", "jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6"} <= set(versions)
 
 
 def test_nothing_of_ens10_imports_the_simulation():
@@ -455,29 +423,6 @@ def test_writing_refuses_missing_units_and_existing_folders(tmp_path, complete, 
     assert files.write_world(tmp_path, tmp_path / "world", available=True) == 1
     names = sorted(path.name for path in (tmp_path / "world").iterdir())
     assert names == ["output.pl.20180104", "output.sfc.20180104", "truth"]
-
-
-def test_an_archive_unpacks_to_the_same_store_with_the_same_checksum(tmp_path, written, capsys):
-    import shutil
-
-    import ens10
-
-    store = written / "store.zarr"
-    assert main(["archive", str(store), str(tmp_path / "a.zip")]) == 0
-    assert capsys.readouterr().out.split()[0] == files.archive(store, tmp_path / "b.zip")
-    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
-    shutil.unpack_archive(tmp_path / "a.zip", tmp_path / "out")
-    ens10.verify(tmp_path / "out" / "store.zarr")
-    with pytest.raises(FileError, match="no prepared store"):
-        files.archive(tmp_path, tmp_path / "c.zip")
-    refused = {
-        store / "d.zip": "inside the store",
-        tmp_path / "nowhere" / "d.zip": "its folder does not exist",
-        tmp_path / "out": "is a folder",
-    }
-    for place, reason in refused.items():
-        with pytest.raises(FileError, match=reason):
-            files.archive(store, place)
 
 
 # --- evaluation ---------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """`ens10 plan`: what it prints, and what it refuses."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from ens10.cli import main
 from ens10.errors import FileError
 from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.plan import plan_config, subject_of
+from ens10.experiments.plan import plan_config, step_times, subject_of
+from ens10.experiments.rates import measured_steps
+
+ROOT = Path(__file__).parents[2]
 
 
 def command(config, devices=2, memory=4, *more):
@@ -21,10 +25,57 @@ def command(config, devices=2, memory=4, *more):
 def test_a_plan_in_words(capsys):
     assert command("lenet", 2, 4, "--grid", "37x48", "--batch-size", "2") == 0
     told = capsys.readouterr().out
-    assert "LeNet, 2 x 26 x 37 x 48, precision 32, a100: model, not measured" in told
-    assert "Recommended: data 2, lat 1, lon 1: the fastest of 3 splits that fit" in told
+    assert "LeNet, 2 x 26 x 37 x 48, precision 32: counted, not measured" in told
+    assert "Recommended: data 2, lat 1, lon 1: of 3 splits that fit the one that" in told
     assert "Use it by: --trainer.devices=2 --data.batch_size=1\n" in told
-    assert "the vendor's dense peaks" in told
+    assert "Times: not measured; --machine cpu or h200 shows measured steps" in told
+    assert " ms" not in told
+
+
+def kept_steps():
+    """Seconds of a date on both devices that the benchmark measured, by name, precision, dates."""
+    found = {}
+    for folder in ("", "second_device/"):
+        content = json.loads((ROOT / f"benchmarks/results/{folder}cuda.json").read_text())
+        for key, step in content["parts"]["steps"].items():
+            name, _, kind = key.partition(", ")
+            if kind and "milliseconds" in step and "compiled" not in kind:
+                precision = "bf16" if kind.startswith("bfloat16") else "32"
+                place = found.setdefault((name, precision, step["dates"]), [])
+                place.append(step["milliseconds"] / 1e3 / step["dates"])
+    return found
+
+
+def test_the_times_of_a_device_are_those_of_the_benchmark():
+    measured = measured_steps("h200")
+    found = {
+        (name, precision, dates): seconds
+        for name, by_precision in measured.seconds.items()
+        for precision, by_dates in by_precision.items()
+        for dates, seconds in by_dates.items()
+    }
+    expected = kept_steps()
+    assert found.keys() == expected.keys()
+    assert len(found) == 20
+    for key, seconds in found.items():
+        assert seconds == pytest.approx(expected[key], abs=1e-6), key
+    assert measured_steps("cpu").seconds["unet"] == {"32": {4: [5.1822]}}
+
+
+def test_a_measured_step_is_shown_as_it_was_measured(capsys):
+    """The step of the benchmark itself; half of its rows take about half of the time."""
+    times = step_times("h200", "paper_unet", "32", 1)
+    assert times.seconds == (0.008303, 0.011595)
+    assert times.of(times.cost) == "8.3 to 11.6 ms"
+    half = subject_of(config_path("paper_unet")).footprints("32")(1, 2, 1)
+    least, _, most, _ = times.of(half).split()
+    assert 0.5 < float(least) / 8.303 == pytest.approx(float(most) / 11.595, rel=0.01)
+    assert float(least) / 8.303 < 0.6
+    assert step_times("h200", "paper_unet", "bf16", 3).seconds == (4 * 0.003155, 4 * 0.003465)
+    assert command("unet", 2, 4, "--grid", "37x48", "--machine", "h200") == 0
+    told = capsys.readouterr().out
+    assert "Times: unet is not measured on two NVIDIA H200" in told
+    assert "paper_unet, smoe_unet" in told
 
 
 def test_a_sample_is_split_where_memory_asks_for_it(capsys):
@@ -43,7 +94,12 @@ def test_a_sample_is_split_where_memory_asks_for_it(capsys):
         ("raw", [], "raw.yaml: StatisticalPostProcessor has no network to share out"),
         ("nothing", [], "nothing.yaml: no such file"),
         ("lenet", ["--grid", "361"], "--grid: '361' is not a grid. Write ROWSxCOLUMNS"),
-        ("lenet", ["--machine", "h100"], "machine: 'h100' is not known; did you mean 'h200'?"),
+        (
+            "lenet",
+            ["--machine", "a100"],
+            "machine: 'a100' is not measured. Measured are cpu and h200",
+        ),
+        ("lenet", ["--machine", "a100"], "run `ens10 reproduce --plan --probe`, which measures"),
         ("lenet", ["--precision", "16"], "precision: '16' is not known"),
         ("lenet", ["--batch-size", "0"], "batch: 0 is not positive"),
         ("unet", ["--grid", "4x64"], "a grid of 4 x 64 points is too small for 3 levels"),

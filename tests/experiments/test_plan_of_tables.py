@@ -9,29 +9,31 @@ from ens10 import catalog
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
-from ens10.experiments import plan
+from ens10.experiments import rates as timing
 from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.plan import (
+from ens10.experiments.rates import (
     Rates,
+    measure,
+    measure_in_process,
+    measure_rates,
+    read_rates,
+)
+from ens10.experiments.reproduce.command import MODELS, Request
+from ens10.experiments.reproduce.plan import (
     cell_of,
     count_channels,
     data_of_store,
     ens10,
     inputs_of,
-    measure,
-    measure_in_process,
-    measure_rates,
     plan_table,
     print_table,
-    read_rates,
     sizes_of,
     sizes_on_disk,
     training_of,
     with_statistics,
 )
 from ens10.experiments.runner.tasks import Task
-from ens10.experiments.studies.reproduce.command import MODELS, Request
 from ens10.experiments.writers import fill_section
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate
@@ -231,7 +233,7 @@ def test_the_command(store, tmp_path, rates, capsys):
 
 def test_a_probe_takes_the_place_of_what_was_kept(rates, monkeypatch):
     other = {**RATE, "train_seconds": 0.1, "device": "an accelerator"}
-    monkeypatch.setattr(plan, "measure_in_process", lambda model, grid: other)
+    monkeypatch.setattr(timing, "measure_in_process", lambda model, grid: other)
     found = measure_rates(rates, ["mlp"], progress=False)
     assert found.models["mlp"] == other
     assert found.models["unet"] == RATE
@@ -264,7 +266,7 @@ class CountingClock:
     ],
 )
 def test_a_model_is_timed_on_random_fields(monkeypatch, model, size, train, before):
-    monkeypatch.setattr(plan, "time", CountingClock())
+    monkeypatch.setattr(timing, "time", CountingClock())
     found = measure(model, (9, 16))
     assert found["train_seconds"] == train
     assert found["before_seconds"] == before

@@ -5,7 +5,7 @@ import yaml
 
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
-from ens10.experiments.studies.reproduce.published import load_published
+from ens10.experiments.reproduce.published import load_published
 
 # As the paper's table has them, 5-ENS / 10-ENS, a star where a second source agrees; written apart
 # from the file, so that a slip in one of them is seen.

@@ -9,9 +9,9 @@ import pytest
 import xarray as xr
 
 from ens10.errors import MissingDataError
+from ens10.experiments.reproduce.command import Request
+from ens10.experiments.reproduce.tables import Result, _rank, read_results, write_tables
 from ens10.experiments.runner.tasks import Task
-from ens10.experiments.studies.reproduce.command import Request
-from ens10.experiments.studies.reproduce.tables import Result, _rank, read_results, write_tables
 from ens10.metrics import score_states
 
 NAMES = {"raw": "raw", "emos": "emos_global", "unet": "unet", "optimum": "optimum"}

@@ -20,18 +20,27 @@ def project_table():
     return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
+# of a checkout alone: results, studies and their configurations
+CHECKOUT = (
+    *("experiments/results/", "experiments/studies/", "experiments/ablations/"),
+    "experiments/configs/heat_",
+)
+ALIAS = "experiments/studies/reproduce/__init__.py"
+
+
 def packaged(project):
     """The files of the tree that belong into the wheel, as they are named there."""
     names = {
         "ens10/py.typed",
+        "ens10/experiments/results/full_size/h200.json",
         "ens10/experiments/results/full_size/throughput.json",
-        "ens10/experiments/studies/physical_world/constraints.txt",
+        f"ens10/{ALIAS}",
     }
     for folder in ("ens10", "metrics", "models", "experiments"):
         for path in (project / folder).rglob("*"):
             name = path.relative_to(project).as_posix()
             if path.suffix in (".py", ".yaml", ".css", ".js", ".j2") and not name.startswith(
-                "experiments/results/"
+                CHECKOUT
             ):
                 names.add(name if folder == "ens10" else f"ens10/{name}")
     return names
@@ -47,6 +56,11 @@ def test_the_wheel_holds_ens10_and_nothing_else(wheel, project):
     assert inner == packaged(project)
     assert {"ens10/models/heads.py", "ens10/experiments/configs/mlp.yaml"} <= inner
     assert "ens10/experiments/mappings/seas5_era5_t2m.yaml" in inner
+    assert "ens10/experiments/reproduce/command.py" in inner
+    assert not inner & {
+        "ens10/experiments/configs/heat_smoe.yaml",
+        "ens10/experiments/studies/matrix.py",
+    }
     assert licences == {"LICENSE", "NOTICE"}
     assert "License-Expression: Apache-2.0" in told
     assert all(name.split("/")[0] in ("ens10", metadata.split("/")[0]) for name in names)
@@ -99,6 +113,14 @@ def test_what_the_entry_points_name_is_there(with_torch, tmp_path):
     ask = "from importlib.metadata import entry_points as e; (p,) = e(group='zarr.codecs', name="
     said = with_torch.python("-c", f"{ask}'packed16'); print(p.load().__name__)", cwd=tmp_path)
     assert said == "Packed16\n"
+
+
+def test_the_former_name_of_reproduce_is_an_alias(with_torch, tmp_path):
+    code = (
+        "import ens10.experiments.studies.reproduce.command as old; "
+        "from ens10.experiments.reproduce import command as new; print(old is new)"
+    )
+    assert with_torch.python("-c", code, cwd=tmp_path) == "True\n"
 
 
 def test_type_checkers_take_the_hints(with_torch):

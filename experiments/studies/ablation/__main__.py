@@ -2,20 +2,15 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from jsonargparse import Namespace
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.commands import (
-    add_work_options,
-    add_world_options,
-    refuse_file,
-    world_options_of,
-)
-from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.commands import add_work_options, add_world_options, world_options_of
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tasks import WorldSize, load_budget, store_of
 from ens10.experiments.studies.ablation.cells import (
     StudySettings,
@@ -26,6 +21,7 @@ from ens10.experiments.studies.ablation.cells import (
 from ens10.experiments.studies.ablation.member_sensitivity import write_sensitivity
 from ens10.experiments.studies.ablation.spec import Ablation, ablation_names, load_ablation
 from ens10.experiments.studies.ablation.tables import Line, read_lines, write_pages
+from ens10.experiments.studies.study import compute, run_study
 from ens10.synthetic.world import WorldKind
 from ens10.usage import command_parser, count, reports_errors
 
@@ -38,51 +34,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.overlays is not None:
         _write_overlays(ablation, options)
         return 0
-    return _compute_and_write(ablation, options)
-
-
-def _compute_and_write(ablation: Ablation, options: Namespace) -> int:
-    if options.work is None or options.out is None or options.seeds < 1:
-        raise ArgumentError("WORK", "a folder for data and runs, --out and a seed are needed")
-    for folder in (options.work, options.out):
-        refuse_file(folder)
+    if options.work is None or options.out is None:
+        raise ArgumentError("WORK", "a folder for data and runs and --out are needed")
     load_budget(options.budget)  # a name that is not known fails before anything is made
-    size = _size(ablation, options)
-    outcome = Outcome() if options.tables else _run(ablation, options, size)
-    out, seeds = options.out / ablation.name, range(options.seeds)
-    with Results(options.out).temporary_folder() as cells_folder:
-        same_data = options.store is not None
-        lines = read_lines(
-            ablation, cells_folder, seeds, same_data=same_data, places=outcome.places
-        )
-    if not lines:
-        raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
-    notes = [_describe(lines, options, size)]
-    print(write_pages(ablation, lines, out, notes, outcome.missing))
-    if ablation.worth:
-        print(write_sensitivity(ablation, lines, out))
-    return int(outcome.failed)
+    study = ablation, options, ablation.size(**world_options_of(options))
+    return run_study(options, partial(_run, *study), partial(_write, *study))
 
 
 def _run(ablation: Ablation, options: Namespace, size: WorldSize) -> Outcome:
-    cells, refusals = find_cells_of(
-        ablation, range(options.seeds), _prepare_settings(options, size)
-    )
+    seeds, work = range(options.seeds), options.work
+    if options.store is None:
+        work /= size.folder
+        for seed in seeds:
+            store_of(work / f"seed{seed}", seed, size, wait=True)
+    elif not options.store.is_dir():
+        raise FileError(options.store, "no such store", "Make it with `ens10 prepare`")
+    settings = StudySettings(work, options.out, options.budget, options.store)
+    cells, refusals = find_cells_of(ablation, seeds, settings)
     print(f"{len(cells)} cells: {len(ablation.variants)} variants, {options.seeds} seeds")
-    counts = {"workers": options.workers, "threads": options.threads}
-    return run_cells(cells, refusals, **counts, older=options.keep_older)
+    return compute(cells, options, refusals)
 
 
-def _prepare_settings(options: Namespace, size: WorldSize) -> StudySettings:
-    """Return folders and data of the cells; make the synthetic worlds if they are missing."""
-    if options.store is not None:
-        if not options.store.is_dir():
-            raise FileError(options.store, "no such store", "Make it with `ens10 prepare`")
-        return StudySettings(options.work, options.out, options.budget, options.store)
-    settings = StudySettings(options.work / size.folder, options.out, options.budget)
-    for seed in range(options.seeds):
-        store_of(settings.work / f"seed{seed}", seed, size, wait=True)
-    return settings
+def _write(
+    ablation: Ablation, options: Namespace, size: WorldSize, cells_folder: Path, outcome: Outcome
+) -> str:
+    out, seeds = options.out / ablation.name, range(options.seeds)
+    data = {"same_data": options.store is not None, "places": outcome.places}
+    lines = read_lines(ablation, cells_folder, seeds, **data)
+    if not lines:
+        raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
+    notes = [_describe(lines, options, size)]
+    text = write_pages(ablation, lines, out, notes, outcome.missing)
+    return f"{text}\n{write_sensitivity(ablation, lines, out)}" if ablation.worth else text
 
 
 def _describe(lines: Sequence[Line], options: Namespace, size: WorldSize) -> str:
@@ -105,17 +88,12 @@ def _write_overlays(ablation: Ablation, options: Namespace) -> None:
     """Write each variant as a YAML overlay, and print the commands that train with it."""
     for variant in ablation.variants:
         path = options.overlays / f"{variant.name}.yaml"
-        overlay = variant.overlay
-        if options.store is not None:
-            overlay = overlay_for_store(variant, options.store)
-        write_overlay(path, overlay)
         store = options.store or "STORE"
+        fitted = options.store is not None
+        overlay = overlay_for_store(variant, store) if fitted else variant.overlay
+        write_overlay(path, overlay)
         print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
               f"--run runs/{variant.name}")  # fmt: skip
-
-
-def _size(ablation: Ablation, options: Namespace) -> WorldSize:
-    return ablation.size(**world_options_of(options))
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

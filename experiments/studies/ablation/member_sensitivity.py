@@ -75,15 +75,15 @@ def sensitivity_table(base: str, models: Mapping[str, Mapping[int, Line]], curve
     expected = [float(np.mean([c.crps(size) for c in curves.values()])) for size in sizes]
     columns = [Column("Members given", tuple(map(str, sizes)))]
     columns.append(Column(f"{base}, expected{units}", tuple(f"{e:.4f}" for e in expected)))
+    notes = []
     for name, by_size in models.items():
-        cells = tuple(f"{by_size[s].crps:.4f}" if s in by_size else ABSENT for s in sizes)
+        lines = [by_size.get(size) for size in sizes]
+        cells = tuple(f"{line.crps:.4f}" if line else ABSENT for line in lines)
         columns.append(Column(f"{name}{units}", cells))
         if name != base:
-            worth = tuple(_worth(by_size[s], curves) if s in by_size else ABSENT for s in sizes)
+            worth = tuple(_worth(line, curves) if line else ABSENT for line in lines)
             columns.append(Column(f"{name}, worth in {base} members", worth))
-    notes = [
-        answer_in_words(name, by_size, curves) for name, by_size in models.items() if name != base
-    ]
+            notes.append(answer_in_words(name, by_size, curves))
     notes.append(
         f"Expected: the CRPS of so many members, all choices of the {_member_count(curves)} being "
         "as likely (Ferro 2014). Worth: members of the raw ensemble with the same CRPS; ∞ where it "
@@ -103,14 +103,10 @@ def answer_in_words(name: str, by_size: Mapping[int, Line], curves: Curves) -> s
     note = " (the fewest that were tried)" if fewest == min(by_size) else ""
     share = -100 * better[fewest].over_dates.value / better[fewest].other
     text = f"{name}: {fewest} members{note} have a CRPS {share:.1f} % below that of {raw} with it"
-    clear_sizes = [size for size, delta in better.items() if delta.is_clear]
-    if not clear_sizes:
+    clear = min((size for size, delta in better.items() if delta.is_clear), default=None)
+    if clear is None:
         return f"{text}; with none of these numbers is it clear."
-    return (
-        f"{text}; from {min(clear_sizes)} on it is clear."
-        if min(clear_sizes) > fewest
-        else f"{text}, clearly."
-    )
+    return f"{text}; from {clear} on it is clear." if clear > fewest else f"{text}, clearly."
 
 
 def sensitivity_figure(
@@ -151,9 +147,9 @@ def _draw(axes: Axes, name: str, by_size: Mapping[int, Line], colour: str) -> No
     """Draw a model's line, with the range of its seeds shaded."""
     sizes, lines = list(by_size), list(by_size.values())
     axes.plot(sizes, [line.crps for line in lines], "o-", color=colour, markersize=5, label=name)
-    seed_scores = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
-    low, high = [min(scores) for scores in seed_scores], [max(scores) for scores in seed_scores]
-    axes.fill_between(sizes, low, high, color=colour, alpha=0.15, linewidth=0)
+    scores = [[mean_score(run.states, CRPS) for run in line.runs.values()] for line in lines]
+    bounds = list(map(min, scores)), list(map(max, scores))
+    axes.fill_between(sizes, *bounds, color=colour, alpha=0.15, linewidth=0)
 
 
 def _worth(line: Line, curves: Curves) -> str:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import matplotlib as mpl
@@ -72,12 +72,16 @@ class Line:
     @property
     def units(self) -> str:
         """Units of the CRPS."""
-        return next(iter(self.runs.values())).units
+        return self._first.units
 
     @property
     def dates(self) -> int:
         """Number of test dates of a seed."""
-        return int(next(iter(self.runs.values())).states.sizes["time"])
+        return int(self._first.states.sizes["time"])
+
+    @property
+    def _first(self) -> FinishedRun:
+        return next(iter(self.runs.values()))
 
     def mean(self, value_of: Callable[[FinishedRun], float]) -> float:
         """Return the mean over the seeds of a function of each run."""
@@ -126,22 +130,16 @@ def read_lines(
     """
     runs: dict[str, dict[int, FinishedRun]] = {}
     for variant in ablation.variants:
-        variant_places = {seed: place_of(ablation.name, seed, variant.name) for seed in seeds}
-        variant_runs = {
-            seed: read_cell(cells_folder / place)
-            for seed, place in variant_places.items()
-            if (cells_folder / place / SCORES).exists() and (places is None or place in places)
-        }
-        if variant_runs:
-            runs[variant.name] = variant_runs
+        for seed in seeds:
+            place = place_of(ablation.name, seed, variant.name)
+            if (cells_folder / place / SCORES).exists() and (places is None or place in places):
+                runs.setdefault(variant.name, {})[seed] = read_cell(cells_folder / place)
     lines = []
     for variant in (v for v in ablation.variants if v.name in runs):
-        others = runs.get(variant.reference or "", {})
-        differences: dict[str, Difference] = {}
-        for score in (CRPS, EECRPS):
-            delta = difference(runs[variant.name], others, score, same_data=same_data)
-            differences |= {score: delta} if delta else {}
-        lines.append(Line(variant.name, variant.reference, runs[variant.name], differences))
+        pair = runs[variant.name], runs.get(variant.reference or "", {})
+        deltas = {score: difference(*pair, score, same_data=same_data) for score in (CRPS, EECRPS)}
+        known = {score: delta for score, delta in deltas.items() if delta}
+        lines.append(Line(variant.name, variant.reference, pair[0], known))
     return lines
 
 
@@ -165,8 +163,9 @@ def difference(
     """
     sums: dict[int, Sums] = {}
     for seed in sorted(set(runs) & set(reference_runs)):
-        check_comparable([runs[seed], reference_runs[seed]])
-        states, reference = runs[seed].states_of(score), reference_runs[seed].states_of(score)
+        pair = runs[seed], reference_runs[seed]
+        check_comparable(pair)
+        states, reference = (run.states_of(score) for run in pair)
         if states is not None and reference is not None:
             order = np.argsort(states["time"].to_numpy(), kind="stable")
             seed_sums = paired_sums(states, reference, score)
@@ -177,11 +176,14 @@ def difference(
     few = min(len(one["sum"]) for one in sums.values()) < FEW_DATES
     method: Method = "student" if few else "bootstrap"
     over_dates = interval(date_sums, difference_of, method=method)
-    by_seed = {seed: _difference(one) for seed, one in sums.items()}
-    total = {name: values.sum() for name, values in date_sums.items()}
-    return Difference(
-        over_dates, by_seed, float(total["reference_sum"] / total["reference_weight"])
-    )
+    by_seed = {seed: float(difference_of(_total(one))) for seed, one in sums.items()}
+    total = _total(date_sums)
+    other = float(total["reference_sum"] / total["reference_weight"])
+    return Difference(over_dates, by_seed, other)
+
+
+def _total(sums: Sums) -> Sums:
+    return {name: values.sum() for name, values in sums.items()}
 
 
 def _join_seeds(sums: Sequence[Sums], same_data: bool) -> Sums:
@@ -190,10 +192,6 @@ def _join_seeds(sums: Sequence[Sums], same_data: bool) -> Sums:
     date_sums = {name: join([one[name] for one in sums]) for name in names}
     mask = date_sums["weight"] != 0
     return {name: values[mask] for name, values in date_sums.items()}
-
-
-def _difference(sums: Sums) -> float:
-    return float(difference_of({name: values.sum() for name, values in sums.items()}))
 
 
 def write_pages(
@@ -227,29 +225,30 @@ def write_pages(
 
 def table(lines: Sequence[Line]) -> list[Column]:
     """Return the columns of the table, without empty ones."""
-    units = in_units(lines[0].units)
-    crps = lines[0].crps
+    units, crps = in_units(lines[0].units), lines[0].crps
     digits = max(3 - math.floor(math.log10(crps)), 4 if crps < 10 else 2)
     change = f"+.{digits}f"
-    several = any(len(line.runs) > 1 for line in lines)
-
-    def column_of(heading: str, cells: Sequence[str]) -> Column:
-        return Column(heading, tuple(cells))
-
     others = {line.reference for line in lines if line.reference}
-    columns = [Column("Variant", tuple(line.name for line in lines), numeric=False)]
+    cells: dict[str, Callable[[Line], str]] = {"Variant": lambda line: line.name}
     if len(others) > 1:
-        against = tuple(line.reference or ABSENT for line in lines)
-        columns.append(Column("Against", against, numeric=False))
-    columns.append(column_of(f"CRPS{units}", [f"{line.crps:.{digits}f}" for line in lines]))
-    columns.append(column_of(f"Δ CRPS{units}", [_bounds(line, CRPS, change) for line in lines]))
-    columns.append(column_of("Δ (%)", [_percent(line) for line in lines]))
-    if several:
-        columns.append(column_of(f"By seed{units}", [_seeds(line, change) for line in lines]))
-    columns.append(column_of(f"Δ EECRPS{units}", [_bounds(line, EECRPS, change) for line in lines]))
-    columns.append(column_of("Spread/error", [number(line.spread_error, ".3f") for line in lines]))
+        cells["Against"] = lambda line: line.reference or ABSENT
+    cells |= {
+        f"CRPS{units}": lambda line: f"{line.crps:.{digits}f}",
+        f"Δ CRPS{units}": lambda line: _bounds(line, CRPS, change),
+        "Δ (%)": _percent,
+    }
+    if any(len(line.runs) > 1 for line in lines):
+        cells[f"By seed{units}"] = lambda line: _seeds(line, change)
+    cells |= {
+        f"Δ EECRPS{units}": lambda line: _bounds(line, EECRPS, change),
+        "Spread/error": lambda line: number(line.spread_error, ".3f"),
+    }
     for heading, key, form in _COSTS:
-        columns.append(column_of(heading, [number(line.cost(key), form) for line in lines]))
+        cells[heading] = lambda line, key=key, form=form: number(line.cost(key), form)  # type: ignore[misc]
+    columns = [
+        Column(heading, tuple(map(cell, lines)), heading not in ("Variant", "Against"))
+        for heading, cell in cells.items()
+    ]
     return [column for column in columns if set(column.cells) != {ABSENT}]
 
 
@@ -261,9 +260,7 @@ def to_csv(lines: Sequence[Line]) -> str:
     rows = []
     for line in lines:
         for seed in [*line.runs, None]:
-            one = line if seed is None else Line(
-                line.name, line.reference, {seed: line.runs[seed]}, line.differences
-            )  # fmt: skip
+            one = line if seed is None else replace(line, runs={seed: line.runs[seed]})
             values = [one.crps, *_with_bounds(line, CRPS, seed), *_with_bounds(line, EECRPS, seed)]
             values += [one.cost(key) for _, key, _ in _COSTS]
             rows.append([line.name, line.reference, seed, *values])
@@ -325,9 +322,8 @@ def _bounds(line: Line, score: str, form: str) -> str:
     if delta is None:
         return ABSENT
     bounds = delta.over_dates
-    text = number(bounds.value, form)
-    if not math.isnan(bounds.lower):
-        text += f" [{number(bounds.lower, form)}, {number(bounds.upper, form)}]"
+    text, lower, upper = (number(x, form) for x in (bounds.value, bounds.lower, bounds.upper))
+    text += "" if math.isnan(bounds.lower) else f" [{lower}, {upper}]"
     return text if delta.is_clear else f"{text} {NOT_CLEAR}"
 
 
@@ -344,9 +340,7 @@ def _seeds(line: Line, form: str) -> str:
 
 
 def _with_bounds(line: Line, score: str, seed: int | None) -> list[float]:
-    delta: Difference | None = line.differences.get(score)
-    if delta is None:
-        return [math.nan] * 3
-    if seed is not None:
-        return [delta.by_seed.get(seed, math.nan), math.nan, math.nan]
+    delta = line.differences.get(score)
+    if delta is None or seed is not None:
+        return [delta.by_seed.get(seed, math.nan) if delta else math.nan, math.nan, math.nan]
     return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]

@@ -1,21 +1,20 @@
 """Cells of the study of gates: a variant of the U-Net, trained with one seed, and its scores."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
-from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.studies.heat.module import match_regions
+from ens10.experiments.studies.json_cells import JsonCell, Result
+from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.grid import area_weights
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models import MethodHead, PostProcessor, ResidualNormalHead, StatisticalPostProcessor
@@ -24,18 +23,10 @@ from ens10.models.layers.smoe import FixedGate, Gate, RegionGate, SMoE2d
 from ens10.models.networks import SMoEUNet
 from ens10.models.statistical import RegionalRegression
 from ens10.synthetic import World
+from ens10.untrusted import read_mapping
 
-RESULT = "result.json"
 EXPERTS, WIDTH, EPOCHS, BATCH = 4, 16, 8, 4
 _STATIONS = ("ens10.loader", "ens10.models", "ens10.experiments.studies.gates")
-_LOSS_ONLY = Experts(
-    filters=8, weighted=True, routing_loss=False, gate_range=0.2, gate_shift=1.0, gate_noise=0.05
-)
-_ROUTING = Experts(gate_range=0.35, relative_margins=True, margin=2e-4, damping_margin=0.02)
-_COMPARISON = Experts(compare=True)
-_SMALL_START = Experts(compare=True, gate_range=0.35)
-_RUNNING_MEANS = Experts(compare=True, gate_range=0.35, memory=0.98)
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,66 +51,41 @@ class Variant:
     on_regression: bool = False
 
 
-VARIANTS: Mapping[str, Variant] = {
-    "unet": Variant("U-Net, no experts", ()),
-    "oracle": Variant("true map", gate="true"),
-    "regions": Variant("regions found in the training data", gate="regions"),
-    "compared_fast": Variant(
-        "comparison, small start, gate rate x 30", experts=_SMALL_START, rate=30.0
-    ),
-    "remembered": Variant(
-        "running means compared, gate rate x 30", experts=_RUNNING_MEANS, rate=30.0
-    ),
-    "advection": Variant("regions found with advection among the predictors", gate="advection"),
-    "wrong": Variant("wrong map", gate="wrong"),
-    "regression": Variant("clusterwise regression alone, no network"),
-    "unet_regression": Variant("U-Net on the clusterwise regression", (), on_regression=True),
-    "regions_regression": Variant(
-        "regions, on the clusterwise regression", gate="regions", on_regression=True
-    ),
-    "up_0": Variant("learned by the loss, in up_0", ("up_0",), experts=_LOSS_ONLY),
-    "compared": Variant("comparison, start and rate as published", experts=_COMPARISON),
-    "routed_fast": Variant(
-        "routing loss, small start, gate rate x 30", experts=_ROUTING, rate=30.0
-    ),
-    "corrected": Variant(
-        "regions + comparison, gate rate x 30", gate="corrected", experts=_COMPARISON, rate=30.0
-    ),
-    "up_0_regions": Variant(
-        "regions at the end, loss in up_0", ("up_0", "last"), "regions", _LOSS_ONLY
-    ),
-}
+def _read_variants() -> dict[str, Variant]:
+    content = read_mapping(Path(__file__).with_name("variants.yaml"))
+    return {name: _variant(**options) for name, options in content.items()}
+
+
+def _variant(
+    places: Sequence[str] = ("last",), experts: Mapping[str, Any] | None = None, **options: Any
+) -> Variant:
+    return Variant(places=tuple(places), experts=Experts(**(experts or {})), **options)
+
+
+VARIANTS = _read_variants()
 
 
 @dataclass(frozen=True)
-class GateCell(Cell):
-    """One variant with one seed.
+class GateCell(JsonCell):
+    """One variant of `VARIANTS` with one seed.
 
     Args:
-        variant: name in `VARIANTS`.
-        seed: of the world and the training.
-        work: folder of the worlds.
-        out: folder of the results.
         size: of the world.
         width: of the U-Net on the full grid.
     """
 
-    variant: str
-    seed: int
-    work: Path
-    out: Path
     size: WorldSize
     width: int = WIDTH
 
     @property
     def name(self) -> str:
-        """Model, seed or variant in words, for progress and error messages."""
+        """Variant, world and seed in words, for progress and error messages."""
         return f"{self.variant}, {self.size.world} world, seed {self.seed}"
 
     @property
     def place(self) -> str:
         """Its place in the archive, by world, seed and variant."""
-        return f"{self.size.world}-{self.size.grid}/seed{self.seed}/{self.variant}"
+        return f"{self.size.world}-{self.size.grid}/{super().place}"
 
     @property
     def scratch(self) -> Path:
@@ -132,13 +98,12 @@ class GateCell(Cell):
         about = {"world": repr(self.size), "variant": _changed_options(VARIANTS[self.variant])}
         return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
 
-    def compute(self) -> dict[str, bytes]:
+    def result(self) -> Result:
         """Train and score."""
         store = store_of(self.scratch, self.seed, self.size, wait=True)
         region = World.load(self.scratch / "world").region
         result = train_and_score(store, region, self.variant, self.seed, self.width)
-        result |= {"variant": self.variant, "seed": self.seed, "world": self.size.world}
-        return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
+        return result | {"variant": self.variant, "seed": self.seed, "world": self.size.world}
 
 
 def _changed_options(options: Any) -> dict[str, Any]:
@@ -160,24 +125,14 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
         `region` (lists of rows), `agreement` in share of area.
     """
     data = EnsembleDataModule(str(store), "t2m", extras=["location"], batch_size=BATCH, seed=seed)
-    best = _BestWeights()
-    alone = name == "regression"
+    best = BestWeights()
     model = _model(name, len(data.batches("train").channels), region, seed, width)
-    trainer = pl.Trainer(
-        max_epochs=1 if alone else EPOCHS,
-        accelerator="cpu",
-        devices=1,
-        logger=False,
-        callbacks=[] if alone else [best],
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    if name == "regression":
+        train_briefly(model, data, 1)
+    else:
+        train_briefly(model, data, EPOCHS, best)
+        model.load_state_dict(best.weights["val"])
     with suppress_lightning_warnings():
-        trainer.fit(model, data)
-        if not alone:
-            model.load_state_dict(best.weights)
         model.eval()
         data.setup("test")
         scores = []
@@ -188,29 +143,12 @@ def train_and_score(store: Path, region: Any, name: str, seed: int, width: int =
     expert_map, agreement = _map_and_agreement(model, region)
     return {
         "crps": [round(score, 6) for score in scores],
-        "epoch": best.epoch,
-        "epochs": len(best.losses),
+        "epoch": best.epoch(),
+        "epochs": len(best.losses["val"]),
         "map": expert_map,
         "region": region.tolist(),
         "agreement": agreement,
     }
-
-
-class _BestWeights(pl.Callback):
-    """Keep a copy of the weights of the epoch with the smallest validation loss."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-        self.weights: dict[str, Any] = {}
-        self.epoch = 0
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Copy the weights if this epoch has the smallest validation loss so far."""
-        loss = float(trainer.callback_metrics["val_loss"])
-        if loss < min(self.losses, default=float("inf")):
-            self.weights = {k: v.clone() for k, v in pl_module.state_dict().items()}
-            self.epoch = len(self.losses) + 1
-        self.losses.append(loss)
 
 
 def _model(name: str, channels: int, region: Any, seed: int, width: int = WIDTH) -> Any:

@@ -9,17 +9,16 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from ens10.errors import MissingDataError
-from ens10.experiments.studies.gates.cells import RESULT, VARIANTS, Result
+from ens10.experiments.studies.gates.cells import VARIANTS
 from ens10.experiments.studies.heat.module import match_regions
+from ens10.experiments.studies.json_cells import Result, read_json_cells
 from ens10.metrics import Interval, interval
 from ens10.metrics.figures.style import STYLE, new_figure
-from ens10.untrusted import parse_json
 
 
 def read_results(folder: Path) -> list[Result]:
     """Return the results of unpacked cells, by world and seed, in the order of `VARIANTS`."""
-    files = folder.glob(f"*/seed*/*/{RESULT}")
-    results = [{**parse_json(file.read_bytes()), "kind": file.parts[-4]} for file in files]
+    results = [{**r, "kind": place.split("/")[0]} for place, r in read_json_cells(folder).items()]
     order = list(VARIANTS)
     return sorted(results, key=lambda r: (r["kind"], r["seed"], order.index(r["variant"])))
 

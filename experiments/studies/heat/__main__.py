@@ -10,17 +10,17 @@ Options with a dot go to Lightning's command line, such as `--trainer.max_steps 
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from jsonargparse import Namespace
 
-from ens10.durable import whole_file
-from ens10.experiments.commands import add_cell_options, refuse_file
-from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runner.running import Outcome
+from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.heat.tables import CONFIGS, map_figure, read_results, write_tables
 from ens10.experiments.studies.heat.training import HeatCell
-from ens10.usage import Parser, command_parser, reports_errors
+from ens10.experiments.studies.study import compute, image_of, run_study, study_parser
+from ens10.usage import Parser, reports_errors
 
 _COMMANDS = ("cell", "table", "figure")
 
@@ -32,20 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words.pop(0) if words and words[0] in _COMMANDS else "cell"
     command_words, overrides = _split_words(words)
     options = _parser(name).parse_args(command_words)
-    refuse_file(options.out)
-    outcome = Outcome()
-    if name != "figure" and not options.tables:
-        outcome = _run(options, name, overrides)
-    if name != "cell":
-        with Results(options.out).temporary_folder() as cells_folder:
-            results = read_results(cells_folder)
-        if name == "table":
-            write_tables(results, options.out)
-        else:
-            with whole_file(options.file) as file:
-                form = options.file.suffix[1:] or "png"
-                map_figure(results, options.seed).savefig(file, format=form, dpi=150)
-    return int(outcome.failed)
+    options.tables = options.tables or name == "figure"
+    return run_study(options, partial(_run, options, overrides), partial(_write, options, name))
 
 
 def _split_words(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -60,28 +48,34 @@ def _split_words(words: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     return command_words, tuple(overrides)
 
 
-def _run(options: Namespace, name: str, overrides: tuple[str, ...]) -> Outcome:
-    configs = [options.config] if name == "cell" else options.configs
-    seeds = [options.seed] if name == "cell" else options.seeds
-    cells = [HeatCell(config, seed, options.out, overrides) for seed in seeds for config in configs]
-    counts = {"workers": options.workers, "threads": options.threads}
-    return run_cells(cells, **counts, older=options.keep_older)
+def _run(options: Namespace, overrides: tuple[str, ...]) -> Outcome:
+    where = (options.out / "work", options.out, overrides)
+    cells = [HeatCell(name, seed, *where) for seed in options.seeds for name in options.configs]
+    return compute(cells, options)
+
+
+def _write(options: Namespace, name: str, cells_folder: Path, _: Outcome) -> str:
+    if name == "table":
+        return write_tables(read_results(cells_folder), options.out)
+    if name == "figure":
+        figure = map_figure(read_results(cells_folder), options.seeds[0])
+        image = image_of(figure, format=options.file.suffix[1:] or "png")
+        write_files(options.file.parent, {options.file.name: image})
+    return ""
 
 
 def _parser(name: str) -> Parser:
-    parser = command_parser(f"python -m ens10.experiments.studies.heat {name}")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="of results")
+    """Return the parser; `--config` and `--seed` abbreviate `--configs` and `--seeds`."""
+    parser = study_parser(f"heat {name}", work=None)
+    seeds, configs = ([0, 1, 2], list(CONFIGS)) if name == "table" else ([0], [])
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds, metavar="N")
     if name == "figure":
         parser.add_argument("--file", type=Path, required=True, help="the figure")
-        parser.add_argument("--seed", type=int, default=0)
         return parser
-    add_cell_options(parser)
-    if name == "table":
-        parser.add_argument("--configs", nargs="+", default=list(CONFIGS), metavar="NAME")
-        parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N")
-    else:
-        parser.add_argument("--config", required=True, metavar="NAME", help="or a YAML file")
-        parser.add_argument("--seed", type=int, default=0)
+    required, text = name == "cell", "or YAML files"
+    parser.add_argument(
+        "--configs", nargs="+", default=configs, required=required, metavar="NAME", help=text
+    )
     return parser
 
 

@@ -12,70 +12,36 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ens10.errors import FileError, MissingDataError
+from ens10.errors import MissingDataError
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.studies.heat.module import match_regions
-from ens10.experiments.studies.heat.training import RESULT
 from ens10.experiments.studies.heat.world import COEFFICIENTS, HeatWorld, Ints
+from ens10.experiments.studies.json_cells import Result, read_json_cells
 from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics.figures.style import STYLE, new_figure
-from ens10.untrusted import parse_json
+from ens10.untrusted import read_mapping
 
-Result = dict[str, Any]
-# In the order of the table: what is compared, then what is changed in the published recipe.
-CONFIGS = {
-    "heat_smoe_true_map": "SMoE, true map given",
-    "heat_conv": "convolution",
-    "heat_coordconv": "CoordConv",
-    "heat_condconv": "CondConv, 3 experts",
-    "heat_lowrank": "low-rank locally connected, rank 3",
-    "heat_lcn": "locally connected",
-    "heat_smoe_recipe": "SMoE, published recipe",
-    "heat_smoe_no_margins": "recipe without margins, damping 0.1, 0.3 epoch",
-    "heat_smoe_rates": "recipe + rates",
-    "heat_smoe_compared": "rates + comparison with all experts",
-    "heat_smoe": "rates + comparison with all experts + balance",
-    "heat_smoe_one_rival": "the same, compared with one expert a point",
-    "heat_smoe_published_rates": "published rates + comparison with all experts + balance",
-    "heat_smoe_undamped": "the same as `heat_smoe`, without damping",
-}
+_LABELS = read_mapping(Path(__file__).with_name("labels.yaml"))
+CONFIGS, FIGURE_CONFIGS = _LABELS["table"], _LABELS["figure"]
 _COLUMNS = ("config", "seed", "within", "mse", "agreement", "steps", "parameters", "cpu_seconds")
-FIGURE_CONFIGS = {
-    "heat_smoe_recipe": "published recipe",
-    "heat_smoe_rates": "recipe + rates",
-    "heat_smoe_compared": "comparison",
-    "heat_smoe": "comparison + balance",
-}
 # of one hue, so that they also differ in print; wrong points in a colour of their own
 _REGIONS = ("#E3EAF2", "#8DA9C4", "#2F4B6E")
 _WRONG = "#E69F00"
 
 
 def read_results(folder: Path) -> list[Result]:
-    """Return the results of unpacked cells, in the order of `CONFIGS`, then by name.
-
-    Raises:
-        FileError: there are no results, or a file holds none.
-    """
-    results = []
-    for file in sorted(folder.glob(f"seed*/*/{RESULT}")):
-        try:
-            result = parse_json(file.read_bytes())
-            results.append({name: result[name] for name in (*result, *_COLUMNS)})
-        except (ValueError, KeyError, TypeError) as error:
-            raise FileError(
-                file, f"no result ({error!r})", "Restore the archive of results, or delete it"
-            ) from error
-    if not results:
-        raise FileError(folder, "holds no results", "Run cells into it first")
+    """Return the results of unpacked cells, in the order of `CONFIGS`, then by name."""
+    results = read_json_cells(folder, _COLUMNS).values()
     order = {name: place for place, name in enumerate(CONFIGS)}
     last = len(order)
     return sorted(results, key=lambda r: (order.get(r["config"], last), r["config"], r["seed"]))
 
 
-def write_tables(results: Sequence[Result], folder: Path) -> None:
-    """Write table.md and table.csv."""
-    write_files(folder, {"table.md": markdown(results), "table.csv": to_csv(results)})
+def write_tables(results: Sequence[Result], folder: Path) -> str:
+    """Write table.md and table.csv; return the Markdown."""
+    text = markdown(results)
+    write_files(folder, {"table.md": text, "table.csv": csv_of(_COLUMNS, results)})
+    return text
 
 
 def markdown(results: Sequence[Result]) -> str:
@@ -100,11 +66,6 @@ def markdown(results: Sequence[Result]) -> str:
         lines.append(cells)
     columns = columns_of([*heads, "parameters", "CPU s"], lines, text=(0, 1, 2, 5))
     return markdown_of(columns, escape=False)
-
-
-def to_csv(results: Sequence[Result]) -> str:
-    """Return CSV with a line for each cell."""
-    return csv_of(_COLUMNS, results)
 
 
 def _join_values(values: Sequence[float]) -> str:
@@ -146,10 +107,8 @@ def _map(axes: Axes, values: Ints, title: str) -> None:
     colours = ListedColormap([*_REGIONS, _WRONG])
     axes.imshow(values, cmap=colours, vmin=-0.5, vmax=len(_REGIONS) + 0.5, interpolation="nearest")
     axes.set_title(title, fontsize=8)
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
 
 
 def _legend(figure: Figure) -> None:

@@ -1,6 +1,5 @@
 """Cells of the heat experiment: one configuration and seed, one JSON of results."""
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +15,14 @@ from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.options import StageParser
-from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
-from ens10.experiments.studies.heat.module import HeatModule
-from ens10.experiments.studies.heat.world import HeatData, Split
+from ens10.experiments.studies.heat.world import HeatData, Ints, Split
+from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.untrusted import read_mapping
 
-RESULT = "result.json"
 _STATIONS = ("ens10.models", "ens10.experiments.studies.heat")
+_PROGRAM = "python -m ens10.experiments.studies.heat"
+_OFF = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
 _VERSIONS = ("python", "torch", "pytorch-lightning", "numpy")
 
 
@@ -42,16 +41,8 @@ class HeatCLI(LightningCLI):
             save_config_callback=None,
             seed_everything_default=0,
             parser_class=StageParser,
-            parser_kwargs={
-                "prog": "python -m ens10.experiments.studies.heat",
-                "allow_abbrev": False,
-            },
-            trainer_defaults={
-                "logger": False,
-                "enable_checkpointing": False,
-                "enable_progress_bar": False,
-                "enable_model_summary": False,
-            },
+            parser_kwargs={"prog": _PROGRAM, "allow_abbrev": False},
+            trainer_defaults=dict.fromkeys(_OFF, False),
             auto_configure_optimizers=False,
             load_from_checkpoint_support=False,
             run=False,
@@ -99,19 +90,20 @@ def run_cell(
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "cpu_seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
-        **_describe(model),
+        **_round(model.scores()),
+        "routing": _lines_of(model.routing()),
         "versions": {k: v for k, v in provenance.versions().items() if k in _VERSIONS},
     }
 
 
-def _describe(model: HeatModule) -> dict[str, Any]:
-    """Return the scores with six digits, and the map as rows of one digit a point."""
-    expert_map = model.routing()
-    lines = None if expert_map is None else ["".join(map(str, row)) for row in expert_map.tolist()]
-    return {**_round(model.scores()), "routing": lines}
+def _lines_of(expert_map: Ints | None) -> list[str] | None:
+    """Return a map as rows of one digit a point."""
+    return None if expert_map is None else ["".join(map(str, row)) for row in expert_map.tolist()]
 
 
 def _round(scores: dict[str, Any]) -> dict[str, Any]:
+    """Return scores with six digits."""
+
     def round_value(value: Any) -> Any:
         if isinstance(value, list):
             return [round_value(v) for v in value]
@@ -127,43 +119,31 @@ def config_file(config: str) -> Path:
 
 
 @dataclass(frozen=True)
-class HeatCell(Cell):
-    """One configuration with one seed.
+class HeatCell(JsonCell):
+    """One configuration (the variant: its name, or the path of a YAML file) with one seed.
 
     Args:
-        config: name of a configuration in `experiments/configs`, or path of a YAML file.
-        seed: of the world, the order of the pairs and the weights.
-        out: folder of the results.
         options: of the command line besides.
     """
 
-    config: str
-    seed: int
-    out: Path
     options: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """Model, seed or variant in words, for progress and error messages."""
-        return f"{Path(self.config).stem}, seed {self.seed}"
+        """Configuration and seed in words, for progress and error messages."""
+        return f"{Path(self.variant).stem}, seed {self.seed}"
 
     @property
     def place(self) -> str:
         """Its place in the archive, by seed and configuration."""
-        return f"seed{self.seed}/{Path(self.config).stem}"
-
-    @property
-    def scratch(self) -> Path:
-        """Folder of the claims and logs of its seed."""
-        return self.out / "work" / f"seed{self.seed}"
+        return f"seed{self.seed}/{Path(self.variant).stem}"
 
     def current_key(self) -> Key:
         """Return the key, which includes the configuration of the world instead of a checksum."""
-        content = read_mapping(config_file(self.config))
+        content = read_mapping(config_file(self.variant))
         config = {"config": content, "options": list(self.options), "seed": self.seed}
         return key_of(config, "", _STATIONS)
 
-    def compute(self) -> dict[str, bytes]:
-        """Train and score the configuration; return the results as JSON."""
-        result = run_cell(self.config, self.seed, self.options)
-        return {RESULT: (json.dumps(result, indent=1) + "\n").encode()}
+    def result(self) -> Result:
+        """Train and score the configuration."""
+        return run_cell(self.variant, self.seed, self.options)

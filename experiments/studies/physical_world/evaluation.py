@@ -19,6 +19,7 @@ from ens10.experiments.studies.physical_world.production import (
     read_unit,
     unit_path,
 )
+from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, rank_histogram, spread_error_ratio
 
@@ -115,10 +116,10 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
         reason = f"{_FEWEST - len(complete_units)} units of at least {_FEWEST}"
         raise MissingDataError(work, [reason], "Run `simulate` again")
     positions = [CHANNELS.index(channel) for channel, _, _ in TARGETS.values()]
-    contents = []
-    for unit in complete_units:
-        arrays = read_unit(work, *unit)
-        contents.append({kind: part[..., positions, :, :] for kind, part in arrays.items()})
+    contents = [
+        {kind: part[..., positions, :, :] for kind, part in read_unit(work, *unit).items()}
+        for unit in complete_units
+    ]
     has_perfect = np.array(["perfect" in unit for unit in contents])
     is_scored = has_perfect if has_perfect.any() else np.ones(len(contents), bool)
     starts = [world.start(*unit) for unit in complete_units]
@@ -127,7 +128,7 @@ def read_cases(work: Path) -> dict[tuple[str, int], Case]:
         for s, step in enumerate(STEPS):
             forecast = factor * np.stack([unit["forecast"][:, s, t] for unit in contents])
             truth = factor * np.stack([unit["nature"][s, t] for unit in contents])
-            perfect = [factor * u["perfect"][:, s, t] for u in contents if "perfect" in u]
+            perfect = [factor * unit["perfect"][:, s, t] for unit in contents if "perfect" in unit]
             reference = np.stack(perfect) if perfect else None
             cases[name, step] = Case(forecast, truth, reference, starts, is_scored)
     return cases
@@ -362,14 +363,14 @@ def markdown(frame: pd.DataFrame) -> str:
         "perfect_spread_error": "perfect: spread/error", "perfect_ranks": "rank excess",
         "bound": "bound (fair CRPS)",
     }  # fmt: skip
-    rows = [list(names.values()), ["---"] * len(names)]
+    rows = []
     for _, line in frame.iterrows():
         cells = {key: _cell(key, line[key]) for key in names}
         cells["target"] = f"{line['target']} ({line['units']})"
         if np.isfinite(line["removed"]):
             cells["removed"] = f"{line['removed']:.1f} ± {line['removed_error']:.1f}"
         rows.append(list(cells.values()))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    return markdown_of(columns_of(list(names.values()), rows, text=range(len(names))))
 
 
 def _cell(key: str, value: float | str) -> str:

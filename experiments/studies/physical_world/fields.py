@@ -117,10 +117,9 @@ def to_grid(field: Array, latitude: Array) -> Array:
         (..., 46, 96), north to south.
     """
     inner = field @ _row_weights(latitude).T  # (..., lon, 44)
-    north, south = (np.mean(field[..., row], axis=-1) for row in (-1, 0))
-    poles = [np.broadcast_to(p[..., None, None], (*p.shape, field.shape[-2], 1))
-             for p in (north, south)]  # fmt: skip
-    return np.swapaxes(np.concatenate([poles[0], inner, poles[1]], axis=-1), -1, -2)
+    means = [np.mean(field[..., row], axis=-1)[..., None, None] for row in (-1, 0)]
+    north, south = (np.broadcast_to(mean, (*inner.shape[:-1], 1)) for mean in means)
+    return np.swapaxes(np.concatenate([north, inner, south], axis=-1), -1, -2)
 
 
 def wind_to_grid(u: Array, v: Array, latitude: Array) -> tuple[Array, Array]:
@@ -183,22 +182,24 @@ def derive(levels: Array, surface: Array, model: ModelGrid) -> Array:
     wind = wind_to_grid(u10, v10, model.latitude)
     fields = dict(zip(("u10", "v10"), wind, strict=True))
     fields["si10"] = np.hypot(*wind)
-    for name, field in (("t2m", near), ("skt", skin), ("msl", reduced), ("tp", _MM * rain),
-                        ("tcw", water)):  # fmt: skip
-        fields[name] = to_grid(field, model.latitude)
+    scalars = {"t2m": near, "skt": skin, "msl": reduced, "tp": _MM * rain, "tcw": water}
+    fields |= {name: to_grid(field, model.latitude) for name, field in scalars.items()}
+    parts = {"z": (z, "linear"), "t": (t, "lapse")}
+    parts |= {name: (part, "constant") for name, part in (("u", u), ("v", v), ("q", q))}
     for level in LEVELS:
-        at = {name: to_pressure(part, model.sigma, pressure, level * _PASCAL, below)
-              for name, part, below in (("z", z, "linear"), ("t", t, "lapse"), ("u", u, "constant"),
-                                        ("v", v, "constant"), ("q", q, "constant"))}  # fmt: skip
+        at = {
+            name: to_pressure(part, model.sigma, pressure, level * _PASCAL, below)
+            for name, (part, below) in parts.items()
+        }
         for name in ("z", "t", "q"):
             fields[f"{name}{level}"] = to_grid(at[name], model.latitude)
         pair = wind_to_grid(at["u"], at["v"], model.latitude)
         fields[f"u{level}"], fields[f"v{level}"] = pair
-    parts = []
+    channels = []
     for name, level in CHANNELS:
-        part = fields[f"{name}{level}" if level else name]
-        parts.append(np.maximum(part, 0.0) if name in _CLIPPED else part)
-    return np.stack(parts, axis=-3).astype(np.float32)
+        channel = fields[f"{name}{level}" if level else name]
+        channels.append(np.maximum(channel, 0.0) if name in _CLIPPED else channel)
+    return np.stack(channels, axis=-3).astype(np.float32)
 
 
 def pack(fields: Array) -> dict[str, Array]:

@@ -1,16 +1,11 @@
-"""The world as GRIB files in ENS-10's layout, and a prepared store as one file."""
+"""The world as GRIB files in ENS-10's layout."""
 
 import datetime as dt
-import hashlib
-import shutil
-import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO
 
 from ens10.catalog import MODEL_YEAR, variable
-from ens10.durable import whole_path
 from ens10.errors import FileError, MissingDataError
 from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array
 from ens10.experiments.studies.physical_world.production import (
@@ -24,7 +19,6 @@ from ens10.grib import Encoder
 from ens10.partial import write_folder
 
 TRUTH = (("t2m", 0), ("z", 500), ("t", 850), ("tp", 0), ("si10", 0))
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # of a file in a zip archive: the same store, the same bytes
 
 
 def write_world(work: Path, folder: Path, available: bool = False) -> int:
@@ -70,34 +64,21 @@ def _write_date(
 ) -> None:
     forecasts = Encoder(GRID, members=world.members)
     truths = Encoder(GRID, data_type="an", members=0)
+    kinds = dict.fromkeys(variable(name).kind for name, _ in CHANNELS)
     with ExitStack() as stack:
-        files: dict[str, BinaryIO] = {}
+        paths = {kind: folder / f"output.{kind}.{MODEL_YEAR}{date}" for kind in kinds}
+        files = {k: stack.enter_context(path.open("wb")) for k, path in paths.items()}
         for year in years:
             fields, start = read_unit(work, year, date), world.start(year, date)
-            for name, level in CHANNELS:
-                kind = variable(name).kind
-                if kind not in files:
-                    path = folder / f"output.{kind}.{MODEL_YEAR}{date}"
-                    files[kind] = stack.enter_context(path.open("wb"))
-                _write_members(files[kind], forecasts, fields["forecast"], (name, level), start)
+            day = {"date": int(f"{start:%Y%m%d}")}
+            for position, (name, level) in enumerate(CHANNELS):
+                file, about = files[variable(name).kind], {**day, "level": level}
+                for s, step in enumerate(STEPS):
+                    for number, run in enumerate(fields["forecast"], 1):
+                        place = {**about, "step": step, "number": number}
+                        field = run[s, position]
+                        file.write(forecasts.message(field, variable(name), **place))
             _write_truth(folder / "truth", truths, fields["nature"], start)
-
-
-def _write_members(
-    file: BinaryIO, encoder: Encoder, runs: Array, channel: tuple[str, int], start: dt.date
-) -> None:
-    position = CHANNELS.index(channel)
-    for s, step in enumerate(STEPS):
-        for number, run in enumerate(runs, 1):
-            message = encoder.message(
-                run[s, position],
-                variable(channel[0]),
-                date=int(f"{start:%Y%m%d}"),
-                step=step,
-                number=number,
-                level=channel[1],
-            )
-            file.write(message)
 
 
 def _write_truth(folder: Path, encoder: Encoder, nature: Array, start: dt.date) -> None:
@@ -108,38 +89,3 @@ def _write_truth(folder: Path, encoder: Encoder, nature: Array, start: dt.date) 
                 field = nature[s, CHANNELS.index((name, level))]
                 day = int(f"{valid:%Y%m%d}")
                 file.write(encoder.message(field, variable(name), date=day, level=level))
-
-
-def archive(store: Path, file: Path) -> str:
-    """Pack a prepared store into one zip file; the same store gives the same bytes.
-
-    Args:
-        store: folder that `ens10 prepare` wrote.
-        file: the archive; its folder exists.
-
-    Returns:
-        The SHA-256 checksum of the archive.
-
-    Raises:
-        FileError: no store is there; the archive would be in the store, in no folder, or is one.
-    """
-    if not (store / "zarr.json").is_file():
-        raise FileError(store, "no prepared store", "Run `ens10 prepare` first")
-    if file.resolve().is_relative_to(store.resolve()):
-        raise FileError(file, "is inside the store that it would hold", "Choose another place")
-    if file.is_dir() or not file.parent.is_dir():
-        reason = "is a folder" if file.is_dir() else "its folder does not exist"
-        raise FileError(file, reason, "Name a file in a folder that is there")
-    paths = sorted(path for path in store.rglob("*") if path.is_file())
-    with (
-        whole_path(file) as partial,
-        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as zip_file,
-    ):
-        for path in paths:
-            name = (Path(store.name) / path.relative_to(store)).as_posix()
-            entry = zipfile.ZipInfo(name, _EARLIEST)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            with zip_file.open(entry, "w", force_zip64=True) as out, path.open("rb") as source:
-                shutil.copyfileobj(source, out)
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

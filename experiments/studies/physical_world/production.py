@@ -16,9 +16,8 @@ import json
 import math
 import subprocess
 import time
-import venv
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -31,7 +30,6 @@ from ens10.experiments.runner.claims import claim
 from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
 from ens10.grib import MAX_MEMBERS
 
-REQUIREMENT = "jcm==3.0.0"
 DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
 STEPS = (0, 24, 48)  # hours
 _EPOCH = dt.date(1970, 1, 1)
@@ -69,35 +67,32 @@ class PhysicalWorld:
     def __post_init__(self) -> None:
         """Refuse settings that would fail only during the simulation."""
         self._check_dates()
-        requirements = {
-            "members": (2 <= self.members <= MAX_MEMBERS, f"2 to {MAX_MEMBERS}"),
-            "spin_up": (self.spin_up >= 60, "60 days or more"),
-            "time_step": (
+        valid = {
+            f"2 to {MAX_MEMBERS}": ("members", 2 <= self.members <= MAX_MEMBERS),
+            "60 days or more": ("spin_up", self.spin_up >= 60),
+            "seconds that divide a day, such as 2700": (
+                "time_step",
                 self.time_step > 0 and 86400 % self.time_step == 0,
-                "seconds that divide a day, such as 2700",
             ),
-            "amplitude": (0 <= self.amplitude < math.inf, "a finite number of at least 0"),
-            "diffusion": (0 < self.diffusion < math.inf, "a finite number above 0"),
-            "model_error": (math.isfinite(self.model_error), "a finite number"),
-            "seed": (self.seed >= 0, "0 or more"),
+            "a finite number of at least 0": ("amplitude", 0 <= self.amplitude < math.inf),
+            "a finite number above 0": ("diffusion", 0 < self.diffusion < math.inf),
+            "a finite number": ("model_error", math.isfinite(self.model_error)),
+            "0 or more": ("seed", self.seed >= 0),
         }
-        for name, (valid, possible) in requirements.items():
-            if not valid:
-                raise ArgumentError(
-                    name, f"{getattr(self, name)} cannot be used", f"Pass {possible}"
-                )
+        for possible, (name, is_valid) in valid.items():
+            if not is_valid:
+                problem = f"{getattr(self, name)} cannot be used"
+                raise ArgumentError(name, problem, f"Pass {possible}")
 
     def _check_dates(self) -> None:
-        wrong = [date for date in self.dates if len(date) != 4 or not date.isdigit()]
-        if wrong:
-            raise ArgumentError("dates", f"{wrong[0]!r} is not of the form MMDD", "Write 0104")
+        for date in self.dates:
+            if len(date) != 4 or not date.isdigit():
+                raise ArgumentError("dates", f"{date!r} is not of the form MMDD", "Write 0104")
         if list(self.dates) != sorted(set(self.dates)):
             raise ArgumentError("dates", "not in the order of the calendar, or some are repeated")
-        extra_years = sorted(set(self.perfect_years) - set(self.years))
-        if extra_years:
-            names = ", ".join(map(str, extra_years))
-            remedy = "Choose from the years (--perfect-years)"
-            raise ArgumentError("perfect_years", f"{names} not simulated", remedy)
+        if extra_years := sorted(set(self.perfect_years) - set(self.years)):
+            message = f"{', '.join(map(str, extra_years))} not simulated"
+            raise ArgumentError("perfect_years", message, "Choose from the years (--perfect-years)")
         try:
             days = [self.start(year, date) for year in self.years for date in self.dates]
         except ValueError as error:
@@ -129,12 +124,11 @@ class PhysicalWorld:
             FileError: another world is in the folder.
         """
         path = work / _SETTINGS
-        if path.exists():
-            if PhysicalWorld.load(work) != self:
-                raise FileError(path, "another world is there", "Choose another folder")
-            return
-        work.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(self), indent=1) + "\n")
+        if not path.exists():
+            work.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(asdict(self), indent=1) + "\n")
+        elif PhysicalWorld.load(work) != self:
+            raise FileError(path, "another world is there", "Choose another folder")
 
     @classmethod
     def load(cls, work: Path) -> "PhysicalWorld":
@@ -174,14 +168,10 @@ class JcmProcess:
     def __init__(self, python: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
         settings = {**asdict(world), "lead_days": STEPS[-1] // 24, "cache": str(cache)}
         self._log = log
+        command = [python, Path(__file__).with_name("simulation.py"), json.dumps(settings)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with log.open("a") as file:
-            self._process = subprocess.Popen(
-                [python, Path(__file__).with_name("simulation.py"), json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-            )
+            self._process = subprocess.Popen(command, **pipes, stderr=file, text=True)
         requests, replies = self._process.stdin, self._process.stdout
         assert requests is not None and replies is not None  # noqa: PT018
         self._requests, self._replies = requests, replies
@@ -213,39 +203,6 @@ class JcmProcess:
 
     def _failure(self, reason: str) -> FileError:
         return FileError(self._log, f"the simulation failed: {reason}", "See the end of this log")
-
-
-def make_environment(folder: Path) -> None:
-    """Make a virtual environment with jcm unless it exists; 134 packages, 1.6 GB.
-
-    All versions are those of `constraints.txt`: with others the same seed gives other results.
-
-    Raises:
-        FileError: the installation failed.
-    """
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-    check = [str(python), "-c", "import importlib.metadata as m; print(m.version('jcm'))"]
-    required_version = REQUIREMENT.partition("==")[2]
-    version = subprocess.run(check, capture_output=True, text=True, check=False).stdout.strip()
-    if version != required_version:
-        versions = Path(__file__).with_name("constraints.txt")
-        command = [str(python), "-m", "pip", "install", "--quiet", "-c", str(versions), REQUIREMENT]
-        if subprocess.run(command, check=False).returncode:
-            raise FileError(folder, f"pip could not install {REQUIREMENT}", "See its messages")
-
-
-def environment_python(folder: Path) -> Path:
-    """Return the interpreter of an environment that `make_environment` made.
-
-    Raises:
-        FileError: no environment is there.
-    """
-    python = folder / "bin" / "python"
-    if not python.exists():
-        raise FileError(folder, "no environment", "Make it by the command `environment`")
-    return python
 
 
 def unit_path(work: Path, year: int, date: str) -> Path:
@@ -307,9 +264,8 @@ class _Chain:
         unit, new_checkpoint = unit_path(self.work, self.year, date), self.checkpoint(date)
         unit.parent.mkdir(parents=True, exist_ok=True)
         new_checkpoint.parent.mkdir(parents=True, exist_ok=True)
-        complete = is_complete(unit)
+        complete, raw = is_complete(unit), unit.with_suffix(".raw")
         day = (self.world.start(self.year, date) - _EPOCH).days
-        raw = unit.with_suffix(".raw")
         with whole_path(new_checkpoint) as partial:
             request = {
                 "checkpoint": None if before is None else str(self.checkpoint(before)),
@@ -331,9 +287,9 @@ class _Chain:
 
 def _simulate_year(chain: _Chain, report: Callable[[str], object], stop: float | None) -> None:
     dates, paths = chain.world.dates, [chain.checkpoint(date) for date in chain.world.dates]
-    clear_leftovers(paths[0].parent)
     units = unit_path(chain.work, chain.year, dates[0]).parent
-    clear_leftovers(units)
+    for folder in (paths[0].parent, units):
+        clear_leftovers(folder)
     for raw in units.glob("*.raw"):  # of a killed process
         raw.unlink()
     complete = [is_complete(unit_path(chain.work, chain.year, date)) for date in dates]
@@ -427,7 +383,7 @@ def _write_checksum(path: Path) -> None:
 
 def describe(world: PhysicalWorld) -> str:
     """Return the settings in one line."""
-    ranges = {"years": f"{world.years[0]}-{world.years[-1]}", "dates": str(len(world.dates))}
-    hidden = ("years", "dates", "perfect_years")
-    others = {f.name: str(getattr(world, f.name)) for f in fields(world) if f.name not in hidden}
-    return ", ".join(f"{name} {value}" for name, value in {**ranges, **others}.items())
+    settings = {**asdict(world), "years": f"{world.years[0]}-{world.years[-1]}"}
+    settings |= {"dates": len(world.dates)}
+    del settings["perfect_years"]
+    return ", ".join(f"{name} {value}" for name, value in settings.items())

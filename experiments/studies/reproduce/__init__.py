@@ -1,7 +1,7 @@
-"""The papers' tables: every model, target and ensemble size, beside the published values.
+"""The former name of `ens10.experiments.reproduce` and of its modules."""
 
-`arguments` has the command's options, `command` finds the cells of a table and computes them,
-`tables` makes columns of them beside the values of `published` and writes the files.
+import sys
+from importlib import import_module
 
-    ens10 reproduce --store STORE --protocol paper --out OUT
-"""
+for _name in ("", ".arguments", ".command", ".plan", ".published", ".tables"):
+    sys.modules[f"{__name__}{_name}"] = import_module(f"ens10.experiments.reproduce{_name}")

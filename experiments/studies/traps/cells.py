@@ -1,21 +1,19 @@
 """The cells of the traps: worlds, protocols, a training for each, and the raw ensemble."""
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 
 from ens10.convert import prepare
-from ens10.experiments.lightning_warnings import suppress_lightning_warnings
-from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.claims import make_once
 from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.studies.json_cells import JsonCell, Result
+from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.grid import Weighting, area_weights
 from ens10.loader import Batches
 from ens10.loader.datamodule import EnsembleDataModule
@@ -99,35 +97,6 @@ class Forecasts:
         return float((self.crps * weights).mean())
 
 
-class _BestWeights(pl.Callback):
-    """Keep the weights of the best epoch by the validation loss ("val"), and by a score ("score").
-
-    Args:
-        score: function of the model that is called after each epoch; None for no score.
-    """
-
-    def __init__(self, score: Callable[[PostProcessor], float] | None = None) -> None:
-        self.score = score
-        self.losses: dict[str, list[float]] = {"val": []}
-        self.weights: dict[str, dict[str, Any]] = {}
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Record the validation loss and the score of an epoch."""
-        self._record("val", float(trainer.callback_metrics["val_loss"]), pl_module)
-        if self.score is not None and isinstance(pl_module, PostProcessor):
-            self._record("score", self.score(pl_module), pl_module)
-
-    def _record(self, criterion: str, loss: float, model: pl.LightningModule) -> None:
-        losses = self.losses.setdefault(criterion, [])
-        if loss < min(losses, default=float("inf")):
-            self.weights[criterion] = {k: v.clone() for k, v in model.state_dict().items()}
-        losses.append(loss)
-
-    def epoch(self, criterion: str) -> int:
-        """Return the best epoch by a criterion, counted from 1."""
-        return 1 + int(np.argmin(self.losses[criterion]))
-
-
 def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, Any]]:
     """Train under a protocol and return the scores.
 
@@ -153,7 +122,7 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
         return _forecasts(model, store, protocol, data, years)
 
     clean = name == "clean"
-    best = _BestWeights((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
+    best = BestWeights((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
     model = _train(data, seed, best)
     for criterion, weights in best.weights.items():
         model.load_state_dict(weights)
@@ -168,25 +137,14 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
     return scores
 
 
-def _train(data: EnsembleDataModule, seed: int, best: _BestWeights) -> PostProcessor:
+def _train(data: EnsembleDataModule, seed: int, best: BestWeights) -> PostProcessor:
     model = PostProcessor(
         _network(len(data.batches("train").channels), seed),
         ResidualNormalHead(),
         optimizer=partial(torch.optim.AdamW, lr=_RATE, weight_decay=_DECAY),
         scheduler=partial(torch.optim.lr_scheduler.ExponentialLR, gamma=_GAMMA),
     )
-    with suppress_lightning_warnings():
-        pl.Trainer(
-            max_epochs=EPOCHS,
-            accelerator="cpu",
-            devices=1,
-            logger=False,
-            callbacks=[best],
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        ).fit(model, data)
+    train_briefly(model, data, EPOCHS, best)
     return model
 
 
@@ -328,60 +286,30 @@ def _index(store: Path, raw: _RawEnsemble, protocol: Protocol) -> Any:
     return efi(raw.members, quantiles, method=method, member_dim=1, quantile_dim=1, levels=levels)
 
 
-RESULT = "result.json"
 _STATIONS = ("ens10.loader", "ens10.models", "ens10.metrics", "ens10.experiments.studies.traps")
 
 
 @dataclass(frozen=True)
-class TrapCell(Cell):
-    """The raw ensemble, or one protocol's training, with one seed.
-
-    Args:
-        protocol: name of a protocol, or "raw".
-        seed: of the world and the training.
-        work: folder of the worlds.
-        out: folder of the results.
-    """
-
-    protocol: str
-    seed: int
-    work: Path
-    out: Path
-
-    @property
-    def name(self) -> str:
-        """Model, seed or variant in words, for progress and error messages."""
-        return f"{self.protocol}, seed {self.seed}"
-
-    @property
-    def place(self) -> str:
-        """Its place in the archive, by seed and protocol."""
-        return f"seed{self.seed}/{self.protocol}"
-
-    @property
-    def scratch(self) -> Path:
-        """Folder of the seed's world, claims and logs."""
-        return self.work / f"seed{self.seed}"
+class TrapCell(JsonCell):
+    """The raw ensemble (variant "raw"), or the training of one of `PROTOCOLS`, with one seed."""
 
     def current_key(self) -> Key:
         """Return the key, which includes the settings of the world instead of a checksum."""
         world = [GRID, VARIABLES, DATES, STEP]
         years = [TRAIN, VAL, TEST, FRESH]
-        config = {"world": world, "years": years, "seed": self.seed, "name": self.protocol}
-        if self.protocol != RAW:
-            config["protocol"] = content_of(PROTOCOLS[self.protocol])
+        config = {"world": world, "years": years, "seed": self.seed, "name": self.variant}
+        if self.variant != RAW:
+            config["protocol"] = content_of(PROTOCOLS[self.variant])
             config["epochs"] = EPOCHS
             config["network"] = "ens10.models.networks.UNet"
         return key_of(config, "", _STATIONS)
 
-    def compute(self) -> dict[str, bytes]:
+    def result(self) -> Result:
         """Score the raw ensemble, or train and score."""
         store = store_of(self.work, self.seed)
-        if self.protocol == RAW:
-            result = {RAW: score_raw(store)}
-        else:
-            result = train_and_score(store, self.seed, self.protocol)
-        return {RESULT: (json.dumps(result, indent=1, sort_keys=True) + "\n").encode()}
+        if self.variant == RAW:
+            return {RAW: score_raw(store)}
+        return train_and_score(store, self.seed, self.variant)
 
 
 def find_cells(work: Path, out: Path, seeds: Sequence[int]) -> list[TrapCell]:

@@ -11,23 +11,22 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
-from ens10.durable import whole_file
-from ens10.errors import FileError, MissingDataError
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.studies.traps.cells import EFI_RULES, RAW, RESULT
+from ens10.experiments.studies.json_cells import Result, read_json_cells
+from ens10.experiments.studies.study import image_of
+from ens10.experiments.studies.traps.cells import EFI_RULES, RAW
 from ens10.experiments.writers import (
     ABSENT,
     NOT_CLEAR,
     Column,
+    columns_of,
     csv_of,
     fill_section,
     markdown_of,
     number,
 )
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
-from ens10.untrusted import parse_json
 
-Result = dict[str, Any]
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name
 ValueOf = Callable[[Mapping[str, Result]], float]
 CONFIDENCE = 0.95
@@ -46,6 +45,25 @@ INDICES = {
     "levels": "21 levels, step function",
     "years": "climate with the year judged",
     "all": "all of paper",
+}
+# Rows of the table of the raw ensemble: a score, and the one that it is compared with.
+_RAW_CHANGES = {
+    "CRPS without area weights, to that with": ("crps.none", "crps.cell"),
+    "normal with deviation by n, to n − 1: CRPS": ("normal.n", "normal.n-1"),
+    "deviation by n, to n − 1: spread/error": ("spread_error.n", "spread_error.n-1"),
+    "plain CRPS of 10 members, to the fair one": ("estimators.plain.10", "estimators.fair.10"),
+    "plain CRPS of 5 members, to the fair one": ("estimators.plain.5", "estimators.fair.5"),
+    "5 members, to 10: plain CRPS": ("estimators.plain.5", "estimators.plain.10"),
+    "5 members, to 10: fair CRPS": ("estimators.fair.5", "estimators.fair.10"),
+}
+# Columns of the table of the index: part of the result, format, whether its change is in percent.
+_EXTREMES = {
+    "Mean EFI": ("mean", "+.3f", False),
+    "Mean |EFI|": ("mean_abs", "+.3f", True),
+    "Largest |EFI|": ("max_abs", "+.3f", False),
+    "EECRPS of raw (K)": ("raw", "+.3f", True),
+    "EECRPS of the optimum (K)": ("optimum", "+.3f", True),
+    "Skill of the optimum (%)": ("skill", "+.2f", False),
 }
 _SERIES = {
     "reported": ("what the protocol reports", ORANGE, 0.16),
@@ -89,23 +107,10 @@ class Mean:
 
 
 def read_results(folder: Path) -> Results:
-    """Return the results of unpacked cells, by seed and name.
-
-    Raises:
-        FileError: a file is no result.
-        MissingDataError: there are none.
-    """
+    """Return the results of unpacked cells, by seed and name; see `read_json_cells`."""
     results: dict[int, dict[str, Result]] = {}
-    for file in sorted(folder.glob(f"seed*/*/{RESULT}")):
-        try:
-            seed = int(file.parts[-3].removeprefix("seed"))
-            results.setdefault(seed, {}).update(parse_json(file.read_bytes()))
-        except (TypeError, ValueError) as error:
-            remedy = "Restore the archive of results, or delete it and run again"
-            raise FileError(file, f"no result ({error})", remedy) from error
-    if not results:
-        remedy = "Run python -m ens10.experiments.studies.traps"
-        raise MissingDataError(folder, ["a result"], remedy)
+    for place, result in read_json_cells(folder).items():
+        results.setdefault(int(place.split("/")[0].removeprefix("seed")), {}).update(result)
     return {seed: dict(sorted(by_name.items())) for seed, by_name in sorted(results.items())}
 
 
@@ -126,9 +131,25 @@ def mean_of(results: Results, value_of: ValueOf) -> Mean:
     return Mean(centre, centre - half, centre + half, tuple(values))
 
 
+def value_at(path: str) -> ValueOf:
+    """Return a function: the value of the results at a path such as "raw.crps.cell"."""
+
+    def value(by_name: Mapping[str, Any]) -> float:
+        for key in path.split("."):
+            by_name = by_name[key]
+        return float(by_name)  # type: ignore[arg-type]
+
+    return value
+
+
+def change(value_of: ValueOf, reference_of: ValueOf) -> ValueOf:
+    """Return a function: the change (%) of a value from a reference with the same seed."""
+    return lambda by_name: 100 * (value_of(by_name) / reference_of(by_name) - 1)
+
+
 def change_from_clean(name: str, score: str) -> ValueOf:
     """Return a function: the change (%) of a score from that of `clean` with the same seed."""
-    return lambda by_name: 100 * (by_name[name][score] / by_name["clean"][score] - 1)
+    return change(value_at(f"{name}.{score}"), value_at(f"clean.{score}"))
 
 
 def tables(results: Results) -> dict[str, list[Column]]:
@@ -147,92 +168,48 @@ def trap_rows(results: Results) -> list[str]:
 
 
 def _training_columns(results: Results) -> list[Column]:
-    rows = trap_rows(results)
-    scores = {"What it reports (%)": "reported", "What it is worth (%)": "fresh"}
-    columns = [
-        Column(
-            heading, tuple(mean_of(results, change_from_clean(n, score)).text("+.2f") for n in rows)
+    names, rows = trap_rows(results), []
+    for name in names:
+        reported, fresh = (
+            mean_of(results, change_from_clean(name, score)) for score in ("reported", "fresh")
         )
-        for heading, score in scores.items()
-    ]
-    seeds = tuple(str(mean_of(results, change_from_clean(n, "fresh")).seeds) for n in rows)
-    return [Column("Trap", tuple(TRAPS[n] for n in rows), False), *columns, Column("Seeds", seeds)]
+        rows.append([TRAPS[name], reported.text("+.2f"), fresh.text("+.2f"), str(fresh.seeds)])
+    return columns_of(["Trap", "What it reports (%)", "What it is worth (%)", "Seeds"], rows)
 
 
 def _raw_columns(results: Results) -> list[Column]:
-    def change(part: str, trap: str, clean: str) -> ValueOf:
-        return lambda by_name: 100 * (by_name[RAW][part][trap] / by_name[RAW][part][clean] - 1)
-
-    def fewer(estimator: str) -> ValueOf:
-        def percent(by_name: Mapping[str, Result]) -> float:
-            crps = by_name[RAW]["estimators"][estimator]
-            return 100 * float(crps["5"] / crps["10"] - 1)
-
-        return percent
-
-    def unfair(size: str) -> ValueOf:
-        def percent(by_name: Mapping[str, Result]) -> float:
-            crps = by_name[RAW]["estimators"]
-            return 100 * float(crps["plain"][size] / crps["fair"][size] - 1)
-
-        return percent
-
-    rows = {
-        "CRPS without area weights, to that with": change("crps", "none", "cell"),
-        "normal with deviation by n, to n − 1: CRPS": change("normal", "n", "n-1"),
-        "deviation by n, to n − 1: spread/error": change("spread_error", "n", "n-1"),
-        "plain CRPS of 10 members, to the fair one": unfair("10"),
-        "plain CRPS of 5 members, to the fair one": unfair("5"),
-        "5 members, to 10: plain CRPS": fewer("plain"),
-        "5 members, to 10: fair CRPS": fewer("fair"),
-    }
-    means = [mean_of(results, value_of) for value_of in rows.values()]
-    return [
-        Column("Raw ensemble", tuple(rows), False),
-        Column("Change (%)", tuple(mean.text("+.1f") for mean in means)),
-        Column("Seeds from to (%)", tuple(mean.range("+.1f") for mean in means)),
-    ]
+    rows = []
+    for label, (path, reference) in _RAW_CHANGES.items():
+        pair = value_at(f"{RAW}.{path}"), value_at(f"{RAW}.{reference}")
+        mean = mean_of(results, change(*pair))
+        rows.append([label, mean.text("+.1f"), mean.range("+.1f")])
+    return columns_of(["Raw ensemble", "Change (%)", "Seeds from to (%)"], rows)
 
 
 def _extreme_columns(results: Results) -> list[Column]:
     """Return the values of the clean index, and the changes by the others, paired by seed."""
 
     def value(name: str, part: str) -> ValueOf:
-        return lambda by_name: float(by_name[RAW]["extremes"][name][part])
+        raw, optimum = (value_at(f"{RAW}.extremes.{name}.{p}") for p in ("raw", "optimum"))
+        if part == "skill":
+            return lambda by_name: 100 * (1 - optimum(by_name) / raw(by_name))
+        return value_at(f"{RAW}.extremes.{name}.{part}")
 
-    def skill(name: str, _: str) -> ValueOf:
-        def percent(by_name: Mapping[str, Result]) -> float:
-            eecrps = by_name[RAW]["extremes"][name]
-            return 100 * float(1 - eecrps["optimum"] / eecrps["raw"])
+    def cells(part: str, form: str, percent: bool) -> list[str]:
+        clean = value("clean", part)
 
-        return percent
+        def cell(name: str) -> str:
+            own = value(name, part)
+            if percent:
+                return mean_of(results, change(own, clean)).text("+.1f", " %")
+            return mean_of(results, lambda by_name: own(by_name) - clean(by_name)).text(form)
 
-    def cells(
-        score_of: Callable[[str, str], ValueOf], part: str, form: str, percent: bool
-    ) -> tuple[str, ...]:
-        def change(name: str) -> ValueOf:
-            def difference(by_name: Mapping[str, Result]) -> float:
-                trap, clean = score_of(name, part)(by_name), score_of("clean", part)(by_name)
-                return 100 * (trap / clean - 1) if percent else trap - clean
+        first = number(mean_of(results, clean).value, form.lstrip("+"))
+        return [first, *(cell(name) for name in EFI_RULES if name != "clean")]
 
-            return difference
-
-        first = number(mean_of(results, score_of("clean", part)).value, form.lstrip("+"))
-        signed = "+.1f" if percent else form
-        others = [n for n in EFI_RULES if n != "clean"]
-        unit = " %" if percent else ""
-        return (first, *(mean_of(results, change(n)).text(signed, unit) for n in others))
-
-    cells_by_heading = {
-        "Mean EFI": cells(value, "mean", "+.3f", False),
-        "Mean |EFI|": cells(value, "mean_abs", "+.3f", True),
-        "Largest |EFI|": cells(value, "max_abs", "+.3f", False),
-        "EECRPS of raw (K)": cells(value, "raw", "+.3f", True),
-        "EECRPS of the optimum (K)": cells(value, "optimum", "+.3f", True),
-        "Skill of the optimum (%)": cells(skill, "", "+.2f", False),
-    }
-    columns = [Column(heading, values) for heading, values in cells_by_heading.items()]
-    return [Column("Index", tuple(INDICES[n] for n in EFI_RULES), False), *columns]
+    columns = [cells(*options) for options in _EXTREMES.values()]
+    names = [INDICES[name] for name in EFI_RULES]
+    return columns_of(["Index", *_EXTREMES], zip(names, *columns, strict=True))
 
 
 def write_tables(results: Results, folder: Path) -> str:
@@ -306,5 +283,5 @@ def _row(axes: Axes, results: Results, name: str, score: str, y: float, colour: 
 
 def draw(results: Results, path: Path) -> None:
     """Write the figure as PNG."""
-    with whole_file(path) as file:
-        traps_figure(results).savefig(file, format="png", dpi=160, metadata={"Software": None})
+    image = image_of(traps_figure(results), 160, metadata={"Software": None})
+    write_files(path.parent, {path.name: image})

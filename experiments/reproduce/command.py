@@ -178,9 +178,9 @@ def reproduce(
         Terminated, Interrupted: a signal ended it, and the processes of its cells; the same call
             resumes.
     """
+    from ens10.experiments.reproduce.tables import write_tables
     from ens10.experiments.runner.results import Results
     from ens10.experiments.runner.running import Outcome
-    from ens10.experiments.studies.reproduce.tables import write_tables
 
     outcome = Outcome() if tables else _compute(request, workers, threads, older)
     with Results(request.out).temporary_folder() as cells_folder:

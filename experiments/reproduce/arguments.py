@@ -12,7 +12,7 @@ from ens10.experiments.commands import (
 from ens10.usage import Parser
 
 if TYPE_CHECKING:
-    from ens10.experiments.studies.reproduce.command import Request
+    from ens10.experiments.reproduce.command import Request
 
 
 def add_arguments(parser: Parser) -> None:
@@ -65,8 +65,8 @@ def run(**values: Any) -> int:
         Ens10Error: as `reproduce`.
     """
     from ens10.errors import ArgumentError
+    from ens10.experiments.reproduce.command import Request, reproduce, usual_name
     from ens10.experiments.runner.tasks import WorldSize
-    from ens10.experiments.studies.reproduce.command import Request, reproduce, usual_name
 
     options = SimpleNamespace(**values)
     world_options = world_options_of(options, instead=("store", "plan"))
@@ -92,13 +92,8 @@ def run(**values: Any) -> int:
 
 
 def _plan(options: SimpleNamespace, request: "Request") -> int:
-    from ens10.experiments.plan import (
-        measure_rates,
-        plan_table,
-        print_table,
-        read_rates,
-        write_json,
-    )
+    from ens10.experiments.rates import measure_rates, read_rates
+    from ens10.experiments.reproduce.plan import plan_table, print_table, write_json
 
     rates = read_rates(options.rates)
     if options.probe:
