@@ -18,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import step_number
+from ens10.command_options import EventOptions
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.case_inputs import Source, date_index, open_sources, part_of_grid
@@ -26,6 +27,7 @@ from ens10.grid import area_weights
 from ens10.metrics import efi
 from ens10.metrics.distributions import ClosedForm, Quantiles, kind_of
 from ens10.metrics.scores.pairs import Pair
+from ens10.options import chosen, takes
 from ens10.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
@@ -87,14 +89,13 @@ class Event:
     forecasts: tuple[ForecastMaps, ...]
 
 
+@takes(EventOptions)
 def read_event(
     runs: Sequence[Path | str],
     date: str,
     region: str,
-    *,
-    raw: Path | str | None = None,
-    climate: Path | str | None = None,
-    step: float | None = None,
+    options: EventOptions | None = None,
+    **named: Any,
 ) -> Event:
     """Read the event of one date and region from the predictions of runs.
 
@@ -102,17 +103,16 @@ def read_event(
         runs: run folders or predictions stores of one target, step and grid.
         date: valid date, such as 2006-01-03.
         region: a name of `case_inputs.REGIONS`, or "S,W,N,E" in degrees.
-        raw: the raw ensemble, a run or a store; None for the run that is called "raw".
-        climate: prepared store for the climate of the raw ensemble: the climate that it keeps, or
-            one made of its training years. None for the store that the raw run was made from.
-        step: to show, where there are several.
+        options: where the raw ensemble and its climate come from; None for the defaults.
+        **named: single options.
 
     Raises:
         ArgumentError: a date that a run lacks (the nearest is named), a region without points,
             runs that do not belong together.
         FileError, MissingDataError, UnknownNameError: as `open_sources` and `model_climate`.
     """
-    others, basis = open_sources(runs, raw, step)
+    options = chosen(EventOptions, options, named)
+    others, basis = open_sources(runs, options.raw, options.step)
     rows, columns = part_of_grid(region, basis.forecast["latitude"], basis.forecast["longitude"])
     part = {"latitude": rows, "longitude": columns}
     places = {source.name: date_index(source, date) for source in (basis, *others)}
@@ -122,7 +122,7 @@ def read_event(
     ]
     with_gains = [forecasts[0], *(_add_gain(forecast, forecasts[0]) for forecast in forecasts[1:])]
     departure, index, origin = _departure_and_efi(
-        basis, places[basis.name], part, truth, climate, others
+        basis, places[basis.name], part, truth, options.climate, others
     )
     area = area_weights(basis.forecast["latitude"].to_numpy())[rows]
     facts = others[0].provenance

@@ -3,9 +3,11 @@
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
+from ens10.command_options import ReportOptions
 from ens10.durable import write_whole
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.figures import calibration, crps_chart, learning_curves, skill_maps
@@ -13,6 +15,7 @@ from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.diagnostics import Diagnosis, diagnose
 from ens10.experiments.reporting.groups import Group, read_groups
 from ens10.experiments.tables import latex, markdown, to_csv
+from ens10.options import chosen, takes
 from ens10.progress import track
 
 TITLE = "Post-processed ensemble forecasts: scores"
@@ -21,13 +24,15 @@ _DPI = 150
 _TABLES = {"table.md": markdown, "table.csv": to_csv, "table.tex": latex}
 
 
+@takes(ReportOptions)
 def write_report(
     runs: Sequence[Path | str],
     out: Path | str,
     title: str = TITLE,
+    options: ReportOptions | None = None,
     *,
-    reference: str = "raw",
     progress: bool = False,
+    **named: Any,
 ) -> Path:
     """Write `index.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png`.
 
@@ -41,8 +46,9 @@ def write_report(
             points.
         out: folder to write into; made if it does not exist.
         title: of the page.
-        reference: name of the run that skill is measured against.
+        options: of the command; None for its defaults.
         progress: whether to show progress bars.
+        **named: single options.
 
     Returns:
         The path of `index.html`.
@@ -54,7 +60,7 @@ def write_report(
         MissingDataError: runs scored on different dates.
     """
     refuse_file(out)
-    groups = read_groups(runs, reference)
+    groups = read_groups(runs, chosen(ReportOptions, options, named).reference)
     out = Path(out)
     diagnoses = _diagnoses(groups, progress)
     for group in groups:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ens10.command_options import CaseOptions, DemoOptions, ReportOptions
 from ens10.errors import ArgumentError, printable
+from ens10.options import add_options
 from ens10.usage import Command, Parser
 
 
@@ -86,25 +88,7 @@ def _case_options(parser: Parser) -> None:
     # a region may begin with a minus, which is no option
     parser._negative_number_matcher = re.compile(r"-\d.*")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="with predictions")
-    parser.add_argument("--date", metavar="DATE", help="valid date, such as 2016-01-31")
-    parser.add_argument(
-        "--region", metavar="NAME_OR_S,W,N,E", help="such as europe or 35,-10,70,40"
-    )
-    parser.add_argument(
-        "--raw", type=Path, metavar="RUN_OR_STORE", help='default: the run called "raw"'
-    )
-    parser.add_argument(
-        "--climate", type=Path, metavar="STORE",
-        help="for the EFI (default: the store that the raw run was made from)",
-    )  # fmt: skip
-    parser.add_argument("--step", type=float, metavar="HOURS", help="where there are several")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="default: case-DATE-REGION in this folder"
-    )
-    parser.add_argument(
-        "--worst", type=int, metavar="N",
-        help="list the N dates with the most extreme truth instead, in --region or in all",
-    )  # fmt: skip
+    add_options(parser, CaseOptions)
 
 
 def _case(**options: Any) -> None:
@@ -135,7 +119,7 @@ def _plan(memory: float, **options: Any) -> None:
 def _report_options(parser: Parser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--reference", default="raw", help="name of the run to compare with")
+    add_options(parser, ReportOptions)
 
 
 def _report(**options: Any) -> None:
@@ -158,10 +142,7 @@ def _reproduce(**options: Any) -> int:
 
 def _demo_options(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--kind", choices=("pointwise", "displaced"), default="pointwise", help="of the world"
-    )
+    add_options(parser, DemoOptions)
 
 
 def _demo(**options: Any) -> None:
