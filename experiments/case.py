@@ -9,7 +9,7 @@ the bias as an extreme event.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,8 @@ def read_event(
     forecasts = [
         _read_maps(source, places[source.name], part, truth) for source in (basis, *others)
     ]
-    with_gains = [forecasts[0], *(_add_gain(forecast, forecasts[0]) for forecast in forecasts[1:])]
+    first, *rest = forecasts
+    with_gains = [first, *(replace(one, gain=first.crps - one.crps) for one in rest)]
     departure, index, origin = _departure_and_efi(
         basis, places[basis.name], part, truth, options.climate, others
     )
@@ -185,17 +186,6 @@ def _read_maps(
     }
     fields = {name: truth.copy(data=np.asarray(v, np.float64)) for name, v in maps.items()}
     return ForecastMaps(source.name, error=fields["centre"] - truth, gain=None, **fields)
-
-
-def _add_gain(forecast: ForecastMaps, raw: ForecastMaps) -> ForecastMaps:
-    return ForecastMaps(
-        forecast.name,
-        forecast.centre,
-        forecast.spread,
-        forecast.error,
-        forecast.crps,
-        raw.crps - forecast.crps,
-    )
 
 
 def _departure_and_efi(

@@ -1,7 +1,7 @@
 """Figure and numbers of a case study: maps of each forecast, and means over the region."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
@@ -10,12 +10,11 @@ import numpy.typing as npt
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, Normalize
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 
 from ens10.experiments.case import Event, ForecastMaps
-from ens10.experiments.writers import csv_of
-from ens10.metrics.figures.maps import cell_edges, nice_limit, set_ticks, unwrap_columns
+from ens10.metrics.figures.maps import MapGrid, colour_scale, finite_values, map_grid, nice_limit
 from ens10.metrics.figures.style import STYLE, WIDTH, in_units, new_figure
 
 EXTREME = 0.5  # |EFI| from which ECMWF's charts show an index
@@ -76,12 +75,11 @@ def _numbers(event: Event, forecast: ForecastMaps) -> Numbers:
     def mean(field: xr.DataArray) -> float:
         return area_mean(field, event.weights)
 
-    raw = event.forecasts[0].crps.where(forecast.crps.notnull())
-    undefined = float("nan")
+    gain, undefined = forecast.gain, float("nan")
+    raw = mean(event.forecasts[0].crps.where(forecast.crps.notnull()))
     by_efi = undefined
     if event.efi is not None:
         by_efi = area_mean(forecast.crps, event.weights * abs(event.efi).fillna(0))
-    has_gain = forecast.gain is not None
     return Numbers(
         name=forecast.name,
         centre=mean(forecast.centre),
@@ -89,11 +87,9 @@ def _numbers(event: Event, forecast: ForecastMaps) -> Numbers:
         rmse=float(np.sqrt(mean(forecast.error**2))),
         spread=float(np.sqrt(mean(forecast.spread**2))),
         crps=mean(forecast.crps),
-        gain=mean(forecast.gain) if forecast.gain is not None else undefined,
-        skill=1.0 - mean(forecast.crps) / mean(raw) if has_gain and mean(raw) > 0 else undefined,
-        better=mean((forecast.gain > 0).where(forecast.gain.notnull()))
-        if forecast.gain is not None
-        else undefined,
+        gain=undefined if gain is None else mean(gain),
+        skill=1.0 - mean(forecast.crps) / raw if gain is not None and raw > 0 else undefined,
+        better=undefined if gain is None else mean((gain > 0).where(gain.notnull())),
         crps_extreme=by_efi,
     )
 
@@ -118,39 +114,12 @@ def event_facts(event: Event) -> dict[str, float]:
     return facts
 
 
-def to_csv(rows: Sequence[Numbers]) -> str:
-    """Return the rows as CSV, with nine digits; empty where undefined."""
-    return csv_of([field.name for field in fields(Numbers)], map(astuple, rows), ".9g")
-
-
 Floats = npt.NDArray[np.float64]
 # as on ECMWF's charts, where indices below 0.5 are left white
 EFI_BOUNDS = (-1, -0.9, -0.8, -0.7, -0.6, -0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 _PANEL, _HIGHEST = 1.9, 1.8  # least width and most height of a panel, inches
 _MOST_TICKS = 4  # what a narrow panel has room to name
 _GREY = "0.75"  # points without a value
-
-
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Edges and order of the columns and rows of a region on a map.
-
-    Attributes:
-        order: of the columns from west to east.
-        x: edges of the columns.
-        y: edges of the rows.
-        stretch: height of a degree of latitude by the width of one of longitude.
-    """
-
-    order: npt.NDArray[np.intp]
-    x: Floats
-    y: Floats
-    stretch: float
-
-    @property
-    def shape(self) -> float:
-        """Height of a map by its width, within what a page can show."""
-        return float(np.clip(self.stretch * np.ptp(self.y) / np.ptp(self.x), 0.3, 1.6))
 
 
 @dataclass(frozen=True)
@@ -163,14 +132,6 @@ class _Row:
     field: Callable[[ForecastMaps], xr.DataArray | None]
 
 
-def grid_of(field: xr.DataArray) -> Grid:
-    """Return the grid of a map, with columns in order from west to east across any meridian."""
-    order, east = unwrap_columns(field["longitude"])
-    x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
-    middle = np.cos(np.deg2rad((y[0] + y[-1]) / 2))
-    return Grid(order, x, y, 1.0 if np.ptp(x) > 180 else float(1.0 / max(middle, 0.2)))
-
-
 def case_figure(event: Event) -> Figure:
     """Draw maps of truth, departure from the climate and EFI; below them those of each forecast.
 
@@ -179,7 +140,7 @@ def case_figure(event: Event) -> Figure:
     means over the region. Points without a value are grey.
     """
     with mpl.rc_context({**STYLE, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}):
-        grid, units = grid_of(event.truth), in_units(event.units)
+        grid, units = map_grid(event.truth), in_units(event.units)
         rows = _rows(event, units)
         count = len(event.forecasts)
         width = max(WIDTH, 0.9 + _PANEL * count)
@@ -199,34 +160,25 @@ def _rows(event: Event, units: str) -> list[_Row]:
     def scaled(
         label: str, cmap: str, signed: bool, field: Callable[[ForecastMaps], xr.DataArray | None]
     ) -> _Row:
-        maps = [panel for forecast in event.forecasts if (panel := field(forecast)) is not None]
-        values = _finite(maps)
+        values = finite_values(f for one in event.forecasts if (f := field(one)) is not None)
         limit = nice_limit(values, False)
-        low = -limit if signed else 0.0
-        return _Row(label + units, _mappable(low, limit, cmap), _extend(values, low, limit), field)
+        return _Row(label + units, *colour_scale(values, cmap, -limit * signed, limit), field)
 
-    centres = _finite([event.truth, *(forecast.centre for forecast in event.forecasts)])
+    centres = finite_values([event.truth, *(forecast.centre for forecast in event.forecasts)])
     low, high = np.percentile(centres, [0.5, 99.5]) if centres.size else (0.0, 1.0)
     high = high if high > low else low + 1.0
-    mean = _Row(
-        f"mean{units}", _mappable(low, high, "viridis"), _extend(centres, low, high), _centre
-    )
     rows = [
-        mean,
-        scaled("spread", "cividis", False, lambda forecast: forecast.spread),
-        scaled("mean less truth", "RdBu_r", True, lambda forecast: forecast.error),
-        scaled("CRPS", "magma_r", False, lambda forecast: forecast.crps),
+        _Row(f"mean{units}", *colour_scale(centres, "viridis", low, high), lambda one: one.centre),
+        scaled("spread", "cividis", False, lambda one: one.spread),
+        scaled("mean less truth", "RdBu_r", True, lambda one: one.error),
+        scaled("CRPS", "magma_r", False, lambda one: one.crps),
     ]
     if any(forecast.gain is not None for forecast in event.forecasts):
-        rows.append(scaled("CRPS gained", "RdBu", True, lambda forecast: forecast.gain))
+        rows.append(scaled("CRPS gained", "RdBu", True, lambda one: one.gain))
     return rows
 
 
-def _centre(forecast: ForecastMaps) -> xr.DataArray:
-    return forecast.centre
-
-
-def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> None:
+def _event(figure: Any, event: Event, grid: MapGrid, mean: _Row, units: str) -> None:
     axes = figure.subplots(1, 3, squeeze=False)[0]
     _map(axes[0], event.truth, grid, mean.colours, "truth", event)
     _bar(figure, mean.colours, axes[0], f"truth{units}", mean.extend)
@@ -237,11 +189,10 @@ def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> Non
         axes[1].axis("off")
         axes[1].text(0.5, 0.5, "no climate:\nno departure, no EFI", ha="center", va="center")
         return
-    values = _finite([event.departure])
+    values = finite_values([event.departure])
     limit = nice_limit(values, False)
-    colours = _mappable(-limit, limit, "RdBu_r")
+    colours, extend = colour_scale(values, "RdBu_r", -limit, limit)
     _map(axes[1], event.departure, grid, colours, "departure", event)
-    extend = _extend(values, -limit, limit)
     _bar(figure, colours, axes[1], f"truth less climate median{units}", extend)
     cmap = mpl.colormaps["PuOr_r"].with_extremes(bad=_GREY)
     index = ScalarMappable(BoundaryNorm(EFI_BOUNDS, cmap.N), cmap)
@@ -250,7 +201,7 @@ def _event(figure: Any, event: Event, grid: Grid, mean: _Row, units: str) -> Non
     bar.set_ticks([-1, -0.8, -0.6, 0.6, 0.8, 1])
 
 
-def _forecasts(figure: Any, event: Event, grid: Grid, rows: Sequence[_Row]) -> None:
+def _forecasts(figure: Any, event: Event, grid: MapGrid, rows: Sequence[_Row]) -> None:
     panels = figure.subplots(len(rows), len(event.forecasts), squeeze=False)
     for row, line in zip(rows, panels, strict=True):
         for n, (axes, forecast) in enumerate(zip(line, event.forecasts, strict=True)):
@@ -270,22 +221,17 @@ def _forecasts(figure: Any, event: Event, grid: Grid, rows: Sequence[_Row]) -> N
 
 
 def _map(
-    axes: Axes, field: xr.DataArray, grid: Grid, colours: ScalarMappable, title: str, event: Event
+    axes: Axes,
+    field: xr.DataArray,
+    grid: MapGrid,
+    colours: ScalarMappable,
+    title: str,
+    event: Event,
 ) -> None:
-    values = field.transpose("latitude", "longitude").to_numpy()[:, grid.order]
-    norm: Any = colours.norm
-    axes.pcolormesh(
-        grid.x,
-        grid.y,
-        np.ma.masked_invalid(values.astype(np.float64)),
-        norm=norm,
-        cmap=colours.cmap,
-        rasterized=True,
-    )
-    axes.set_aspect(grid.stretch)
+    values = grid.values(field).astype(np.float64)
+    grid.draw(axes, values, colours, rasterized=True)
     axes.set_title(title, loc="left")
     axes.set_title(f"{area_mean(field, event.weights):.3g}", loc="right", color="0.35", fontsize=7)
-    set_ticks(axes, grid.x, grid.y)
     if len(axes.get_xticks()) > _MOST_TICKS:
         names = [label.get_text() for label in axes.get_xticklabels()]
         axes.set_xticks(axes.get_xticks()[::2], names[::2])
@@ -296,19 +242,3 @@ def _bar(figure: Any, colours: ScalarMappable, axes: Axes, label: str, extend: s
     bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.8, aspect=22, extend=extend)
     bar.set_label(label)
     return bar
-
-
-def _mappable(low: float, high: float, cmap: str) -> ScalarMappable:
-    return ScalarMappable(Normalize(low, high), mpl.colormaps[cmap].with_extremes(bad=_GREY))
-
-
-def _finite(fields: Sequence[xr.DataArray]) -> Floats:
-    values = np.concatenate([np.asarray(f.to_numpy(), np.float64).ravel() for f in fields])
-    finite: Floats = values[np.isfinite(values)]
-    return finite
-
-
-def _extend(values: Floats, low: float, high: float) -> str:
-    beyond = (bool((values < low).any()), bool((values > high).any()))
-    names = {(False, False): "neither", (True, False): "min", (False, True): "max"}
-    return names.get(beyond, "both")

@@ -11,12 +11,12 @@ from ens10.command_options import CaseOptions, EventOptions
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError
 from ens10.experiments.case import Event, read_event
-from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of, to_csv
+from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of
 from ens10.experiments.case_inputs import file_name, format_extremes, in_words, most_extreme
 from ens10.experiments.commands import refuse_file
 from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page
-from ens10.experiments.writers import ABSENT, Column, number
+from ens10.experiments.writers import ABSENT, Column, csv_of_records, number
 from ens10.options import chosen, takes
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
@@ -55,7 +55,7 @@ def write_case(
     picture = png(case_figure(event))
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / PICTURE, picture)
-    write_whole(folder / TABLE, to_csv(numbers))
+    write_whole(folder / TABLE, csv_of_records(Numbers, numbers, ".9g"))
     content = _page(event, numbers, picture)
     write_whole(folder / PAGE, content)
     return event, folder / PAGE

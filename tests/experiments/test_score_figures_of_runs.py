@@ -1,11 +1,15 @@
 """All figures of scores of some runs, by one command."""
 
 import pytest
+import xarray as xr
 from fakeruns import world
 from matplotlib.image import imread
 
 from ens10.errors import ArgumentError
 from ens10.experiments import score_figures
+from ens10.experiments.reading import open_predictions
+from ens10.experiments.reporting.diagnostics import diagnose
+from ens10.grid import area_weights
 
 NAMES = ["bias", "card", "histograms", "latitude", "reliability", "roc", "skill"]
 
@@ -33,11 +37,14 @@ def test_every_figure_is_drawn(runs, tmp_path, capsys):
 
 
 def test_sums_of_the_event_are_of_all_points(runs):
-    forecast, truth = score_figures.open_predictions(runs / "emos")
-    sums = score_figures._sums(forecast, truth, 0.75)
+    _, truth = open_predictions(runs / "raw")
+    sums = diagnose(runs / "raw", truth["time"], quantile=0.75, by_members=True).events
     assert float(sums["weight"].sum()) == pytest.approx(truth.size, rel=1e-6)
+    assert sums.sizes["bin"] == 6  # of 5 members
+    above = truth > truth.quantile(0.75, "time")
+    area = xr.DataArray(area_weights(truth["latitude"].to_numpy()), dims="latitude")
     happened = float(sums["event"].sum() / sums["weight"].sum())
-    assert 0.2 < happened < 0.3
+    assert happened == pytest.approx(float(above.weighted(area).mean()), rel=1e-6)
 
 
 def test_a_reference_that_is_no_run(runs, tmp_path, capsys):
