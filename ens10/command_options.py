@@ -269,6 +269,51 @@ class CoupleOptions(TrustOptions):
 
 
 @dataclass(frozen=True)
+class ScoreOptions:
+    """Options of `ens10 score`.
+
+    Attributes:
+        truth: store or file of the truth (default: the one beside the forecast).
+        variable: its name there (default: the run's target, or without a run the only one).
+        scores: names of scores (default: the usual ones).
+        by: groups that are scored separately as well.
+        weights: weights of the rows of the grid (default: the run's).
+        reference: run folder or forecast store to compare with.
+        raw: for eecrps, the CRPS weighted by the EFI: the raw ensemble, a prepared store, a run or
+            a forecast store.
+        climate: for eecrps: prepared store with its climate.
+        channel: for eecrps: name in those stores (default: the run's target).
+        efi_method: for eecrps: form of the index.
+        scores_raw: for eecrps: the forecast is the raw ensemble itself.
+        land: file with the share of land, for the groups "surface".
+        climatology: for acc: mean state by month or day of the year, or a prepared store, whose
+            truth in other years is averaged by month.
+        join: inner leaves out dates that are not everywhere, exact refuses them.
+        out: folder to write into (default: that of the run or store).
+        scheduler: address of a dask.distributed cluster; threads; processes.
+        cross_check: compute the CRPS of N points (1000 if none is given) again with properscoring.
+    """
+
+    truth: str | None = option(None, metavar="STORE")
+    variable: str | None = option(None, metavar="NAME")
+    scores: Sequence[str] | None = option(None, metavar="SCORE")
+    by: Sequence[str] = option((), metavar="GROUP")
+    weights: Literal["cell", "cos", "none"] | None = None
+    reference: str | None = option(None, metavar="OTHER")
+    raw: str | None = option(None, metavar="STORE_OR_PREDICTIONS")
+    climate: str | None = option(None, metavar="STORE")
+    channel: str | None = option(None, metavar="NAME")
+    efi_method: Literal["exact", "ecmwf", "ens10-paper"] = "exact"
+    scores_raw: bool = False
+    land: str | None = option(None, metavar="FILE")
+    climatology: str | None = option(None, metavar="STORE_OR_FILE")
+    join: Literal["exact", "inner"] = "exact"
+    out: Path | None = option(None, metavar="DIR")
+    scheduler: str | None = option(None, metavar="ADDRESS")
+    cross_check: int | None = option(None, type=int, nargs="?", const=1000, metavar="N")
+
+
+@dataclass(frozen=True)
 class EventOptions:
     """Where the raw ensemble, its climate and the lead time of an event come from.
 

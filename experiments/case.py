@@ -34,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 _LEVELS = 101  # of a climate that is made here
 _ONE_SIGMA = (0.158655, 0.841345)  # probabilities one deviation from a normal's mean
 _GRID = ("latitude", "longitude")
+EXTREME = 0.5  # |EFI| from which ECMWF's charts show an index
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,3 +246,97 @@ def _climate(
         years_text = "the training years" if years == "train" else f"{years} years"
         text = f"{count:,} members of {years_text}, from a window of {rules.efi.window} start dates"
         return quantiles, f"{text} (protocol {rules.name})"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Means of one forecast over the region; NaN where one is not defined.
+
+    Attributes:
+        name: of the run.
+        centre: mean of the forecast (median of quantiles), in the units of the target.
+        error: centre less truth.
+        rmse: root of the mean squared error of the centre.
+        spread: root of the mean variance.
+        crps: of the points.
+        gain: CRPS of the raw ensemble less this one.
+        skill: 1 - CRPS / CRPS of the raw ensemble.
+        better: share of the area where this CRPS is below the raw one.
+        crps_extreme: CRPS weighted by |EFI| as well, sum(w |EFI| CRPS) / sum(w |EFI|).
+    """
+
+    name: str
+    centre: float
+    error: float
+    rmse: float
+    spread: float
+    crps: float
+    gain: float
+    skill: float
+    better: float
+    crps_extreme: float
+
+
+def area_mean(field: xr.DataArray, weights: xr.DataArray) -> float:
+    """Weighted mean of the points that have a value.
+
+    Args:
+        field: over latitude and longitude.
+        weights: over any of its dimensions.
+
+    Returns:
+        NaN without any value.
+    """
+    valid = field.notnull()
+    shares = (weights * valid).transpose(*field.dims).to_numpy().astype(np.float64)
+    if not shares.sum() > 0:
+        return float("nan")
+    return float((shares * field.where(valid, 0).to_numpy()).sum() / shares.sum())
+
+
+def numbers_of(event: Event) -> list[Numbers]:
+    """Return the means of each forecast over the region, the raw ensemble first."""
+    return [_numbers(event, forecast) for forecast in event.forecasts]
+
+
+def _numbers(event: Event, forecast: ForecastMaps) -> Numbers:
+    def mean(field: xr.DataArray) -> float:
+        return area_mean(field, event.weights)
+
+    gain, undefined = forecast.gain, float("nan")
+    raw = mean(event.forecasts[0].crps.where(forecast.crps.notnull()))
+    by_efi = undefined
+    if event.efi is not None:
+        by_efi = area_mean(forecast.crps, event.weights * abs(event.efi).fillna(0))
+    return Numbers(
+        name=forecast.name,
+        centre=mean(forecast.centre),
+        error=mean(forecast.error),
+        rmse=float(np.sqrt(mean(forecast.error**2))),
+        spread=float(np.sqrt(mean(forecast.spread**2))),
+        crps=mean(forecast.crps),
+        gain=undefined if gain is None else mean(gain),
+        skill=1.0 - mean(forecast.crps) / raw if gain is not None and raw > 0 else undefined,
+        better=undefined if gain is None else mean((gain > 0).where(gain.notnull())),
+        crps_extreme=by_efi,
+    )
+
+
+def event_facts(event: Event) -> dict[str, float]:
+    """Return statistics of truth, departure and EFI over the region, by name."""
+    truth = event.truth
+    facts = {
+        "points": float(truth.notnull().sum()),
+        "truth, mean": area_mean(truth, event.weights),
+        "truth, least": float(truth.min()),
+        "truth, most": float(truth.max()),
+    }
+    if event.departure is not None and event.efi is not None:
+        size = abs(event.efi)
+        extreme = (size > EXTREME).where(size.notnull())
+        facts["departure from the model climate's median, mean"] = area_mean(
+            event.departure, event.weights
+        )
+        facts["EFI of the raw ensemble, mean"] = area_mean(event.efi, event.weights)
+        facts[f"share of the area with |EFI| above {EXTREME:g}"] = area_mean(extreme, event.weights)
+    return facts

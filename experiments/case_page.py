@@ -10,13 +10,13 @@ import numpy as np
 from ens10.command_options import CaseOptions, EventOptions
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError
-from ens10.experiments.case import Event, read_event
-from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of
+from ens10.experiments.case import Event, Numbers, event_facts, numbers_of, read_event
 from ens10.experiments.case_inputs import file_name, format_extremes, in_words, most_extreme
 from ens10.experiments.commands import refuse_file
-from ens10.experiments.report import png
+from ens10.experiments.figures import case_figure
 from ens10.experiments.reporting.pages import page
 from ens10.experiments.writers import ABSENT, Column, csv_of_records, number
+from ens10.metrics.figures.style import png
 from ens10.options import chosen, takes
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"

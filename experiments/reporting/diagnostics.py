@@ -3,7 +3,6 @@
 They are computed from the run's predictions, which are read in blocks of dates.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,20 +43,12 @@ class Diagnosis:
     events: xr.Dataset
 
 
-def diagnose(
-    folder: Path,
-    dates: npt.NDArray[np.datetime64],
-    *,
-    quantile: float = QUANTILE,
-    by_members: bool = False,
-) -> Diagnosis | None:
+def diagnose(folder: Path, dates: npt.NDArray[np.datetime64]) -> Diagnosis | None:
     """Compute bias, spread and reliability from the predictions of a run.
 
     Args:
         folder: of the run.
         dates: dates that were scored; predictions of other dates are not used.
-        quantile: of the truth at each grid point, above which an event begins.
-        by_members: True for a bin for each number of members, in place of ten of probability.
 
     Returns:
         The diagnostics; None if the folder has no predictions of these dates with their truth on
@@ -77,26 +68,14 @@ def diagnose(
     if truth is None or set(truth.dims) != set(_DIMS) or not np.isin(dates, truth["time"]).all():
         return None
     selection = {"time": dates}
-    members = forecast.sizes.get("number") if by_members else None
-    bins = {"bins": BINS} if members is None else {"members": members}
     with reading(folder):
         return _diagnose(
-            forecast.sel(selection),
-            truth.sel(selection).transpose(*_DIMS).load(),
-            kind.core_dims(),
-            quantile,
-            bins,
+            forecast.sel(selection), truth.sel(selection).transpose(*_DIMS).load(), kind.core_dims()
         )
 
 
-def _diagnose(
-    forecast: xr.Dataset,
-    truth: xr.DataArray,
-    core: tuple[str, ...],
-    quantile: float,
-    bins: Mapping[str, int],
-) -> Diagnosis:
-    threshold: Any = truth.quantile(quantile, "time").to_numpy().astype(truth.dtype)
+def _diagnose(forecast: xr.Dataset, truth: xr.DataArray, core: tuple[str, ...]) -> Diagnosis:
+    threshold: Any = truth.quantile(QUANTILE, "time").to_numpy().astype(truth.dtype)
     totals = np.zeros((4, *truth.shape[1:]))  # error, its square, variance, number
     parts = []
     for dates in _blocks(forecast):
@@ -105,7 +84,7 @@ def _diagnose(
             case = _case(block.isel(time=n), truth[dates.start + n].to_numpy(), core)
             totals += _moments(case)
             probabilities.append(case.above(threshold))
-        parts.append(_events(probabilities, truth[dates], threshold, bins))
+        parts.append(_events(probabilities, truth[dates], threshold))
     error, error2, variance, count = totals
     divisor = np.where(count > 0, count, np.nan)
     members = forecast.sizes.get("number")
@@ -152,12 +131,10 @@ def _moments(case: Pair) -> Floats:
     return np.where(np.isfinite(fields).all(axis=0), fields, 0.0)
 
 
-def _events(
-    probabilities: list[Any], truth: xr.DataArray, threshold: Floats, bins: Mapping[str, Any]
-) -> xr.Dataset:
+def _events(probabilities: list[Any], truth: xr.DataArray, threshold: Floats) -> xr.Dataset:
     outcome = (truth > threshold).where(truth.notnull() & np.isfinite(threshold))
     probability = truth.copy(data=np.stack(probabilities).astype(np.float64))
     rows = xr.DataArray(area_weights(truth["latitude"].to_numpy()), dims="latitude")
     rows = rows.assign_coords(latitude=truth["latitude"])
     arrays = [array.reset_coords(drop=True) for array in (probability, outcome)]
-    return event_sums(*arrays, dim="all", weights=rows, nan="omit", **bins)
+    return event_sums(*arrays, dim="all", weights=rows, nan="omit", bins=BINS)

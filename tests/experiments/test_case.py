@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, Ens10Error, MissingDataError, UnknownNameError
-from ens10.experiments.case import read_event
-from ens10.experiments.case_figures import Numbers, area_mean, case_figure, numbers_of
+from ens10.experiments.case import Numbers, area_mean, numbers_of, read_event
 from ens10.experiments.case_inputs import (
     REGIONS,
     file_name,
@@ -24,6 +23,7 @@ from ens10.experiments.case_inputs import (
     region_box,
     standardise_truth,
 )
+from ens10.experiments.figures import case_figure
 from ens10.experiments.writers import csv_of_records
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
