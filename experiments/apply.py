@@ -11,9 +11,9 @@ OUT.partial/done/        an empty file for each date whose chunks are on the dis
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import xarray as xr
@@ -21,6 +21,7 @@ import zarr
 
 from ens10.catalog import VARIABLES
 from ens10.channels import channel_names, field_of, split, split_exactly, step_number
+from ens10.command_options import ApplyOptions, Format, InputRules
 from ens10.convert.plan import (
     Source,
     differences,
@@ -31,7 +32,6 @@ from ens10.convert.plan import (
 from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.input_checks import Gaps, InputRules
 from ens10.experiments.load import (
     BeyondTrainingWarning,
     Corrections,
@@ -50,6 +50,7 @@ from ens10.export.netcdf import write_netcdf
 from ens10.grib import is_grib, scan
 from ens10.identity import member_labels
 from ens10.machine_errors import writing_netcdf
+from ens10.options import chosen, takes
 from ens10.partial import INPUTS, Partial, changed_inputs, check_target, fingerprints
 from ens10.places import is_url
 from ens10.progress import track
@@ -58,7 +59,7 @@ from ens10.signals import stoppable
 from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing
 from ens10.source.layout import tidy
-from ens10.source.names import Names
+from ens10.source.names import Names, read_names
 from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import clear_unfinished, record_files
@@ -71,7 +72,6 @@ from ens10.store.opening import (
 )
 from ens10.untrusted import UNREADABLE, readable
 
-Format = Literal["netcdf", "zarr", "grib"]
 _SUFFIXES: dict[str, Format] = {
     ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
     ".grib": "grib", ".grb": "grib",
@@ -79,24 +79,16 @@ _SUFFIXES: dict[str, Format] = {
 _DATA, _DONE = "data.zarr", "done"
 
 
+@takes(ApplyOptions)
 def apply(
     runs: Sequence[Path | str],
     forecast: Path | str | xr.Dataset | xr.DataTree,
     out: Path | str,
+    options: ApplyOptions | None = None,
     *,
     products: Products | None = None,
-    format: Format | None = None,  # noqa: A002
-    names: Names | None = None,
-    group: str = "",
-    missing: Gaps = "error",
-    any_values: bool = False,
-    device: str = "cpu",
-    trust: Sequence[str] = (),
-    history: Path | str | None = None,
-    draws: int | None = None,
-    encoding: Encoding | None = None,
-    force: bool = False,
     progress: bool = False,
+    **named: Any,
 ) -> Path:
     """Correct forecasts with trained runs, and write one file.
 
@@ -113,22 +105,10 @@ def apply(
             them, so that `ens10 score OUT --truth STORE` scores them; of several runs those of the
             parameters begin with the target ("t2m_mu"), and there is a dimension `step` if lead
             times differ.
-        products: quantiles, probabilities and members to write as well.
-        format: "netcdf", "zarr" or "grib"; None for what the suffix of `out` says. A GRIB file has
-            mean and spread instead of parameters; if the forecast is GRIB, its headers are kept.
-        names: how the forecast's names map to ours; see `ens10.source.names`.
-        group: of the forecast, if it is a Zarr store, netCDF file or tree.
-        missing: what to do about fields and members that are missing: "error" to refuse them,
-            "nan" to leave NaN, "skip" to leave out their dates, "fewer" to use the members that
-            are there, whose number at each date is the variable `members_used`.
-        any_values: True if values outside the plausible range of their variable are accepted.
-        device: where networks compute.
-        trust: modules besides this package whose classes runs of others may use.
-        history: store with the truth of past dates, for members by the Schaake shuffle.
-        draws: number of members of a model that draws them; None for that of its configuration.
-        encoding: edition and templates of a GRIB file; None for the edition of the forecast.
-        force: replace a file that `ens10 apply` wrote.
+        options: of the command; None for its defaults.
+        products: what to write besides the parameters; None for what `named` says.
         progress: show a progress bar.
+        **named: single options, of `ApplyOptions` and of products (`ens10.experiments.products`).
 
     Returns:
         The file's path.
@@ -143,24 +123,27 @@ def apply(
         MissingDataError: fields are missing.
         UnknownNameError: another `format` or `missing`.
     """
-    out, products, rules = Path(out), products or Products(), InputRules(missing, any_values)
-    if group:
-        names = replace(names or Names(), group=group)
+    own = {one.name for one in fields(ApplyOptions)}
+    of_products = {name: named.pop(name) for name in set(named) - own}
+    products = Products(**{**(products.options if products else {}), **of_products})
+    options = chosen(ApplyOptions, options, named)
+    out, rules, names = Path(out), options.rules, options.names
+    encoding = Encoding(options.edition, options.post_processed)
+    if isinstance(names, Path | str):
+        names = read_names(Path(names))
+    if options.group:
+        names = replace(names or Names(), group=options.group)
     source: Source = dataset_of(forecast, names.group if names else "", "forecast")
-    file_format = _format(out, format)
-    _check_place(out, file_format, source, force)
+    file_format = _format(out, options.format)
+    _check_place(out, file_format, source, options.force)
     if file_format == "grib":
-        products = replace(products, moments=True)
-    elif encoding is not None:
+        products = products.for_grib()
+    elif encoding != Encoding():
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
-    models = [
-        model
-        for run in runs
-        for model in load_models(run, device=device, trust=trust, history=history, draws=draws)
-    ]
+    models = [model for run in runs for model in load_models(run, options)]
     data = _open_forecast(source, names, rules, models)
     if isinstance(data, xr.Dataset):
-        data = _without_gaps(data, models) if missing == "skip" else data
+        data = _without_gaps(data, models) if rules.missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
     combined = CombinedCorrections(all_corrections(models, data, products, rules))
     if file_format == "grib" and combined.samples.stations:
@@ -169,18 +152,10 @@ def apply(
     if file_format == "grib":
         raw = None if names else _open_raw_grib(source, combined)
         grib = _grib_options(combined, raw, products, encoding)
-    plan = {
-        "models": [model.checksum for model in models],
-        "forecast": source_identity(source),
-        "products": to_json_types(asdict(products)),
-        "draws": draws,
-        "rules": asdict(rules),
-        "dates": [str(date) for date in combined.samples.time],
-    }
+    plan = _plan(combined, models, source, products, options)
     if names is not None:
         plan["names"] = to_json_types(names.record())
-    plan["device"] = device
-    past = {Path(model.history) for model in models if products.members == "schaake"}
+    past = {Path(model.history) for model in models if products.need_history}
     inputs = {
         "forecast": files_of_source(source),
         "history": [file for store in sorted(past) for file in files_of_source(store)],
@@ -194,6 +169,22 @@ def apply(
     for note in combined.notes():
         warnings.warn(note, BeyondTrainingWarning, stacklevel=2)
     return out
+
+
+def _plan(
+    combined: "CombinedCorrections", models: Sequence[TrainedModel], source: Source,
+    products: Products, options: ApplyOptions,
+) -> "Plan":  # fmt: skip
+    """Return what the partial result is of, besides the contents of the files that are read."""
+    return {
+        "models": [model.checksum for model in models],
+        "forecast": source_identity(source),
+        "products": to_json_types(products.options),
+        "draws": options.draws,
+        "rules": asdict(options.rules),
+        "dates": [str(date) for date in combined.samples.time],
+        "device": options.device,
+    }
 
 
 def _check_place(out: Path, file_format: Format, source: Source, force: bool) -> None:
@@ -603,16 +594,16 @@ def _grib_options(
     combined: CombinedCorrections,
     raw: GribFields | None,
     products: Products,
-    encoding: Encoding | None,
+    encoding: Encoding,
 ) -> dict[str, Any]:
     """Return the options of `write_corrected`, after checking that GRIB can hold the result."""
-    same_members = raw is not None and products.members == "ecc"
+    same_members = raw is not None and products.need_members
     options: dict[str, Any] = {
         "targets": combined.targets,
         "raw": raw,
         "raw_members": combined.samples.numbers if same_members else None,
         "sizes": combined.sizes,
-        "encoding": encoding or Encoding(),
+        "encoding": encoding,
     }
     check_corrected(combined.blank(), **options)
     return options

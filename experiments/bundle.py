@@ -30,6 +30,7 @@ from torch import Tensor
 
 from ens10 import __version__
 from ens10.climate import Normaliser
+from ens10.command_options import BundleOptions
 from ens10.durable import whole_file
 from ens10.errors import Ens10Error, FileError
 from ens10.experiments import provenance
@@ -39,6 +40,7 @@ from ens10.experiments.run import CHECKPOINTS, CONFIG
 from ens10.experiments.score import in_words, read_states
 from ens10.experiments.trust import checked_config, checked_text, is_user_config, record_user_config
 from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
+from ens10.options import chosen, takes
 from ens10.partial import Partial, check_target
 from ens10.untrusted import check_regular, dataclass_of, parse_json, readable
 
@@ -118,14 +120,17 @@ def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
     return _read_bundle(path, trust) if path.is_file() else _read_run(path, trust)
 
 
-def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool = False) -> Path:
+@takes(BundleOptions)
+def bundle(
+    run: Path | str, out: Path | str, options: BundleOptions | None = None, **named: Any
+) -> Path:
     """Write a trained run as one file to share.
 
     Args:
         run: folder of the run.
         out: the file, such as "unet.ens10".
-        licence: under which others may use the model, such as "CC-BY-4.0".
-        force: replace a bundle that exists.
+        options: of the command; None for its defaults.
+        **named: single options.
 
     Returns:
         The file's path.
@@ -133,14 +138,14 @@ def bundle(run: Path | str, out: Path | str, *, licence: str = "", force: bool =
     Raises:
         FileError: the file exists, or the run cannot be read.
     """
-    run, out = Path(run), Path(out)
-    check_target(out, force, _is_bundle, "a bundle")
+    run, out, options = Path(run), Path(out), chosen(BundleOptions, options, named)
+    check_target(out, options.force, _is_bundle, "a bundle")
     parts = read_parts(run)
     files = {
-        MODEL: _json(_describe(parts, licence)),
+        MODEL: _json(_describe(parts, options.licence)),
         CONFIG: _shared_config(run, parts),
         WEIGHTS: save_tensors(_tensors(parts)),
-        CARD: _card(parts, licence).encode(),
+        CARD: _card(parts, options.licence).encode(),
     }
     files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
     with (

@@ -9,7 +9,7 @@ the bias as an extreme event.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.channels import step_number
+from ens10.command_options import EventOptions
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.case_inputs import Source, date_index, open_sources, part_of_grid
@@ -26,12 +27,14 @@ from ens10.grid import area_weights
 from ens10.metrics import efi
 from ens10.metrics.distributions import ClosedForm, Quantiles, kind_of
 from ens10.metrics.scores.pairs import Pair
+from ens10.options import chosen, takes
 from ens10.protocol import Protocol
 
 Floats = npt.NDArray[np.float64]
 _LEVELS = 101  # of a climate that is made here
 _ONE_SIGMA = (0.158655, 0.841345)  # probabilities one deviation from a normal's mean
 _GRID = ("latitude", "longitude")
+EXTREME = 0.5  # |EFI| from which ECMWF's charts show an index
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,14 +90,13 @@ class Event:
     forecasts: tuple[ForecastMaps, ...]
 
 
+@takes(EventOptions)
 def read_event(
     runs: Sequence[Path | str],
     date: str,
     region: str,
-    *,
-    raw: Path | str | None = None,
-    climate: Path | str | None = None,
-    step: float | None = None,
+    options: EventOptions | None = None,
+    **named: Any,
 ) -> Event:
     """Read the event of one date and region from the predictions of runs.
 
@@ -102,17 +104,16 @@ def read_event(
         runs: run folders or predictions stores of one target, step and grid.
         date: valid date, such as 2006-01-03.
         region: a name of `case_inputs.REGIONS`, or "S,W,N,E" in degrees.
-        raw: the raw ensemble, a run or a store; None for the run that is called "raw".
-        climate: prepared store for the climate of the raw ensemble: the climate that it keeps, or
-            one made of its training years. None for the store that the raw run was made from.
-        step: to show, where there are several.
+        options: where the raw ensemble and its climate come from; None for the defaults.
+        **named: single options.
 
     Raises:
         ArgumentError: a date that a run lacks (the nearest is named), a region without points,
             runs that do not belong together.
         FileError, MissingDataError, UnknownNameError: as `open_sources` and `model_climate`.
     """
-    others, basis = open_sources(runs, raw, step)
+    options = chosen(EventOptions, options, named)
+    others, basis = open_sources(runs, options.raw, options.step)
     rows, columns = part_of_grid(region, basis.forecast["latitude"], basis.forecast["longitude"])
     part = {"latitude": rows, "longitude": columns}
     places = {source.name: date_index(source, date) for source in (basis, *others)}
@@ -120,9 +121,10 @@ def read_event(
     forecasts = [
         _read_maps(source, places[source.name], part, truth) for source in (basis, *others)
     ]
-    with_gains = [forecasts[0], *(_add_gain(forecast, forecasts[0]) for forecast in forecasts[1:])]
+    first, *rest = forecasts
+    with_gains = [first, *(replace(one, gain=first.crps - one.crps) for one in rest)]
     departure, index, origin = _departure_and_efi(
-        basis, places[basis.name], part, truth, climate, others
+        basis, places[basis.name], part, truth, options.climate, others
     )
     area = area_weights(basis.forecast["latitude"].to_numpy())[rows]
     facts = others[0].provenance
@@ -187,17 +189,6 @@ def _read_maps(
     return ForecastMaps(source.name, error=fields["centre"] - truth, gain=None, **fields)
 
 
-def _add_gain(forecast: ForecastMaps, raw: ForecastMaps) -> ForecastMaps:
-    return ForecastMaps(
-        forecast.name,
-        forecast.centre,
-        forecast.spread,
-        forecast.error,
-        forecast.crps,
-        raw.crps - forecast.crps,
-    )
-
-
 def _departure_and_efi(
     basis: Source,
     place: int,
@@ -255,3 +246,97 @@ def _climate(
         years_text = "the training years" if years == "train" else f"{years} years"
         text = f"{count:,} members of {years_text}, from a window of {rules.efi.window} start dates"
         return quantiles, f"{text} (protocol {rules.name})"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Means of one forecast over the region; NaN where one is not defined.
+
+    Attributes:
+        name: of the run.
+        centre: mean of the forecast (median of quantiles), in the units of the target.
+        error: centre less truth.
+        rmse: root of the mean squared error of the centre.
+        spread: root of the mean variance.
+        crps: of the points.
+        gain: CRPS of the raw ensemble less this one.
+        skill: 1 - CRPS / CRPS of the raw ensemble.
+        better: share of the area where this CRPS is below the raw one.
+        crps_extreme: CRPS weighted by |EFI| as well, sum(w |EFI| CRPS) / sum(w |EFI|).
+    """
+
+    name: str
+    centre: float
+    error: float
+    rmse: float
+    spread: float
+    crps: float
+    gain: float
+    skill: float
+    better: float
+    crps_extreme: float
+
+
+def area_mean(field: xr.DataArray, weights: xr.DataArray) -> float:
+    """Weighted mean of the points that have a value.
+
+    Args:
+        field: over latitude and longitude.
+        weights: over any of its dimensions.
+
+    Returns:
+        NaN without any value.
+    """
+    valid = field.notnull()
+    shares = (weights * valid).transpose(*field.dims).to_numpy().astype(np.float64)
+    if not shares.sum() > 0:
+        return float("nan")
+    return float((shares * field.where(valid, 0).to_numpy()).sum() / shares.sum())
+
+
+def numbers_of(event: Event) -> list[Numbers]:
+    """Return the means of each forecast over the region, the raw ensemble first."""
+    return [_numbers(event, forecast) for forecast in event.forecasts]
+
+
+def _numbers(event: Event, forecast: ForecastMaps) -> Numbers:
+    def mean(field: xr.DataArray) -> float:
+        return area_mean(field, event.weights)
+
+    gain, undefined = forecast.gain, float("nan")
+    raw = mean(event.forecasts[0].crps.where(forecast.crps.notnull()))
+    by_efi = undefined
+    if event.efi is not None:
+        by_efi = area_mean(forecast.crps, event.weights * abs(event.efi).fillna(0))
+    return Numbers(
+        name=forecast.name,
+        centre=mean(forecast.centre),
+        error=mean(forecast.error),
+        rmse=float(np.sqrt(mean(forecast.error**2))),
+        spread=float(np.sqrt(mean(forecast.spread**2))),
+        crps=mean(forecast.crps),
+        gain=undefined if gain is None else mean(gain),
+        skill=1.0 - mean(forecast.crps) / raw if gain is not None and raw > 0 else undefined,
+        better=undefined if gain is None else mean((gain > 0).where(gain.notnull())),
+        crps_extreme=by_efi,
+    )
+
+
+def event_facts(event: Event) -> dict[str, float]:
+    """Return statistics of truth, departure and EFI over the region, by name."""
+    truth = event.truth
+    facts = {
+        "points": float(truth.notnull().sum()),
+        "truth, mean": area_mean(truth, event.weights),
+        "truth, least": float(truth.min()),
+        "truth, most": float(truth.max()),
+    }
+    if event.departure is not None and event.efi is not None:
+        size = abs(event.efi)
+        extreme = (size > EXTREME).where(size.notnull())
+        facts["departure from the model climate's median, mean"] = area_mean(
+            event.departure, event.weights
+        )
+        facts["EFI of the raw ensemble, mean"] = area_mean(event.efi, event.weights)
+        facts[f"share of the area with |EFI| above {EXTREME:g}"] = area_mean(extreme, event.weights)
+    return facts

@@ -466,9 +466,7 @@ def format_extremes(extremes: Sequence[Extreme]) -> str:
     """Return the dates as lines for a terminal, with an explanation of z."""
     lines = [f"{'valid':<17}{'region':<16}{'mean |z|':>9}{'mean z':>8}{'most z':>8}"]
     for extreme in extremes:
-        day = str(extreme.valid.astype("M8[m]"))
-        day = day[:10] if day.endswith("T00:00") else day
         numbers = f"{extreme.magnitude:>9.2f}{extreme.departure:>+8.2f}{extreme.largest:>+8.2f}"
-        lines.append(f"{day:<17}{extreme.region:<16}{numbers}")
+        lines.append(f"{_format(extreme.valid):<17}{extreme.region:<16}{numbers}")
     lines.append("z: truth less its mean and annual cycle on these dates, by its deviation")
     return "\n".join(lines)

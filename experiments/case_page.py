@@ -3,33 +3,35 @@
 from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ens10.command_options import CaseOptions, EventOptions
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import ArgumentError
-from ens10.experiments.case import Event, read_event
-from ens10.experiments.case_figures import Numbers, case_figure, event_facts, numbers_of, to_csv
+from ens10.experiments.case import Event, Numbers, event_facts, numbers_of, read_event
 from ens10.experiments.case_inputs import file_name, format_extremes, in_words, most_extreme
 from ens10.experiments.commands import refuse_file
+from ens10.experiments.figures import case_figure
 from ens10.experiments.locks import hold_lock
-from ens10.experiments.report import png
 from ens10.experiments.reporting.pages import page
-from ens10.experiments.writers import ABSENT, Column, number
+from ens10.experiments.writers import ABSENT, Column, csv_of_records, number
+from ens10.metrics.figures.style import png
+from ens10.options import chosen, takes
 
 PAGE, PICTURE, TABLE = "index.html", "case.png", "numbers.csv"
 _LOCK = "case.lock"
 
 
+@takes(EventOptions)
 def write_case(
     runs: Sequence[Path | str],
     date: str,
     region: str,
     out: Path | str | None = None,
-    *,
-    raw: Path | str | None = None,
-    climate: Path | str | None = None,
-    step: float | None = None,
+    options: EventOptions | None = None,
+    **named: Any,
 ) -> tuple[Event, Path]:
     """Write `index.html`, `case.png` and `numbers.csv` of one event.
 
@@ -38,9 +40,8 @@ def write_case(
         date: valid date.
         region: name, or "S,W,N,E".
         out: folder to write into; None for `case-DATE-REGION` here.
-        raw: as for `read_event`.
-        climate: as for `read_event`.
-        step: as for `read_event`.
+        options: as for `read_event`.
+        **named: single options.
 
     Returns:
         The event, and the path of `index.html`.
@@ -50,7 +51,7 @@ def write_case(
     """
     if out is not None:
         refuse_file(out)
-    event = read_event(runs, date, region, raw=raw, climate=climate, step=step)
+    event = read_event(runs, date, region, options, **named)
     numbers = numbers_of(event)
     folder = Path(f"case-{when(event.valid)}-{file_name(region)}" if out is None else out)
     picture = png(case_figure(event))
@@ -59,40 +60,32 @@ def write_case(
     with hold_lock(folder / _LOCK, "ens10 case", wait=True):
         clear_leftovers(folder, PICTURE, TABLE, PAGE)
         write_whole(folder / PICTURE, picture)
-        write_whole(folder / TABLE, to_csv(numbers))
+        write_whole(folder / TABLE, csv_of_records(Numbers, numbers, ".9g"))
         write_whole(folder / PAGE, content)
     return event, folder / PAGE
 
 
-def run_case(
-    runs: Sequence[Path],
-    *,
-    date: str | None,
-    region: str | None,
-    worst: int | None,
-    step: float | None,
-    **files: Path | None,
-) -> str:
+@takes(CaseOptions)
+def run_case(runs: Sequence[Path], options: CaseOptions | None = None, **named: Any) -> str:
     """Run `ens10 case`; return what it prints.
 
     Args:
         runs: as for `read_event`.
-        date: valid date.
-        region: name, or "S,W,N,E".
-        worst: list so many dates with the most extreme truth instead.
-        step: as for `read_event`.
-        **files: `out`, `raw` and `climate` as for `write_case`.
+        options: of the command; None for its defaults.
+        **named: single options.
 
     Raises:
         ArgumentError: neither a date with a region nor `--worst`.
         Ens10Error: as `write_case` and `most_extreme`.
     """
-    if worst is not None:
-        return format_extremes(most_extreme(runs[0], worst, region, step))
+    options = chosen(CaseOptions, options, named)
+    date, region = options.date, options.region
+    if options.worst is not None:
+        return format_extremes(most_extreme(runs[0], options.worst, region, options.step))
     if date is None or region is None:
         argument = "date" if date is None else "region"
         raise ArgumentError(f"--{argument}", "not given", "List events to choose from: --worst 10")
-    event, path = write_case(runs, date, region, step=step, **files)
+    event, path = write_case(runs, date, region, options.out, options)
     return f"{in_lines(event)}\nWrote {path}"
 
 

@@ -5,20 +5,21 @@ each point the quantiles of the run's distribution, in the order of the raw memb
 truth on dates of the past (the Schaake shuffle), and are scored as any ensemble is.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import dask
 import xarray as xr
 
 from ens10.channels import field_of
+from ens10.command_options import CoupleOptions, ModelOptions
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.load import TrainedModel, load_models
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.products import Products
 from ens10.experiments.provenance import part_name
 from ens10.experiments.reading import parts_of
+from ens10.options import chosen, takes
 from ens10.partial import RESULT, Partial, check_target
 from ens10.signals import stoppable
 from ens10.store import consolidate, open_store
@@ -33,15 +34,12 @@ from ens10.store.opening import (
 Method = Literal["ecc", "schaake"]
 
 
+@takes(CoupleOptions)
 def couple_run(
     run: Path | str,
     method: Method,
-    *,
-    store: Path | str | None = None,
-    out: Path | str | None = None,
-    seed: int = 0,
-    trust: Sequence[str] = (),
-    force: bool = False,
+    options: CoupleOptions | None = None,
+    **named: Any,
 ) -> Path:
     """Write coherent members of a run for its test dates, with the truth beside them.
 
@@ -49,12 +47,8 @@ def couple_run(
         run: folder of a run that was trained.
         method: "ecc" (Schefzik et al. 2013, doi:10.1214/13-STS443) or "schaake" (Clark et al. 2004,
             doi:10.1175/1525-7541(2004)005<0243:TSSAMF>2.0.CO;2).
-        store: with the raw members and the truth; None for the one that it was trained on.
-        out: Zarr store to write; None for RUN/coupled_METHOD.zarr, or for one in RUN/parts/NAME/
-            for each of several targets and lead times.
-        seed: of the choice of past dates, and of the order of equal ranks.
-        trust: modules besides this package whose classes runs of others may use.
-        force: replace a store of predictions that exists.
+        options: of the command; None for its defaults.
+        **named: single options.
 
     Returns:
         The path of the store, which `ens10 score` takes; of several, that of RUN/parts.
@@ -64,6 +58,8 @@ def couple_run(
         UnknownNameError: another method.
         ArgumentError: `out` for a run of several targets or lead times.
     """
+    options = chosen(CoupleOptions, options, named)
+    out = options.out
     if method not in get_args(Method):
         raise UnknownNameError("method", method, get_args(Method))
     folders = parts_of(run)
@@ -72,12 +68,12 @@ def couple_run(
         raise ArgumentError("out", reason, "Leave it out: each store gets a place in the run")
     paths = [f / f"coupled_{method}.zarr" for f in folders] if out is None else [Path(out)]
     for path in paths:
-        check_target(path, force, is_predictions, "a store of predictions")
-    models = load_models(run, trust=trust, history=store)
+        check_target(path, options.force, is_predictions, "a store of predictions")
+    models = load_models(run, ModelOptions(trust=options.trust, history=options.store))
     by_name = {part_name(model.target, model.step, model.step_units): model for model in models}
     for folder, path in zip(folders, paths, strict=True):
         model = by_name[folder.name] if len(models) > 1 else models[0]
-        _couple(model, method, path, seed)
+        _couple(model, method, path, options.seed)
     return paths[0] if len(paths) == 1 else folders[0].parent
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+from ens10.command_options import DemoOptions
 from ens10.convert import prepare
 from ens10.convert.files import partial_store
 from ens10.errors import FileError
@@ -14,6 +16,7 @@ from ens10.experiments.optimum import score_optimum
 from ens10.experiments.report import write_report
 from ens10.experiments.run import run_stage
 from ens10.experiments.score import STATES, score_run
+from ens10.options import chosen, takes
 from ens10.synthetic import World
 from ens10.synthetic.world import WorldKind
 
@@ -23,22 +26,23 @@ DATES = 40
 _CONSOLE = Console(stderr=True)
 
 
+@takes(DemoOptions)
 def run_demo(
     out: Path | str,
+    options: DemoOptions | None = None,
     *,
-    seed: int = 0,
-    kind: WorldKind = "pointwise",
     models: Sequence[str] = MODELS,
     quiet: bool = False,
+    **named: Any,
 ) -> Path:
     """Run the demonstration; skip steps whose results are in the folder already.
 
     Args:
         out: folder for everything.
-        seed: of the world and of the training.
-        kind: of the world, "pointwise" or "displaced".
+        options: of the command; None for its defaults.
         models: configurations in `experiments/configs`; "raw" among them.
         quiet: no progress bars.
+        **named: single options.
 
     Returns:
         The path of the report's page.
@@ -46,8 +50,9 @@ def run_demo(
     Raises:
         FileError: the folder holds something else, or a demonstration of another world.
     """
-    out = Path(out)
-    world = _world(out, seed, kind, quiet)
+    out, options = Path(out), chosen(DemoOptions, options, named)
+    seed = options.seed
+    world = _world(out, seed, options.kind, quiet)
     store = out / "store.zarr"
     # again if it was interrupted after its last rename, to remove what it left
     if not store.exists() or partial_store(store).path.exists():

@@ -1,20 +1,40 @@
-"""The figures of a report, each drawn by one function from the states and logs of runs."""
+"""The figures of reports and case studies, each drawn by one function."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ens10.errors import UnknownNameError
+from ens10.experiments.case import Event, ForecastMaps, area_mean
+from ens10.experiments.reporting.diagnostics import Diagnosis
 from ens10.experiments.run_results import Epoch, FinishedRun
 from ens10.experiments.tables import Row
-from ens10.metrics import finish_mean
-from ens10.metrics.figures.diagrams import histogram_figure
-from ens10.metrics.figures.maps import score_maps
+from ens10.metrics import finish_mean, reliability_diagram, roc_curve, summarise
+from ens10.metrics.figures.card import score_card
+from ens10.metrics.figures.diagrams import (
+    histogram_figure,
+    latitude_figure,
+    reliability_figure,
+    roc_figure,
+)
+from ens10.metrics.figures.maps import (
+    MapGrid,
+    colour_scale,
+    finite_values,
+    map_grid,
+    nice_limit,
+    score_maps,
+)
 from ens10.metrics.figures.style import (
     BLUE,
     COLOURS,
@@ -23,9 +43,15 @@ from ens10.metrics.figures.style import (
     LINES,
     ORANGE,
     STYLE,
+    WIDTH,
     in_units,
     new_figure,
 )
+
+# as on ECMWF's charts, where indices below 0.5 are left white
+_EFI_BOUNDS = (-1, -0.9, -0.8, -0.7, -0.6, -0.5, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+_PANEL, _HIGHEST = 1.9, 1.8  # least width and most height of a panel, inches
+_MOST_TICKS = 4  # what a narrow panel has room to name
 
 
 def skill_maps(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | None:
@@ -159,6 +185,52 @@ def learning_curves(runs: Sequence[FinishedRun]) -> Figure | None:
     return figure
 
 
+def crps_by_latitude(runs: Sequence[FinishedRun]) -> Figure | None:
+    """Draw the mean CRPS by latitude, a line a run; None if no run kept its map of a grid."""
+    means = {}
+    for run in runs:
+        if "crps_map_sum" in run.states and "longitude" in run.states["crps_map_sum"].dims:
+            sums = [run.states[f"crps_map_{part}"].sum("longitude") for part in ("sum", "weight")]
+            attrs = {"long_name": "mean CRPS", "units": run.units}
+            means[run.name] = (sums[0] / sums[1]).assign_attrs(attrs)
+    return latitude_figure(means) if means else None
+
+
+def skill_card(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | None:
+    """Draw the CRPSS of each run by season of the valid dates; None without another run."""
+    states = {run.name: run.states for run in runs}
+    others = [name for name in states if name != reference]
+    if reference not in states or not others:
+        return None
+    scores = [summarise(states[name], states[reference], by=["season"]) for name in others]
+    skill, lower, upper = (
+        xr.concat([100 * one[f"crpss{end}"] for one in scores], pd.Index(others, name="run"))
+        for end in ("", "_lower", "_upper")
+    )
+    return score_card(skill, lower, upper, label=f"CRPSS against {reference} (%)")
+
+
+def diagnostic_figures(
+    diagnoses: Mapping[str, Diagnosis], units: str
+) -> dict[str, Callable[[], Figure | None]]:
+    """Return functions that draw bias, reliability and ROC; None without any predictions.
+
+    Args:
+        diagnoses: of runs with predictions, by name.
+        units: of the target.
+    """
+    biases = {name: one.bias for name, one in diagnoses.items()}
+    events = {name: one.events for name, one in diagnoses.items()}
+    draws: dict[str, Callable[[], Figure]] = {
+        "bias": lambda: score_maps(biases, f"bias{in_units(units)}", signed="deviation"),
+        "reliability": lambda: reliability_figure(
+            {name: reliability_diagram(sums, independent=0.01) for name, sums in events.items()}
+        ),
+        "roc": lambda: roc_figure({name: roc_curve(sums) for name, sums in events.items()}),
+    }
+    return {name: draw if diagnoses else lambda: None for name, draw in draws.items()}
+
+
 def loss_curves(
     axes: Axes,
     run: FinishedRun,
@@ -196,3 +268,129 @@ def loss_curves(
         height = np.clip(best.val_loss or 0.0, *ends)
         axes.plot(best.number, height, "o", color=colour, markersize=5)
     return best
+
+
+@dataclass(frozen=True)
+class _MapRow:
+    """One quantity of all forecasts, on one scale."""
+
+    label: str
+    colours: ScalarMappable
+    extend: str
+    field: Callable[[ForecastMaps], xr.DataArray | None]
+
+
+def case_figure(event: Event) -> Figure:
+    """Draw maps of truth, departure from the climate and EFI; below them those of each forecast.
+
+    A column is a forecast, a row a quantity on one scale: mean, spread, error of the mean, CRPS,
+    and the gain over the raw ensemble (blue is better than raw, red worse). Small numbers are
+    means over the region. Points without a value are grey.
+    """
+    with mpl.rc_context({**STYLE, "axes.titlesize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7}):
+        grid, units = map_grid(event.truth), in_units(event.units)
+        rows = _map_rows(event, units)
+        count = len(event.forecasts)
+        width = max(WIDTH, 0.9 + _PANEL * count)
+        top_height = 0.95 + min(grid.shape * (width / 3 - 0.4), _HIGHEST)
+        row_height = 0.3 + min(grid.shape * ((width - 1.0) / count - 0.15), _HIGHEST)
+        figure = new_figure(top_height + len(rows) * row_height + 0.3, width)
+        parts: Any = figure.subfigures(
+            2, 1, height_ratios=[top_height, len(rows) * row_height + 0.3]
+        )
+        top, bottom = parts
+        _draw_event(top, event, grid, rows[0], units)
+        _draw_forecasts(bottom, event, grid, rows)
+    return figure
+
+
+def _map_rows(event: Event, units: str) -> list[_MapRow]:
+    def scaled(
+        label: str, cmap: str, signed: bool, field: Callable[[ForecastMaps], xr.DataArray | None]
+    ) -> _MapRow:
+        values = finite_values(f for one in event.forecasts if (f := field(one)) is not None)
+        limit = nice_limit(values, False)
+        return _MapRow(label + units, *colour_scale(values, cmap, -limit * signed, limit), field)
+
+    centres = finite_values([event.truth, *(forecast.centre for forecast in event.forecasts)])
+    low, high = np.percentile(centres, [0.5, 99.5]) if centres.size else (0.0, 1.0)
+    high = high if high > low else low + 1.0
+    rows = [
+        _MapRow(
+            f"mean{units}", *colour_scale(centres, "viridis", low, high), lambda one: one.centre
+        ),
+        scaled("spread", "cividis", False, lambda one: one.spread),
+        scaled("mean less truth", "RdBu_r", True, lambda one: one.error),
+        scaled("CRPS", "magma_r", False, lambda one: one.crps),
+    ]
+    if any(forecast.gain is not None for forecast in event.forecasts):
+        rows.append(scaled("CRPS gained", "RdBu", True, lambda one: one.gain))
+    return rows
+
+
+def _draw_event(figure: Any, event: Event, grid: MapGrid, mean: _MapRow, units: str) -> None:
+    axes = figure.subplots(1, 3, squeeze=False)[0]
+    _draw_map(axes[0], event.truth, grid, mean.colours, "truth", event)
+    _draw_bar(figure, mean.colours, axes[0], f"truth{units}", mean.extend)
+    if event.departure is None or event.efi is None:
+        for panel in axes[1:]:
+            panel.set_visible(False)
+        axes[1].set_visible(True)
+        axes[1].axis("off")
+        axes[1].text(0.5, 0.5, "no climate:\nno departure, no EFI", ha="center", va="center")
+        return
+    values = finite_values([event.departure])
+    limit = nice_limit(values, False)
+    colours, extend = colour_scale(values, "RdBu_r", -limit, limit)
+    _draw_map(axes[1], event.departure, grid, colours, "departure", event)
+    _draw_bar(figure, colours, axes[1], f"truth less climate median{units}", extend)
+    cmap = mpl.colormaps["PuOr_r"].with_extremes(bad="0.75")
+    index = ScalarMappable(BoundaryNorm(_EFI_BOUNDS, cmap.N), cmap)
+    _draw_map(axes[2], event.efi, grid, index, "EFI of raw", event)
+    bar = _draw_bar(figure, index, axes[2], "index (white: within ±0.5)", "neither")
+    bar.set_ticks([-1, -0.8, -0.6, 0.6, 0.8, 1])
+
+
+def _draw_forecasts(figure: Any, event: Event, grid: MapGrid, rows: Sequence[_MapRow]) -> None:
+    panels = figure.subplots(len(rows), len(event.forecasts), squeeze=False)
+    for row, line in zip(rows, panels, strict=True):
+        for n, (axes, forecast) in enumerate(zip(line, event.forecasts, strict=True)):
+            field = row.field(forecast)
+            if field is None:
+                axes.axis("off")
+                axes.text(0.5, 0.5, "reference", ha="center", va="center", color="0.4")
+                continue
+            _draw_map(
+                axes, field, grid, row.colours, forecast.name if row is rows[0] else "", event
+            )
+            # the raw ensemble has no gain, so that its column ends one row earlier
+            ends = row is rows[-1] or (forecast.gain is None and row is rows[-2])
+            axes.tick_params(labelleft=n == 0, labelbottom=ends)
+        bar = figure.colorbar(
+            row.colours, ax=list(line), location="right", aspect=14, extend=row.extend, pad=0.01
+        )
+        bar.set_label(row.label)
+
+
+def _draw_map(
+    axes: Axes,
+    field: xr.DataArray,
+    grid: MapGrid,
+    colours: ScalarMappable,
+    title: str,
+    event: Event,
+) -> None:
+    values = grid.values(field).astype(np.float64)
+    grid.draw(axes, values, colours, rasterized=True)
+    axes.set_title(title, loc="left")
+    axes.set_title(f"{area_mean(field, event.weights):.3g}", loc="right", color="0.35", fontsize=7)
+    if len(axes.get_xticks()) > _MOST_TICKS:
+        names = [label.get_text() for label in axes.get_xticklabels()]
+        axes.set_xticks(axes.get_xticks()[::2], names[::2])
+    axes.spines[["top", "right"]].set_visible(True)
+
+
+def _draw_bar(figure: Any, colours: ScalarMappable, axes: Axes, label: str, extend: str) -> Any:
+    bar = figure.colorbar(colours, ax=axes, location="bottom", shrink=0.8, aspect=22, extend=extend)
+    bar.set_label(label)
+    return bar

@@ -7,48 +7,20 @@ fields are read, date by date.
 import threading
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ens10.channels import split_exactly
+from ens10.command_options import InputRules
 from ens10.convert import ensemble_moments
 from ens10.convert.moments import Chunk
 from ens10.convert.work_units import check_plausible
-from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, MissingDataError
 from ens10.loader.samples import Field, Samples
 
-Gaps = Literal["error", "nan", "skip", "fewer"]
 _REMEDY = "Fetch the forecast again, or accept its gaps with --missing fewer, nan or skip"
 Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class InputRules:
-    """What is accepted of a forecast.
-
-    Attributes:
-        missing: what to do about missing fields and members: "error" to refuse them, "nan" to leave
-            NaN in the corrected forecast, "skip" to leave out their dates, "fewer" to use the
-            members that are there.
-        any_values: True if values outside the plausible range of their variable are accepted.
-
-    Raises:
-        UnknownNameError: another value of `missing`.
-    """
-
-    missing: Gaps = "error"
-    any_values: bool = False
-
-    def __post_init__(self) -> None:
-        if self.missing not in get_args(Gaps):
-            raise UnknownNameError("missing", self.missing, get_args(Gaps))
-
-    @property
-    def fewer(self) -> bool:
-        """Return True if the members that are there are used."""
-        return self.missing == "fewer"
 
 
 def moments_of_present(members: Field, least: int) -> tuple[Field, Field]:

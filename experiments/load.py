@@ -19,17 +19,12 @@ import xarray as xr
 from torch import Tensor, nn
 
 from ens10.channels import step_number
+from ens10.command_options import Gaps, InputRules, ModelOptions
 from ens10.errors import ArgumentError, DataNote, FileError, UnknownNameError, listing
 from ens10.experiments.bundle import Parts, read_parts
 from ens10.experiments.checkpoints import differences, other_architecture, shapes
-from ens10.experiments.input_checks import (
-    DateInput,
-    Gaps,
-    InputChecks,
-    InputRules,
-    Mask,
-)
-from ens10.experiments.products import Coupling, Fields, Products
+from ens10.experiments.input_checks import DateInput, InputChecks, Mask
+from ens10.experiments.products import CorrectedDate, Fields, Products
 from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
@@ -45,7 +40,7 @@ from ens10.models import RandomFieldHead
 from ens10.models.statistical.base import GridBuffers
 from ens10.models.statistical.coupling import dates_near
 from ens10.models.statistical.sliding_window import SlidingWindow
-from ens10.models.statistical.targets import TargetMethods, by_target
+from ens10.models.statistical.targets import TargetMethods
 from ens10.source.layouts import layout_of
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
@@ -75,26 +70,14 @@ class BeyondTrainingWarning(DataNote):
     """A forecast differs from those of the training in a way that may cost skill."""
 
 
-def load_model(
-    path: Path | str,
-    *,
-    device: str = "cpu",
-    trust: Sequence[str] = (),
-    history: Path | str | None = None,
-    draws: int | None = None,
-) -> "TrainedModel | TrainedModels":
+def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
     """Load a trained model as a function from forecasts to corrected forecasts.
 
     A model of several targets or lead times corrects all of them in one call.
 
     Args:
         path: folder of a run that was trained, or a bundle of one.
-        device: where the network computes, such as "cuda".
-        trust: modules besides this package whose classes the run of someone else may use.
-        history: store with the truth of past dates, for `members="schaake"`; None for the one
-            that the run was trained on.
-        draws: number of members of a model that draws them, such as `coherent_members`; None for
-            that of its configuration.
+        **options: `device`, `trust`, `history` and `draws` of `ModelOptions`.
 
     For example, `model = ens10.load_model("runs/unet")` and `corrected = model(forecast)`.
 
@@ -103,27 +86,22 @@ def load_model(
             another model, or it names code that is not trusted.
         ArgumentError: a number of draws below 2, or of a model that draws no members.
     """
-    models = load_models(path, device=device, trust=trust, history=history, draws=draws)
+    models = load_models(path, ModelOptions(**options))
     return models[0] if len(models) == 1 else TrainedModels(models)
 
 
-def load_models(
-    path: Path | str,
-    *,
-    device: str = "cpu",
-    trust: Sequence[str] = (),
-    history: Path | str | None = None,
-    draws: int | None = None,
-) -> "list[TrainedModel]":
+def load_models(path: Path | str, options: ModelOptions | None = None) -> "list[TrainedModel]":
     """Load the model of each target and lead time of a run or bundle; see `load_model`."""
-    parts = read_parts(path, trust)
+    options = options or ModelOptions()
+    parts = read_parts(path, options.trust)
     module, data = _build(parts.path, parts.config)
     _load_weights(module, parts.path, parts.weights, parts.normaliser.mean.shape[-2:])
-    if draws is not None:
-        _set_draws(module, parts.name, draws)
-    past = parts.config["data"].get("store", "") if history is None else history
+    if options.draws is not None:
+        _set_draws(module, parts.name, options.draws)
+    store = parts.config["data"].get("store", "")
+    past = store if options.history is None else options.history
     return [
-        TrainedModel(parts, module, data, past, part).to(device)
+        TrainedModel(parts, module, data, past, part).to(options.device)
         for part in range(len(parts.training))
     ]
 
@@ -192,13 +170,10 @@ class TrainedModel:
         self,
         forecast: xr.Dataset | xr.DataTree | Path | str,
         *,
-        quantiles: Sequence[float] = (),
-        probabilities: Sequence[str] = (),
-        members: Coupling | None = None,
-        seed: int = 0,
         group: str = "",
         missing: Gaps = "error",
         any_values: bool = False,
+        **products: Any,
     ) -> xr.Dataset:
         """Correct forecasts.
 
@@ -207,14 +182,12 @@ class TrainedModel:
                 and under names that `ens10 prepare` recognises, of any dates, without truth; or
                 the path of a store. If its arrays are dask arrays (or it is a path) the result is
                 lazy: one chunk a date, computed when it is asked for.
-            quantiles: levels of further variables; see `Products`.
-            probabilities: thresholds such as ">303.15".
-            members: "ecc", "schaake" or "sample".
-            seed: of what is drawn.
             group: of a forecast that is a tree with several groups of fields.
             missing: "error" to refuse missing fields and members, "nan" to leave NaN, "fewer" to
-                use the members that are there; see `ens10.experiments.input_checks.InputRules`.
+                use the members that are there; see `InputRules`.
             any_values: True if implausible values are accepted.
+            **products: options of `ens10.experiments.products`, such as `quantiles=[0.1, 0.9]`,
+                `probabilities=[">303.15"]` and `members="ecc"`.
 
         Returns:
             Dataset over (time, ..., latitude, longitude) with the parameters of the forecast
@@ -230,9 +203,8 @@ class TrainedModel:
         if missing == "skip":
             remedy = "Use 'error', 'nan' or 'fewer', or leave the dates out of the forecast"
             raise ArgumentError("missing", "'skip' is an option of `ens10 apply` alone", remedy)
-        products = Products(tuple(quantiles), tuple(probabilities), members, seed)
         data = dataset_of(forecast, group, "forecast")
-        corrections = self.corrections(data, products, InputRules(missing, any_values))
+        corrections = self.corrections(data, Products(**products), InputRules(missing, any_values))
         lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
         return corrections.lazy() if lazy else corrections.compute()
 
@@ -324,12 +296,12 @@ class TrainedModel:
         tensors: Any = as_tensors(batch)
         return cast("Batch", {key: value.to(self._device) for key, value in tensors.items()})
 
-    def past_truth(self, date: int, count: int, seed: int) -> Tensor:
+    def past_truth(self, date: int, count: int | None = None, seed: int = 0) -> Tensor:
         """Return the truth of training dates near a date in the season, (1, count, H, W).
 
         Args:
             date: valid date in seconds.
-            count: number of dates.
+            count: number of dates; None for all within 30 days of the calendar.
             seed: of their choice.
 
         Raises:
@@ -339,10 +311,14 @@ class TrainedModel:
             remedy = "Name the store with `history` (--history)"
             raise ArgumentError("history", f"{self.name} comes without past truth", remedy)
         samples, places, dates = self._history
-        if len(places) <= count:
+        apart = _days_apart(dates, date)
+        season = np.flatnonzero((apart <= _SCHAAKE_DAYS) & (dates != date))
+        if len(places) <= (count or 0) or not (count or season.size):
             reason = f"{self.history} has the truth of {len(places)} training dates"
             raise ArgumentError("history", reason, "Name the store that the run was trained on")
-        past_places = places[dates_near(dates, date, count, _SCHAAKE_DAYS, seed)]
+        if count is not None:
+            season = dates_near(dates, date, count, _SCHAAKE_DAYS, seed)
+        past_places = places[season]
         fields = np.stack([samples.truth(int(n)) for n in past_places])
         return torch.from_numpy(fields)[None].to(self._device)
 
@@ -513,8 +489,7 @@ class TrainedModel:
         training_dates = np.asarray(self._training.dates, np.float64)
         if not training_dates.size:
             return
-        years = (_seconds(samples)[:, None] - training_dates[None, :]) / (_YEAR * _DAY)
-        days_away = (np.abs(years - np.round(years)) * _YEAR).min(axis=1)
+        days_away = _days_apart(_seconds(samples)[:, None], training_dates[None, :]).min(axis=1)
         far = np.flatnonzero(days_away > _SEASON_DAYS)
         if far.size:
             first = str(samples.valid_time[far[0]])[:10]
@@ -610,9 +585,9 @@ class Corrections:
         products: Products,
         checks: InputChecks | None = None,
     ) -> None:
-        self.model, self.samples, self._products = model, samples, products
+        self.model, self.samples, self.products = model, samples, products
         self.checks = checks
-        self.batches = model.batches(samples, members=products.members == "ecc")
+        self.batches = model.batches(samples, members=products.need_members)
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._cached_fields: dict[int, Fields] = {}
         self._last_forecasts: dict[int, Forecasts] | None = None
@@ -697,6 +672,8 @@ class Corrections:
         """
         complete = record.complete.ravel() if self.samples.stations else record.complete
         for name, (_, values, _) in fields.items():
+            if self.products.may_be_nan(name):
+                continue
             wrong = _nan_points(values, complete.ndim) & complete
             if not wrong.any():
                 continue
@@ -794,26 +771,10 @@ class Corrections:
             past: whether past truth may be read, for members in its order.
         """
         forecast = forecasts[self.model.place]
+        date = CorrectedDate(forecast, batch, self, past)
         core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
-        core |= self._products.coordinates()
-        template = None
-        if self._products.members:
-            ecc = self._products.members == "ecc"
-            count = batch["members"].shape[-3] if ecc else self.samples.members
-            numbers = self.samples.numbers if ecc else range(1, count + 1)
-            own = core.setdefault("number", list(numbers))
-            if "number" in forecast.core_coordinates():
-                count = self._member_count(batch)
-                if len(own) != count:
-                    raise ArgumentError(
-                        "members",
-                        f"{self.model.name} forecasts {len(own)} members of its own, the raw "
-                        f"ensemble has {count}",
-                        "Leave out `members`",
-                    )
-            template = self._template(batch, count, past)
-        fields = self._fields(forecast, template, batch["dates"])
-        return fields, core, forecast.attributes()
+        core |= self.products.coordinates(date)
+        return self._fields(date), core, forecast.attributes()
 
     def compute(self) -> xr.Dataset:
         """Return the corrected forecasts of all dates, in memory."""
@@ -854,8 +815,7 @@ class Corrections:
     def member_attributes(self) -> dict[str, Any]:
         """The texts of members in the order of raw ones, as the attribute `labels` of `number`."""
         labels = self.samples.member_labels
-        in_raw_order = self._products.members == "ecc"
-        return {"labels": list(labels)} if in_raw_order and are_texts(labels) else {}
+        return {"labels": list(labels)} if self.products.need_members and are_texts(labels) else {}
 
     def batch(self, i: int) -> Batch:
         """Return the features of date `i`, on the model's device."""
@@ -876,7 +836,7 @@ class Corrections:
     def _takes_member_features(self) -> bool:
         return self.batches.kind.features == "members"
 
-    def _member_count(self, batch: Batch) -> int:
+    def member_count(self, batch: Batch) -> int:
         """Return the number of raw members in a batch."""
         if "members" in batch:
             return int(batch["members"].shape[-3])
@@ -884,8 +844,8 @@ class Corrections:
             return int(batch["features"].shape[1])
         return self.samples.members
 
-    def _fields(self, forecast: Distribution, template: Tensor | None, dates: Tensor) -> Fields:
-        units = self.model.units
+    def _fields(self, date: CorrectedDate) -> Fields:
+        forecast, units = date.forecast, self.model.units
         attributes = self.samples.targets[self.model.place].attributes
         fields: Fields = {
             name: (
@@ -895,25 +855,13 @@ class Corrections:
             )
             for name, value in forecast.variables().items()
         }
-        fields |= self._products.fields(forecast, self.model.target, units, template, dates)
+        fields |= self.products.fields(date)
         if not self.samples.stations:
             return fields
         return {
             name: (station_dims(dims), values.squeeze(dims.index("latitude")), attrs)
             for name, (dims, values, attrs) in fields.items()
         }
-
-    def _template(self, batch: Batch, count: int, past: bool) -> Tensor:
-        """Return the fields whose order at each point `count` members take, (1, M, H, W)."""
-        coupling = self._products.members
-        batch = by_target(batch)[self.model.place]
-        if coupling == "schaake" and past:
-            return self.model.past_truth(int(batch["dates"][0]), count, self._products.seed)
-        if coupling == "ecc":
-            members: Tensor = batch["members"]
-            return members
-        shape: Tensor = batch["raw_mean"][:, None].expand(-1, count, -1, -1)  # only that counts
-        return shape
 
 
 def _nan_points(values: npt.NDArray[Any], ndim: int) -> npt.NDArray[np.bool_]:
@@ -937,6 +885,13 @@ def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[A
 def _seconds(samples: Samples) -> npt.NDArray[np.int64]:
     """Return valid dates in seconds since 1970."""
     return samples.valid_time.astype("datetime64[s]").astype(np.int64)
+
+
+def _days_apart(dates: npt.NDArray[Any], others: Any) -> npt.NDArray[np.float64]:
+    """Return the days of the calendar between dates in seconds, whatever their years are."""
+    years = (dates - others) / (_YEAR * _DAY)
+    days: npt.NDArray[np.float64] = np.abs(years - np.round(years)) * _YEAR
+    return days
 
 
 def coordinates(samples: Samples) -> dict[str, Any]:

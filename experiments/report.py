@@ -1,35 +1,47 @@
 """Write a report of scored runs: one HTML page, and its tables and figures as files."""
 
-import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
+from ens10.command_options import ReportOptions
 from ens10.durable import clear_leftovers, write_whole
 from ens10.experiments.commands import refuse_file
-from ens10.experiments.figures import calibration, crps_chart, learning_curves, skill_maps
+from ens10.experiments.figures import (
+    calibration,
+    crps_by_latitude,
+    crps_chart,
+    diagnostic_figures,
+    learning_curves,
+    skill_card,
+    skill_maps,
+)
 from ens10.experiments.locks import hold_lock
 from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.diagnostics import Diagnosis, diagnose
 from ens10.experiments.reporting.groups import Group, read_groups
 from ens10.experiments.tables import latex, markdown, to_csv
+from ens10.metrics.figures.style import png as png  # where studies look for it
+from ens10.options import chosen, takes
 from ens10.progress import track
 
 TITLE = "Post-processed ensemble forecasts: scores"
 PAGE = "index.html"
 _LOCK = "report.lock"
-_DPI = 150
 _TABLES = {"table.md": markdown, "table.csv": to_csv, "table.tex": latex}
 
 
+@takes(ReportOptions)
 def write_report(
     runs: Sequence[Path | str],
     out: Path | str,
     title: str = TITLE,
+    options: ReportOptions | None = None,
     *,
-    reference: str = "raw",
     progress: bool = False,
+    **named: Any,
 ) -> Path:
     """Write `index.html`, `table.md`, `table.csv`, `table.tex` and `figures/*.png`.
 
@@ -43,8 +55,9 @@ def write_report(
             points.
         out: folder to write into; made if it does not exist.
         title: of the page.
-        reference: name of the run that skill is measured against.
+        options: of the command; None for its defaults.
         progress: whether to show progress bars.
+        **named: single options.
 
     Returns:
         The path of `index.html`.
@@ -56,15 +69,15 @@ def write_report(
         MissingDataError: runs scored on different dates.
     """
     refuse_file(out)
-    groups = read_groups(runs, reference)
+    groups = read_groups(runs, chosen(ReportOptions, options, named).reference)
     out = Path(out)
     diagnoses = _diagnoses(groups, progress)
     out.mkdir(parents=True, exist_ok=True)
     with hold_lock(out / _LOCK, "ens10 report", wait=True):
         clear_leftovers(out, PAGE)
-        for group in groups:
+        for group, diagnosed in zip(groups, diagnoses, strict=True):
             folder = out if len(groups) == 1 else out / group.slug
-            _write_figures(group, folder / "figures", progress)
+            _write_figures(group, diagnosed, folder / "figures", progress)
             clear_leftovers(folder, *_TABLES)
             for name, writer in _TABLES.items():
                 write_whole(folder / name, writer(group.rows))
@@ -83,14 +96,9 @@ def _diagnoses(groups: Sequence[Group], progress: bool) -> list[dict[str, Diagno
     return diagnoses
 
 
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG; the same figure gives the same bytes."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
-    return file.getvalue()
-
-
-def _write_figures(group: Group, folder: Path, progress: bool) -> None:
+def _write_figures(
+    group: Group, diagnoses: Mapping[str, Diagnosis], folder: Path, progress: bool
+) -> None:
     """Write the figures as PNG, a text column wide; remove those of an earlier report."""
     folder.mkdir(parents=True, exist_ok=True)
     runs, rows, reference = group.runs, group.rows, group.reference
@@ -99,6 +107,9 @@ def _write_figures(group: Group, folder: Path, progress: bool) -> None:
         "crpss-maps": lambda: skill_maps(runs, reference) if group.reference_run else None,
         "calibration": lambda: calibration(runs, reference),
         "learning-curves": lambda: learning_curves(runs),
+        "latitude": lambda: crps_by_latitude(runs),
+        "card": lambda: skill_card(runs, reference),
+        **diagnostic_figures(diagnoses, rows[0].units),
     }
     clear_leftovers(folder, *(f"{name}.png" for name in draws))
     for name, draw in track(draws.items(), "figures", len(draws), progress):

@@ -21,8 +21,7 @@ from matplotlib.transforms import Bbox
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.demo import config_path
-from ens10.experiments.report import png
-from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, new_figure
+from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, new_figure, png
 from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, reports_errors
 

@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -15,7 +14,7 @@ from ens10.experiments.writers import (
     MARKDOWN,
     NOT_CLEAR,
     Column,
-    csv_of,
+    csv_of_records,
     escape_markup,
     latex_of,
     markdown_of,
@@ -32,7 +31,6 @@ from ens10.metrics.uncertainty import (
     paired_sums,
 )
 
-_CSV_PARTS = ("", "_lower", "_upper")
 _WEIGHTS = {
     "cell": "grid points weighted by the exact area of their cells",
     "cos": "grid points weighted by the cosine of latitude",
@@ -306,24 +304,7 @@ def latex(rows: Sequence[Row]) -> str:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """Return all columns as CSV in full precision, intervals as three; empty if undefined."""
-    intervals = {f.name for f in fields(Row) if "Interval" in str(f.type)}
-    head = [
-        f"{f.name}{part}"
-        for f in fields(Row)
-        for part in (_CSV_PARTS if f.name in intervals else ("",))
-    ]
-    return csv_of(head, map(_values, rows))
-
-
-def _values(row: Row) -> dict[str, Any]:
-    """Return all values of a row by the names of their columns in CSV."""
-    values: dict[str, Any] = {}
-    for field in fields(Row):
-        value = getattr(row, field.name)
-        bounds = isinstance(value, Interval)
-        parts = (value.value, value.lower, value.upper) if bounds else (value,)
-        values |= {f"{field.name}{p}": part for p, part in zip(_CSV_PARTS, parts, strict=False)}
-    return values
+    return csv_of_records(Row, rows)
 
 
 def _forecast(row: Row) -> str:

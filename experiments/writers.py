@@ -3,7 +3,8 @@
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pandas as pd
 from ens10.errors import MissingDataError, printable
 
 ABSENT = "–"
+_BOUNDS = {"": "value", "_lower": "lower", "_upper": "upper"}
 NOT_CLEAR = "≈"  # marks a difference whose interval holds 0
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -118,6 +120,30 @@ def csv_of(
     frame = pd.DataFrame(list(rows), columns=list(headings), dtype=object).map(cell)
     text: str = frame.to_csv(index=False, lineterminator="\n")
     return text
+
+
+def csv_of_records(kind: type, records: Iterable[Any], digits: str = "") -> str:
+    """Return dataclasses as CSV: a column for each attribute, and three for one with bounds.
+
+    Args:
+        kind: the dataclass; attributes of the type `Interval` have bounds.
+        records: its instances.
+        digits: as for `csv_of`.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for one in fields(kind):
+        if "Interval" in str(one.type):
+            paths |= {f"{one.name}{end}": (one.name, part) for end, part in _BOUNDS.items()}
+        else:
+            paths[one.name] = (one.name,)
+    rows = [
+        [
+            reduce(lambda value, name: getattr(value, name, None), path, one)
+            for path in paths.values()
+        ]
+        for one in records
+    ]
+    return csv_of(list(paths), rows, digits)
 
 
 def _frame(columns: Sequence[Column], special: Mapping[str, str]) -> pd.DataFrame:

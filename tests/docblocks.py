@@ -83,8 +83,6 @@ NOT_RUN = {
         "ens10 score runs/wb2": "the same",
     },
     "docs/scores.md": {
-        "python -m ens10.experiments.score_figures": "needs the runs of the demonstration; "
-        "tests/experiments/test_score_figures_of_runs.py draws those of others",
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
     },
     "docs/stations.md": {

@@ -4,7 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from ens10.cli.output import print_info, print_rows, print_store, print_verification
+from ens10.command_options import (
+    DownloadOptions,
+    ExportOptions,
+    PrepareOptions,
+    VerifyOptions,
+)
 from ens10.errors import ArgumentError, printable
+from ens10.options import add_options
 from ens10.usage import Command, Parser
 
 
@@ -42,16 +49,7 @@ def _download_options(parser: Parser) -> None:
     parser.add_argument(
         "--dates", nargs="+", required=True, metavar="DATE", help="0104, 0101-0331 or all"
     )
-    parser.add_argument("--base", metavar="URL", help="folder of the files, or the ERA5 Zarr")
-    parser.add_argument("--jobs", type=int, default=4, help="files at a time (default: 4)")
-    parser.add_argument("--dry-run", action="store_true", help="only say how much it is")
-    parser.add_argument("--check", action="store_true", help="compare files with their checksums")
-    truth = parser.add_argument_group("truth only")
-    truth.add_argument("--years", metavar="FIRST-LAST", help="of the start dates")
-    truth.add_argument("--steps", nargs="+", type=int, help="hours (default: 48)")
-    truth.add_argument("--fields", nargs="+", help="default: t2m z500 t850")
-    truth.add_argument("--spacing", type=float, help="degrees (default: 0.5)")
-    truth.add_argument("--cds", type=Path, metavar="FILE", help="write a request instead")
+    add_options(parser, DownloadOptions)
 
 
 def _download(folder: Path, years: str | None, **options: Any) -> None:
@@ -67,7 +65,9 @@ def _download(folder: Path, years: str | None, **options: Any) -> None:
 def _inspect_options(parser: Parser) -> None:
     parser.add_argument("path", metavar="PATH")
     parser.add_argument("--headers", action="store_true", help="do not decode the values")
-    add_group(parser)
+    parser.add_argument(
+        "--group", default="", metavar="NAME", help="of a Zarr store or netCDF file (default: root)"
+    )
 
 
 def _inspect(path: str, headers: bool, group: str) -> int:
@@ -83,82 +83,18 @@ def _prepare_options(parser: Parser) -> None:
         "src", metavar="SRC", help="GRIB, netCDF or CSV file or folder, or Zarr store"
     )
     parser.add_argument("store", type=Path, metavar="STORE", help="folder to write")
-    parser.add_argument("--truth", metavar="T", help="file, folder or Zarr store with the truth")
-    parser.add_argument(
-        "--regrid", choices=("bilinear", "conservative"),
-        help="interpolate the truth to the forecasts' grid (default: truth at their points)",
-    )  # fmt: skip
-    add_group(parser)
-    parser.add_argument(
-        "--names", type=Path, metavar="FILE",
-        help="YAML mapping of names of files that are not recognised: of SRC, and of T too "
-        "unless --truth-names is given",
-    )  # fmt: skip
-    parser.add_argument(
-        "--truth-names",
-        type=Path,
-        metavar="FILE",
-        help="YAML mapping of the truth's names alone (in T, or in SRC if that holds the truth)",
-    )
-    _add_selection(parser)
-    parser.add_argument("--members", type=int, metavar="K", help="only the first K members")
-    parser.add_argument(
-        "--ensembles", nargs="+", type=int, default=[], metavar="K",
-        help="statistics of the first K members as well",
-    )  # fmt: skip
-    parser.add_argument(
-        "--climate", nargs="+", metavar="CHANNEL@STEP", help="model-climate quantiles for EFI"
-    )
-    parser.add_argument("--climate-levels", type=int, choices=(21, 101), help="default: protocol's")
-    parser.add_argument(
-        "--climate-protocol", default="clean", metavar="NAME",
-        help="whose years make the climate: clean (default), paper, or a YAML file",
-    )  # fmt: skip
-    parser.add_argument(
-        "--codec", choices=("none", "lz4"), default="none",
-        help="lz4: a third smaller, three times slower to read (default: none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--missing", choices=("error", "nan", "skip"), default="error",
-        help="fields or truth: refuse, fill with NaN, leave the dates out (default: error)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--any-values", action="store_true", help="do not refuse values out of plausible ranges"
-    )
-    parser.add_argument("--workers", type=int, help="processes (default: all cores for large data)")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster")
-    parser.add_argument("--force", action="store_true", help="replace a store that exists")
+    add_options(parser, PrepareOptions)
 
 
-def _prepare(
-    names: Path | None,
-    truth_names: Path | None,
-    climate: list[str] | None,
-    climate_levels: int | None,
-    climate_protocol: str,
-    **options: Any,
-) -> None:
+def _prepare(**options: Any) -> None:
     from ens10.convert import prepare
-    from ens10.quantiles import parse_climate
-    from ens10.source.names import read_names
 
-    options["climate"] = climate and parse_climate(
-        climate, levels=climate_levels, protocol=climate_protocol
-    )
-    options["names"] = names and read_names(names)
-    options["truth_names"] = truth_names and read_names(truth_names)
     print_store(prepare(**options, progress=True))
 
 
 def _verify_options(parser: Parser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
-    parser.add_argument("--source", type=Path, metavar="SRC", help="the files it was made from")
-    parser.add_argument("--truth", type=Path, metavar="T", help="the truth's files")
-    parser.add_argument(
-        "--sample", type=int, default=64, help="fields to decode again (default: 64)"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--repair", action="store_true", help="make damaged units anew")
+    add_options(parser, VerifyOptions)
 
 
 def _verify(store: Path, **options: Any) -> int:
@@ -172,35 +108,13 @@ def _verify(store: Path, **options: Any) -> int:
 def _export_options(parser: Parser) -> None:
     parser.add_argument("store", type=Path, metavar="STORE")
     parser.add_argument("--to", type=Path, required=True, metavar="FILE", help=".nc or .grib")
-    parser.add_argument("--kind", choices=("sfc", "pl", "truth", "statistics", "climate"))
-    _add_selection(parser)
-    parser.add_argument("--members", nargs="+", type=int)
-    parser.add_argument("--compression", type=int, default=0, help="netCDF: 0 (none) to 9")
-    parser.add_argument("--force", action="store_true", help="replace a file that exists")
+    add_options(parser, ExportOptions)
 
 
 def _export(**options: Any) -> None:
     from ens10.export import export
 
     print(printable(f"Wrote {export(**options, progress=True)}"))
-
-
-def add_group(parser: Parser) -> None:
-    """Add the option that chooses a group of a Zarr store or netCDF file."""
-    parser.add_argument(
-        "--group", default="", metavar="NAME", help="of a Zarr store or netCDF file (default: root)"
-    )
-
-
-def _add_selection(parser: Parser) -> None:
-    parser.add_argument("--variables", nargs="+", help="default: all")
-    parser.add_argument("--levels", nargs="+", type=float, help="hPa (default: all)")
-    parser.add_argument(
-        "--steps", nargs="+", type=float, help="hours, or months such as 2.5 (default: all)"
-    )
-    parser.add_argument(
-        "--dates", nargs="+", metavar="DATE", help="2016-01-04, 2016 or FIRST:LAST (default: all)"
-    )
 
 
 def _years(option: str, text: str) -> range:

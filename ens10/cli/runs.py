@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ens10.cli.score_names import SCORES
+from ens10.command_options import CaseOptions, DemoOptions, ReportOptions, ScoreOptions
 from ens10.errors import ArgumentError, printable
+from ens10.options import add_options
 from ens10.usage import Command, Parser
 
 
@@ -16,49 +18,7 @@ def _score_options(parser: Parser) -> None:
         "paths", type=Path, nargs="+", metavar="RUN_OR_PREDICTIONS",
         help="run folder, or forecast store or netCDF file with the attribute forecast_kind",
     )  # fmt: skip
-    parser.add_argument("--truth", metavar="STORE", help="default: the one beside the forecast")
-    parser.add_argument("--variable", metavar="NAME", help="of the truth in that store")
-    parser.add_argument("--scores", nargs="+", metavar="SCORE", help="default: the usual ones")
-    parser.add_argument("--by", nargs="+", default=[], metavar="GROUP", help="scored apart")
-    parser.add_argument("--weights", choices=("cell", "cos", "none"), help="default: the run's")
-    parser.add_argument("--reference", metavar="OTHER", help="run or store to compare with")
-    _extremes_options(parser)
-    parser.add_argument("--land", metavar="FILE", help="share of land, for --by surface")
-    parser.add_argument(
-        "--climatology", metavar="STORE_OR_FILE",
-        help="for acc: mean state by month or day of the year, or a prepared store, whose truth "
-        "in other years is averaged by month",
-    )  # fmt: skip
-    parser.add_argument(
-        "--join", choices=("exact", "inner"), default="exact",
-        help="inner leaves out dates that are not everywhere (default: exact, which refuses them)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write into")
-    parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster; threads; processes"
-    )
-    parser.add_argument(
-        "--cross-check", type=int, nargs="?", const=1000, metavar="N",
-        help="compute the CRPS of N points (default: 1000) again with properscoring",
-    )  # fmt: skip
-
-
-def _extremes_options(parser: Parser) -> None:
-    group = parser.add_argument_group("extremes", "for eecrps, CRPS weighted by the EFI")
-    group.add_argument(
-        "--raw", metavar="STORE_OR_PREDICTIONS", help="raw ensemble: prepared store, run or store"
-    )
-    group.add_argument("--climate", metavar="STORE", help="prepared store with its climate")
-    group.add_argument(
-        "--channel", metavar="NAME", help="in those stores (default: the run's target)"
-    )
-    group.add_argument(
-        "--efi-method", choices=("exact", "ecmwf", "ens10-paper"), default="exact",
-        help="default: exact",
-    )  # fmt: skip
-    group.add_argument(
-        "--scores-raw", action="store_true", help="the forecast is the raw ensemble itself"
-    )
+    add_options(parser, ScoreOptions)
 
 
 def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
@@ -87,25 +47,7 @@ def _case_options(parser: Parser) -> None:
     # a region may begin with a minus, which is no option
     parser._negative_number_matcher = re.compile(r"-\d.*")
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="with predictions")
-    parser.add_argument("--date", metavar="DATE", help="valid date, such as 2016-01-31")
-    parser.add_argument(
-        "--region", metavar="NAME_OR_S,W,N,E", help="such as europe or 35,-10,70,40"
-    )
-    parser.add_argument(
-        "--raw", type=Path, metavar="RUN_OR_STORE", help='default: the run called "raw"'
-    )
-    parser.add_argument(
-        "--climate", type=Path, metavar="STORE",
-        help="for the EFI (default: the store that the raw run was made from)",
-    )  # fmt: skip
-    parser.add_argument("--step", type=float, metavar="HOURS", help="where there are several")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="default: case-DATE-REGION in this folder"
-    )
-    parser.add_argument(
-        "--worst", type=int, metavar="N",
-        help="list the N dates with the most extreme truth instead, in --region or in all",
-    )  # fmt: skip
+    add_options(parser, CaseOptions)
 
 
 def _case(**options: Any) -> None:
@@ -138,7 +80,7 @@ def _plan(memory: float, **options: Any) -> None:
 def _report_options(parser: Parser) -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
     parser.add_argument("--out", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--reference", default="raw", help="name of the run to compare with")
+    add_options(parser, ReportOptions)
 
 
 def _report(**options: Any) -> None:
@@ -161,10 +103,7 @@ def _reproduce(**options: Any) -> int:
 
 def _demo_options(parser: Parser) -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"), metavar="DIR")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--kind", choices=("pointwise", "displaced"), default="pointwise", help="of the world"
-    )
+    add_options(parser, DemoOptions)
 
 
 def _demo(**options: Any) -> None:

@@ -18,6 +18,7 @@ from typing import Any, get_args
 
 import xarray as xr
 
+from ens10.command_options import PrepareOptions
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import DiskFullError, Folder, partial_store, write_files
 from ens10.convert.plan import (
@@ -42,41 +43,26 @@ from ens10.convert.workers import group_units, work_on, workers_for
 from ens10.durable import leftovers, sync_files
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError, printable
 from ens10.extras import cluster_library
+from ens10.options import chosen, takes
 from ens10.partial import INPUTS, PLAN, Partial, changed_inputs, check_target, fingerprints
 from ens10.progress import bar
 from ens10.selection import Selection
-from ens10.source.gribs import Missing
-from ens10.source.names import Names
+from ens10.source.names import Names, names_of
 from ens10.source.regridding import Regrid
 from ens10.source.stores import dataset_of
 from ens10.stations import has_stations
-from ens10.store import Codec, store_kinds
+from ens10.store import store_kinds
 from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
 
 
+@takes(PrepareOptions)
 def prepare(
     src: Source | xr.DataTree,
     store: Path | str,
+    options: PrepareOptions | None = None,
     *,
-    truth: Source | xr.DataTree | None = None,
-    group: str = "",
-    names: Names | None = None,
-    truth_names: Names | None = None,
-    regrid: Regrid | None = None,
-    variables: Sequence[str] | None = None,
-    levels: Sequence[float] | None = None,
-    steps: Sequence[float] | None = None,
-    members: Sequence[int] | int | None = None,
-    dates: Sequence[object] | None = None,
-    ensembles: Sequence[int] = (),
-    codec: Codec = "none",
-    missing: Missing = "error",
-    climate: Any = None,
-    any_values: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
-    force: bool = False,
     progress: bool = False,
+    **named: Any,
 ) -> Path:
     """Build a store from forecasts and, if given, the truth of their valid dates.
 
@@ -87,33 +73,9 @@ def prepare(
         src: GRIB or netCDF file, table of stations (CSV, Parquet), folder of such files, Zarr
             store, icechunk repository, kerchunk references, or a lazy dataset or tree of them.
         store: folder to write; see `ens10.store` for its layout.
-        truth: like `src`; may be left out if `names` or `truth_names` name the truth in `src`.
-        group: of `src`, if it is a Zarr store, netCDF file or tree; that of the truth is in
-            `truth_names`.
-        names: how the names in the files map to ours (`ens10.source.names`).
-        truth_names: the same for the truth alone, where its names are others than the forecasts'.
-        regrid: "bilinear" or "conservative" to interpolate the truth to the forecasts' grid; None
-            for truth on the same grid, or on one that contains its points.
-        variables: forecast variables to keep (all if None).
-        levels: levels to keep, in hPa.
-        steps: steps to keep.
-        members: how many of the first members to keep, or their numbers.
-        dates: start dates to keep: ISO dates, months or years, or ranges FIRST:LAST.
-        ensembles: sizes k of ensembles whose mean and deviation are kept besides those of all
-            members, each of the first k members.
-        codec: "none", or "lz4" for compressed chunks.
-        missing: what to do about missing fields and truth: "error", "nan" (fill with NaN) or
-            "skip" (leave out the dates concerned).
-        climate: options of the model climate's quantiles (`ens10.quantiles`), None for none.
-        any_values: accept values outside a variable's physical range, as of anomalies and other
-            derived data; otherwise they are an error (wrong units or damage).
-        workers: processes on this machine; None for one, or as many as there are cores if the
-            source is larger than 1 GB.
-        scheduler: address of a dask.distributed scheduler whose workers are used instead; they
-            need to see the same files.
-        force: replace an existing store (never anything else), or a partial store with other
-            options.
+        options: of the command; None for its defaults.
         progress: show a progress bar.
+        **named: single options.
 
     Returns:
         The store's path.
@@ -130,11 +92,13 @@ def prepare(
         ArgumentError: the truth is on another grid, or a selected variable, level, step, member or
             date does not exist.
     """
-    store, names = Path(store), names or Names()
-    names = replace(names, group=group or names.group)
+    options = chosen(PrepareOptions, options, named)
+    store, names = Path(store), names_of(options.names) or Names()
+    names = replace(names, group=options.group or names.group)
+    truth_names, regrid = names_of(options.truth_names), options.regrid
     source: Source = dataset_of(src, names.group, "src")
     truth_group = truth_names.group if truth_names else ""
-    truth_source: Source | None = dataset_of(truth, truth_group, "truth")
+    truth_source: Source | None = dataset_of(options.truth, truth_group, "truth")
     inputs = Inputs(source, truth_source, names, truth_names, regrid)
     truth_mapping = inputs.names_of_truth()  # refused before anything is read
     if regrid is not None:
@@ -142,29 +106,33 @@ def prepare(
             raise UnknownNameError("regrid", regrid, get_args(Regrid))
         if truth_mapping is None:
             raise ArgumentError("regrid", "there is no truth", "Pass it with --truth")
-    selection = Selection.of(variables, levels, steps, members, dates)
-    options = {
+    selection = Selection.of(
+        options.variables, options.levels, options.steps, options.members, options.dates
+    )
+    climate = _climate(options)
+    recorded = {
         "selection": selection.to_dict(),
         "names": to_json_types(names.record()),
         "truth_names": to_json_types(truth_names and truth_names.record()),
-        "ensembles": sorted(set(map(int, ensembles))),
-        "codec": codec,
-        "missing": missing,
+        "ensembles": sorted(set(map(int, options.ensembles))),
+        "codec": options.codec,
+        "missing": options.missing,
         "climate": to_json_types(climate),
-        "any_values": bool(any_values),
+        "any_values": bool(options.any_values),
         "places": True,  # chunks record their path; see ens10.packed16.layout
     }
     if regrid is not None:  # plans of other stores are as before
-        options["regrid"] = regrid
+        recorded["regrid"] = regrid
     identities = {"source": source_identity(source), "truth": source_identity(truth_source)}
-    plan = {"options": options, **identities}
-    if codec not in ("none", "lz4"):
-        raise ArgumentError("codec", f"{codec!r} is not known", "Choose 'none' or 'lz4'")
-    count = workers_for(size_of(source), workers)
+    plan = {"options": recorded, **identities}
+    if options.codec not in ("none", "lz4"):
+        raise ArgumentError("codec", f"{options.codec!r} is not known", "Choose 'none' or 'lz4'")
+    count, force = workers_for(size_of(source), options.workers), options.force
     if _is_complete(store, plan, force):
         if progress:
             print(f"{printable(store)} is complete: nothing to do", file=sys.stderr)
         return store
+    scheduler = options.scheduler
     if scheduler is not None:
         cluster_library()  # refused before anything is written
     store.parent.mkdir(parents=True, exist_ok=True)
@@ -174,10 +142,21 @@ def prepare(
             return store
         builder = StoreBuilder(store, partial, plan, force, count, scheduler, progress)
         try:
-            builder.run(inputs, selection, options["ensembles"], climate)
+            builder.run(inputs, selection, recorded["ensembles"], climate)
         finally:
             builder.tidy_up()
     return store
+
+
+def _climate(options: PrepareOptions) -> Any:
+    """Return the options of the model climate, which may be given as words such as t2m@48."""
+    climate = options.climate
+    if not (isinstance(climate, list | tuple) and climate):
+        return climate
+    from ens10.quantiles import parse_climate
+
+    levels, protocol = options.climate_levels, options.climate_protocol
+    return parse_climate(climate, levels=levels, protocol=protocol)
 
 
 def _is_complete(store: Path, plan: Plan, force: bool) -> bool:

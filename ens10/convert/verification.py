@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from ens10.command_options import VerifyOptions
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import Folder, partial_store, write_files
 from ens10.convert.plan import find_source
@@ -27,6 +28,7 @@ from ens10.convert.work_units import PlannedUnit, planned_sums, planned_units
 from ens10.convert.workers import group_units, work_on
 from ens10.errors import ArgumentError, DamagedFileError, FileError, MissingDataError, listing
 from ens10.grib import Message, decode, scan
+from ens10.options import chosen, takes
 from ens10.packed16.layout import DamagedChunkError
 from ens10.progress import bar, track
 from ens10.selection import Selection
@@ -81,29 +83,21 @@ class Verification:
         return not (self.damaged or self.missing or self.extra or self.differing)
 
 
+@takes(VerifyOptions)
 def verify(
     store: Path | str,
+    options: VerifyOptions | None = None,
     *,
-    source: Path | str | None = None,
-    truth: Path | str | None = None,
-    sample: int = 64,
-    seed: int = 0,
-    repair: bool = False,
-    workers: int | None = None,
     progress: bool = False,
+    **named: Any,
 ) -> Verification:
     """Check every file of a store against its checksum, and some fields against the source.
 
     Args:
         store: a store that `prepare` wrote.
-        source: the files that the store was made from; searched for beside the store if None.
-        truth: the files of the truth, for a repair; searched for likewise if None.
-        sample: number of fields to decode again with ecCodes, if the source is GRIB and is found;
-            0 for none.
-        seed: seed of the choice of these fields.
-        repair: write damaged files again from the source.
-        workers: threads, or processes of a repair.
+        options: of the command; None for its defaults.
         progress: show a progress bar.
+        **named: single options.
 
     Returns:
         The faults; after a repair, the remaining ones.
@@ -120,6 +114,8 @@ def verify(
         DamagedFileError: the manifest is damaged.
         ArgumentError: a negative `sample`.
     """
+    options = chosen(VerifyOptions, options, named)
+    sample, workers = options.sample, options.workers
     if sample < 0:
         raise ArgumentError("sample", f"{sample} fields", "Choose 0 or more")
     store = Path(store)
@@ -128,18 +124,19 @@ def verify(
         raise FileError(store, "not a local store", "Verify the store where it lies")
     manifest = read_manifest(store)
     result = _check_files(store, manifest, workers or _THREADS, progress)
-    if repair and not result.ok:
+    if options.repair and not result.ok:
         repaired_paths = mend_records(store)
         faulty_paths = _faulty_paths(result) - set(repaired_paths)
         if faulty_paths:
             repaired_paths += repair_units(
-                store, manifest, faulty_paths, source, truth, workers, progress
+                store, manifest, faulty_paths, options.source, options.truth, workers, progress
             )
         result = _check_files(store, manifest, workers or _THREADS, progress)
         result.repaired = sorted(repaired_paths)
-    path = find_source(store, manifest.plan["source"], source)
+    path = find_source(store, manifest.plan["source"], options.source)
     if path is not None and sample:
-        _check_sample(store, result, samples(manifest, path, sample, Random(seed)), progress)
+        fields = samples(manifest, path, sample, Random(options.seed))
+        _check_sample(store, result, fields, progress)
     return result
 
 

@@ -1,18 +1,19 @@
 """`export`: select a part of a store and write it as one complete file."""
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
 import zarr
 
+from ens10.command_options import ExportOptions
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, FileError
 from ens10.export.grib import write_grib
 from ens10.export.netcdf import write_netcdf
 from ens10.machine_errors import writing_netcdf
+from ens10.options import chosen, takes
 from ens10.partial import Partial
 from ens10.places import for_xarray, for_zarr
 from ens10.selection import Selection
@@ -24,19 +25,14 @@ _GRIB = (".grib", ".grb", ".grib1", ".grb1")
 _HEADER_BYTES = 1 << 16  # more than a file's own metadata takes
 
 
+@takes(ExportOptions)
 def export(
     store: Path | str,
     to: Path | str,
+    options: ExportOptions | None = None,
     *,
-    kind: StoreKind | None = None,
-    variables: Sequence[str] | None = None,
-    levels: Sequence[float] | None = None,
-    steps: Sequence[float] | None = None,
-    members: Sequence[int] | int | None = None,
-    dates: Sequence[object] | None = None,
-    compression: int = 0,
-    force: bool = False,
     progress: bool = False,
+    **named: Any,
 ) -> Path:
     """Write a part of a store as one file, field by field, for any size.
 
@@ -50,16 +46,9 @@ def export(
     Args:
         store: a store, or a Zarr hierarchy of predictions (netCDF only).
         to: the file; its suffix decides the format: .nc, or .grib.
-        kind: a part of the store: "sfc", "pl", "truth", and in netCDF "statistics" and "climate";
-            None for all forecasts.
-        variables: by name or GRIB short name; all if None.
-        levels: in hPa.
-        steps: in the store's units.
-        members: numbers of members, or how many of the first.
-        dates: start dates: "2016-01-04", "2016" or "FIRST:LAST".
-        compression: of netCDF, by zlib: 0 (none) to 9.
-        force: replace a file that exists.
+        options: of the command; None for its defaults.
         progress: show a progress bar.
+        **named: single options.
 
     Returns:
         The file's path.
@@ -71,13 +60,16 @@ def export(
         UnknownNameError: a selected variable, level, step, member or date is not in the store.
         ArgumentError: a suffix that is not known, or data that the format cannot hold.
     """
-    to = Path(to)
+    to, options = Path(to), chosen(ExportOptions, options, named)
+    kind: Any = options.kind
     grib = _is_grib(to)
-    if to.exists() and not force:
+    if to.exists() and not options.force:
         raise FileError(to, "exists already", "Choose another file, or give --force")
     if to.is_dir():
         raise FileError(to, "is a folder", "Name a file")
-    selection = Selection.of(variables, levels, steps, members, dates)
+    selection = Selection.of(
+        options.variables, options.levels, options.steps, options.members, options.dates
+    )
     dataset = _select(_open_kind(store, kind), selection)
     _check_space(to, dataset, grib)
     with Partial(to).lock("ens10 export"), whole_path(to) as partial:
@@ -85,7 +77,7 @@ def export(
             write_grib(partial, store, dataset, kind or "sfc", progress)
         else:
             with writing_netcdf(to):
-                write_netcdf(partial, dataset, compression, progress)
+                write_netcdf(partial, dataset, options.compression, progress)
     return to
 
 

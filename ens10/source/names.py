@@ -70,6 +70,11 @@ class Names:
         return {key: value for key, value in asdict(self).items() if value or key not in later}
 
 
+def names_of(names: Names | Path | str | None) -> Names | None:
+    """Return a mapping that may be given as the path of a YAML file."""
+    return read_names(names) if isinstance(names, Path | str) else names
+
+
 def read_names(path: Path | str) -> Names:
     """Read the mapping in a YAML file.
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xarray as xr
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -22,14 +23,7 @@ from ens10.experiments.figures import loss_curves
 from ens10.experiments.run_results import FinishedRun
 from ens10.metrics import Interval
 from ens10.metrics.figures.diagrams import histogram_panel, relative_frequency, reliability_panel
-from ens10.metrics.figures.maps import (
-    cell_edges,
-    draw_stations,
-    nice_limit,
-    set_ticks,
-    station_places,
-    unwrap_columns,
-)
+from ens10.metrics.figures.maps import finite_values, map_grid, nice_limit, set_ticks
 from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE
 from ens10.stations import STATION
 
@@ -319,8 +313,7 @@ class Scale:
 
 def scale_of(fields: Sequence[xr.DataArray], kind: Kind) -> Scale:
     """Return one colour scale for several maps, which covers nearly all of their values."""
-    values = np.concatenate([field.to_numpy().ravel() for field in fields])
-    values = values[np.isfinite(values)]
+    values = finite_values(fields)
     if kind == "ratio":
         logs = np.abs(np.log(values[values > 0]))
         far = float(np.percentile(logs, 98)) if logs.size else 0.0
@@ -337,28 +330,22 @@ def map_picture(field: xr.DataArray, scale: Scale, alt_text: str) -> Markup:
         scale: of its colours.
         alt_text: description for readers who do not see it.
     """
-    points = STATION in field.dims
-    if points:
-        east, lat, x, y = station_places(field)
-    else:
+    if STATION not in field.dims:
         field = _coarsen(field.transpose("latitude", "longitude"))
-        order, east = unwrap_columns(field["longitude"])
-        x, y = cell_edges(east), cell_edges(field["latitude"], 90.0)
-    south, north = sorted((y[0], y[-1]))
-    # a degree of longitude is shorter away from the equator; a global map is left as it is
-    stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((south + north) / 2))
-    height = _WIDTH * float(np.clip(stretch * np.ptp(y) / np.ptp(x), 0.3, 1.6))
+    grid = map_grid(field)
+    height = _WIDTH * grid.shape
     axes = axes_of(_WIDTH + 58, height + 26, right=24)
-    if points:
-        draw_stations(axes, east, lat, field.to_numpy(), scale.norm, scale.colours)
-        axes.set(xlim=x, ylim=(south, north))
+    if grid.columns is None:
+        grid.draw(axes, field.to_numpy(), ScalarMappable(scale.norm, scale.colours))
+        axes.set_aspect("auto")
     else:
-        values = _regrid(field.to_numpy()[:, order].astype(np.float64), x, y)
+        south, north = sorted((grid.y[0], grid.y[-1]))
+        values = _regrid(grid.values(field).astype(np.float64), grid.x, grid.y)
         axes.imshow(
             np.clip(values, scale.ticks[0], scale.limit), scale.colours, scale.norm, aspect="auto",
-            interpolation="none", extent=(x[0], x[-1], south, north),
+            interpolation="none", extent=(grid.x[0], grid.x[-1], south, north),
         )  # fmt: skip
-    set_ticks(axes, x, y)
+    set_ticks(axes, grid.x, grid.y)
     axes.grid(color="black", alpha=0.28)
     axes.set_axisbelow(False)
     axes.spines[:].set_visible(True)

@@ -1,6 +1,7 @@
 """Maps of scores, skill and bias, of grids or stations, with coastlines if cartopy is installed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal
 
@@ -64,25 +65,91 @@ def unwrap_columns(longitude: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], Floa
     return np.roll(order, -first), east - shift
 
 
-def station_places(field: xr.DataArray) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return where stations are drawn, and the limits of their map.
+@dataclass(frozen=True, eq=False)
+class MapGrid:
+    """Where the values of maps are drawn: cells of a grid, or stations.
+
+    Attributes:
+        columns: order of the columns from west to east; None for stations.
+        east: longitudes of columns or stations, ascending for columns, without a gap at 0 or 180.
+        north: latitudes of rows or stations.
+        x: edges of the columns, or limits of the map.
+        y: edges of the rows, or limits of the map.
+    """
+
+    columns: npt.NDArray[np.intp] | None
+    east: Floats
+    north: Floats
+    x: Floats
+    y: Floats
+
+    @property
+    def stretch(self) -> float:
+        """Height of a degree of latitude by the width of one of longitude; 1 for a global map."""
+        middle = np.cos(np.deg2rad((self.y[0] + self.y[-1]) / 2))
+        return 1.0 if np.ptp(self.x) > 180 else float(1.0 / max(middle, 0.2))
+
+    @property
+    def shape(self) -> float:
+        """Height of a map by its width, within what a page can show."""
+        return float(np.clip(self.stretch * np.ptp(self.y) / np.ptp(self.x), 0.3, 1.6))
+
+    def values(self, field: xr.DataArray) -> Any:
+        """Return the values of a map, of any type, with columns from west to east."""
+        if self.columns is None:
+            return field.to_numpy()
+        return field.transpose("latitude", "longitude").to_numpy()[:, self.columns]
+
+    def draw(self, axes: Axes, values: Floats, colours: ScalarMappable, **options: Any) -> None:
+        """Draw `values` with ticks at round degrees.
+
+        Args:
+            axes: of the map.
+            values: as `values` returns them; points that are not finite have the colour of gaps.
+            colours: norm and colours.
+            **options: of `pcolormesh`.
+        """
+        norm: Any = colours.norm
+        if self.columns is None:
+            draw_stations(axes, self.east, self.north, values, norm, colours.cmap)
+            axes.set(xlim=self.x, ylim=self.y)
+        else:
+            masked = np.ma.masked_invalid(values)
+            axes.pcolormesh(self.x, self.y, masked, norm=norm, cmap=colours.cmap, **options)
+        axes.set_aspect(self.stretch)
+        set_ticks(axes, self.x, self.y)
+
+    def mark(self, axes: Axes, where: npt.NDArray[np.bool_]) -> None:
+        """Draw dots on some points, on a grid thinned so that they remain distinguishable."""
+        dots: dict[str, Any] = {"linestyle": "none", "marker": ".", "color": "0.25"}
+        if self.columns is None:
+            axes.plot(self.east[where], self.north[where], **dots, markersize=1.2)
+            return
+        rows, columns = (max(1, n // 60) for n in where.shape)
+        i, j = np.nonzero(where[::rows, ::columns])
+        middles = ((edges[:-1] + edges[1:]) / 2 for edges in (self.x, self.y))
+        east, north = next(middles)[::columns][j], next(middles)[::rows][i]
+        axes.plot(east, north, **dots, markersize=1.2)
+
+
+def map_grid(field: xr.DataArray) -> MapGrid:
+    """Return where the values of a map are drawn.
 
     Args:
-        field: over `station`, with the coordinates `lat` and `lon`.
-
-    Returns:
-        Longitudes (N,), without a gap at 0 or 180 degrees, and latitudes (N,); lowest and highest
-        longitude and latitude of the map, (2,) each.
+        field: over latitude and longitude, or over `station` with the coordinates `lat`, `lon`.
     """
-    order, sorted_east = unwrap_columns(field["lon"])
-    east = np.empty(order.size)
-    east[order] = sorted_east
-    north = field["lat"].to_numpy().astype(np.float64)
+    stations = STATION in field.dims
+    order, east = unwrap_columns(field["lon" if stations else "longitude"])
+    if not stations:
+        north = field["latitude"].to_numpy().astype(np.float64)
+        return MapGrid(order, east, north, cell_edges(east), cell_edges(north, 90.0))
+    places, north = np.empty(order.size), field["lat"].to_numpy().astype(np.float64)
+    places[order] = east
     x, y = (
         np.array([v.min(), v.max()]) + max(0.06 * np.ptp(v), 0.5) * np.array([-1.0, 1.0])
-        for v in (east, north)
+        for v in (places, north)
     )
-    return east, north, x, np.clip(y, -90.0, 90.0)
+    return MapGrid(None, places, north, x, np.clip(y, -90.0, 90.0))
 
 
 def degrees(value: float, names: str) -> str:
@@ -178,52 +245,27 @@ def _draw_figure(
     significant: Mapping[str, xr.DataArray],
     crs: Any,
 ) -> Figure:
-    first = next(iter(fields.values()))
-    points = STATION in first.dims
-    if points:
-        east, north, x, y = station_places(first)
-    else:
-        order, east = unwrap_columns(first["longitude"])
-        x, y = cell_edges(east), cell_edges(first["latitude"], 90.0)
-    # a degree of longitude is shorter away from the equator; a global map is left as it is
-    stretch = 1.0 if np.ptp(x) > 180 else 1.0 / np.cos(np.deg2rad((y[0] + y[-1]) / 2))
+    grid = map_grid(next(iter(fields.values())))
     across = min(len(fields), 2 if len(fields) < 7 else 3)
     down = -(-len(fields) // across)
-    shape = float(np.clip(stretch * np.ptp(y) / np.ptp(x), 0.3, 1.6))
     panel = (WIDTH - 0.6) / across * (0.62 if across == 1 else 1.0)
-    figure = new_figure(0.95 + down * (0.35 + shape * (panel - 0.2)))
+    figure = new_figure(0.95 + down * (0.35 + grid.shape * (panel - 0.2)))
     kind = {"projection": crs.PlateCarree()} if crs else {}
-    grid = figure.subplots(down, across, squeeze=False, subplot_kw=kind).ravel()
-    arrays = {
-        name: (
-            field.to_numpy()
-            if points
-            else field.transpose("latitude", "longitude").to_numpy()[:, order]
-        ).astype(np.float64)
-        for name, field in fields.items()
-    }
-    colours, extend = _colours(arrays, signed, limit)
-    for n, (axes, (name, values)) in enumerate(zip(grid, arrays.items(), strict=False)):
-        if points:
-            draw_stations(axes, east, north, values, colours.norm, colours.cmap)
-            axes.set(xlim=x, ylim=y)
-        else:
-            masked = np.ma.masked_invalid(values)
-            axes.pcolormesh(x, y, masked, norm=colours.norm, cmap=colours.cmap)
-        if name in significant and points:
-            where = ~significant[name].to_numpy() & np.isfinite(values)
-            axes.plot(east[where], north[where], ".", color="0.25", markersize=1.2)
-        elif name in significant:
-            mask = significant[name].transpose("latitude", "longitude").to_numpy()[:, order]
-            _draw_dots(axes, x, y, ~mask & np.isfinite(values))
-        axes.set_aspect(stretch)
+    panels = figure.subplots(down, across, squeeze=False, subplot_kw=kind).ravel()
+    arrays = {name: grid.values(field).astype(np.float64) for name, field in fields.items()}
+    finite = finite_values(arrays.values())
+    top = limit if limit is not None else nice_limit(finite, signed == "better")
+    colours, extend = colour_scale(finite, _COLOURS[signed], -top if signed != "no" else 0.0, top)
+    for n, (axes, (name, values)) in enumerate(zip(panels, arrays.items(), strict=False)):
+        grid.draw(axes, values, colours)
+        if name in significant:
+            grid.mark(axes, ~grid.values(significant[name]) & np.isfinite(values))
         axes.set_title(name, loc="left")
-        set_ticks(axes, x, y)
         axes.tick_params(labelleft=n % across == 0, labelbottom=n + across >= len(fields))
         axes.spines[["top", "right"]].set_visible(True) if not crs else axes.coastlines(lw=0.5)
-    for axes in grid[len(fields) :]:
+    for axes in panels[len(fields) :]:
         axes.set_visible(False)
-    maps = list(grid[: len(fields)])
+    maps = list(panels[: len(fields)])
     bar = figure.colorbar(colours, ax=maps, location="bottom", shrink=0.6, aspect=40, extend=extend)
     bar.set_label(label)
     return figure
@@ -249,26 +291,28 @@ def draw_stations(
     )  # fmt: skip
 
 
-def _draw_dots(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
-    """Draw dots on some cells, thinned so that they remain distinguishable."""
-    rows, columns = (max(1, n // 60) for n in where.shape)
-    i, j = np.nonzero(where[::rows, ::columns])
-    middles = (x[:-1] + x[1:]) / 2, (y[:-1] + y[1:]) / 2
-    east, north = middles[0][::columns][j], middles[1][::rows][i]
-    axes.plot(east, north, linestyle="none", marker=".", color="0.25", markersize=1.2)
+def finite_values(arrays: Iterable[Any]) -> Floats:
+    """Return the finite values of arrays or DataArrays, one after the other."""
+    values = np.concatenate([np.asarray(array, np.float64).ravel() for array in arrays])
+    finite: Floats = values[np.isfinite(values)]
+    return finite
 
 
-def _colours(
-    arrays: Mapping[str, Floats], signed: Signed, limit: float | None
+def colour_scale(
+    values: Floats, colours: str, low: float, high: float
 ) -> tuple[ScalarMappable, str]:
-    values = np.concatenate([field.ravel() for field in arrays.values()])
-    values = values[np.isfinite(values)]
-    top = limit if limit is not None else nice_limit(values, signed == "better")
-    low = -top if signed != "no" else 0.0
-    beyond = (bool((values < low).any()), bool((values > top).any()))
+    """Return colours between two values, grey for gaps, and `extend` of their colour bar.
+
+    Args:
+        values: finite values that are drawn.
+        colours: name of matplotlib.
+        low: value of the first colour.
+        high: value of the last colour.
+    """
+    beyond = (bool((values < low).any()), bool((values > high).any()))
     extend = {(False, False): "neither", (True, False): "min", (False, True): "max"}
-    cmap = mpl.colormaps[_COLOURS[signed]].with_extremes(bad="0.75")
-    return ScalarMappable(Normalize(low, top), cmap), extend.get(beyond, "both")
+    cmap = mpl.colormaps[colours].with_extremes(bad="0.75")
+    return ScalarMappable(Normalize(low, high), cmap), extend.get(beyond, "both")
 
 
 def nice_limit(values: Floats, positive: bool) -> float:

@@ -1,10 +1,12 @@
 """Style of all figures: text-column width, light axes, colour-blind safe colours."""
 
+import io
 from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+_DPI = 150
 WIDTH = 7.2  # inches: a text column, at 9 pt
 BLUE, ORANGE, GREY, INK = "#0072B2", "#D55E00", "#7F7F7F", "#222222"
 # Okabe and Ito (2008): told apart with any colour vision
@@ -31,6 +33,13 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG; the same figure gives the same bytes."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
+    return file.getvalue()
 
 
 def in_units(units: str) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -389,7 +390,7 @@ def test_every_product_is_read_back_from_grib(runs, today, tmp_path, encoding, t
     forecast = today if source == "grib" else open_source(today).load()
     products = Products(levels, chances, **options)
     out = apply([runs["emos_local"]], forecast, tmp_path / "out.grib", products=products,
-                encoding=encoding)  # fmt: skip
+                **asdict(encoding))  # fmt: skip
     model = ens10.load_model(runs["emos_local"])
     corrected = model(open_source(today), quantiles=levels, probabilities=chances, **options)
     corrected = corrected.compute()
@@ -450,16 +451,17 @@ def test_grib_of_other_centres_and_what_an_edition_cannot_express(runs, today, t
             with pytest.raises(ArgumentError, match=r"type=em.*--edition 2"):
                 Header(raw, order, Encoding(1)).message(field, Product("em"))
     for products, encoding, said in (
-        (Products((0.999,)), None, "n up to 255 is 0.999.*--edition 2"),
-        (Products((), (">303.155",)), None, "303.155 has too many digits.*--edition 2"),
+        (Products((0.999,)), Encoding(), "n up to 255 is 0.999.*--edition 2"),
+        (Products((), (">303.155",)), Encoding(), "303.155 has too many digits.*--edition 2"),
         (Products((0.99999,)), Encoding(2), "n up to 65535 is 0.99999"),
     ):
+        options = {"products": products, **asdict(encoding)}
         with pytest.raises(ArgumentError, match=said):
-            apply([runs["raw"]], today, tmp_path / "q.grib", products=products, encoding=encoding)
+            apply([runs["raw"]], today, tmp_path / "q.grib", **options)
     with pytest.raises(ArgumentError, match="only GRIB edition 2"):
         Encoding(1, post_processed=True)
     with pytest.raises(ArgumentError, match="not a GRIB file"):
-        apply([runs["raw"]], today, tmp_path / "q.nc", encoding=Encoding(2))
+        apply([runs["raw"]], today, tmp_path / "q.nc", edition=2)
     assert not list(tmp_path.iterdir())
 
 

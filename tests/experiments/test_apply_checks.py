@@ -24,7 +24,6 @@ from ens10.experiments.bundle import bundle
 from ens10.experiments.input_checks import moments_of_present
 from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
 from ens10.experiments.products import Products
-from ens10.export.grib_products import Encoding
 from ens10.grib import scan
 from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule
@@ -432,7 +431,7 @@ def test_a_missing_grib_message(runs, today, tmp_path):
     assert len(messages_of(out)) == 6 * 11 - 1
     two = tmp_path / "two.grib"
     with pytest.warns(BeyondTrainingWarning, match=r"the first 2002-04-02T00"):
-        apply([run], tmp_path / "gap.grib", two, encoding=Encoding(2), **options)
+        apply([run], tmp_path / "gap.grib", two, edition=2, **options)
     for path in (out, two):  # mean and spread of nine; the members keep their number of ten
         found = sizes_of(path)
         assert {size for kind, date, size in found if kind == "pf"} == {10}

@@ -13,8 +13,7 @@ from scipy.special import ndtri
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, Ens10Error, MissingDataError, UnknownNameError
-from ens10.experiments.case import read_event
-from ens10.experiments.case_figures import area_mean, case_figure, grid_of, numbers_of, to_csv
+from ens10.experiments.case import Numbers, area_mean, numbers_of, read_event
 from ens10.experiments.case_inputs import (
     REGIONS,
     file_name,
@@ -24,8 +23,11 @@ from ens10.experiments.case_inputs import (
     region_box,
     standardise_truth,
 )
+from ens10.experiments.figures import case_figure
+from ens10.experiments.writers import csv_of_records
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
+from ens10.metrics.figures.maps import map_grid
 from ens10.quantiles import model_climate
 from ens10.store import open_store
 
@@ -81,7 +83,7 @@ def test_numbers_are_those_of_whole_arrays(runs, made):
     assert raw.spread == pytest.approx(np.sqrt(np.average(x.var("number", ddof=1), weights=w)))
     assert np.isnan(raw.gain)
     assert np.isnan(raw.crps_extreme)
-    rows = list(csv.DictReader(to_csv([raw, emos]).splitlines()))
+    rows = list(csv.DictReader(csv_of_records(Numbers, [raw, emos], ".9g").splitlines()))
     assert float(rows[1]["crps"]) == pytest.approx(emos.crps, rel=1e-8)
     assert rows[0]["gain"] == ""
 
@@ -170,7 +172,7 @@ def test_regions_wrap(east):
     assert sorted(longitude.to_numpy()[columns] % 360) == [150, 180, 210]
     field = xr.DataArray(np.zeros((1, 3)), {"latitude": [0.0], "longitude": longitude[columns]},
                          ("latitude", "longitude"))  # fmt: skip
-    assert np.ptp(grid_of(field).x) == 90  # in one piece
+    assert np.ptp(map_grid(field).x) == 90  # in one piece
     assert in_words(BOX) == "50°S to 50°N, 140°E to 130°W"
     assert in_words("Europe") == "europe (35°N to 75°N, 12.5°W to 42.5°E)"
     assert region_box("35,-10,70,40") == (35, 70, -10, 40)

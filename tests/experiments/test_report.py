@@ -14,7 +14,10 @@ from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.tables import columns, markdown, score_table
 from ens10.metrics import summarise
 
-FIGURES = ("crps", "crpss-maps", "calibration", "learning-curves")
+FIGURES = (
+    "crps", "crpss-maps", "calibration", "learning-curves", "latitude", "card", "bias",
+    "reliability", "roc",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
