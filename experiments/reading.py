@@ -17,7 +17,7 @@ from ens10.experiments import provenance
 from ens10.stations import STATION
 from ens10.store.opening import has_manifest, root_attributes
 from ens10.store.opening import open_predictions as open_store
-from ens10.untrusted import readable
+from ens10.untrusted import UNREADABLE, readable
 
 PREDICTIONS = "predictions.zarr"
 _NETCDF = (".nc", ".nc4", ".netcdf")
@@ -117,34 +117,38 @@ def store_of(path: Path) -> Path:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn errors of Zarr while it reads or decodes chunks in the block into `FileError`.
+    """Turn errors of Zarr or netCDF while they read or decode values into `FileError`.
 
     Args:
         path: of the forecast, for the error.
 
     Raises:
-        FileError: a chunk cannot be read or decoded.
+        FileError: values cannot be read or decoded.
     """
     try:
         yield
     except Ens10Error:
         raise
     except Exception as error:
-        if not _raised_by_zarr(error):
+        library = _raised_by(error)
+        if library is None:
             raise
-        with readable(path, "a chunk cannot be read", _REMEDY):
+        reason = UNREADABLE if library == "netCDF4" else "a chunk cannot be read"
+        with readable(path, reason, _REMEDY):
             raise
 
 
-def _raised_by_zarr(error: BaseException) -> bool:
-    """Return True if an error was raised while Zarr read or decoded a chunk."""
+def _raised_by(error: BaseException) -> str | None:
+    """Return the library that raised an error while it read or decoded values; None for others."""
     trace = error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
+        if module == "xarray.backends.netCDF4_":
+            return "netCDF4"
         if module.partition(".")[0] in ("zarr", "numcodecs"):
-            return True
+            return "zarr"
         trace = trace.tb_next
-    return False
+    return None
 
 
 def _open_dataset(path: Path, dask: bool) -> xr.Dataset:

@@ -1,11 +1,14 @@
 """Values of netCDF files that cannot be read are one error with file, variable and date."""
 
+import re
+
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 from ens10 import prepare
+from ens10.cli import main
 from ens10.errors import FileError
 from ens10.loader.dataset_samples import DatasetSamples
 from ens10.loader.samples import Where
@@ -95,6 +98,18 @@ def test_samples_of_a_dataset(damaged):
     with pytest.raises(FileError, match=place):
         samples.read_members(Where(1, 48), "u10", np.empty((3, 2, 3), "f4"))
     np.testing.assert_array_equal(samples.ensemble(1)[0, 0], [298, 299, 300])
+
+
+def test_scores_of_a_damaged_file(tmp_path, capsys):
+    parts = [fields(n, k, ("time", "latitude", "longitude"), time=DATES)
+             for k, n in enumerate(("mu", "sigma", "truth"), 1)]  # fmt: skip
+    forecast = xr.merge(parts).assign_coords(valid_time=("time", DATES))
+    path = written(tmp_path / "p.nc", forecast.assign_attrs(forecast_kind="normal"))
+    assert main(["score", str(path)]) == 0
+    damage(path, forecast["sigma"][1].to_numpy())
+    capsys.readouterr()
+    assert main(["score", str(path)]) == 1
+    assert re.search(f"^ens10: .*p.nc: {REASON}", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_truth_of_samples(whole):

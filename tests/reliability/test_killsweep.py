@@ -10,10 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from reliabilitytables import COMMANDS
+from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killsweep.py")
 EVERY = {"prepare": 120, "fit": 8, "predict": 30, "score": 3, "reproduce": 12, "export": 2,
-         "download": 5, "demo": 300}  # fmt: skip
+         "download": 5, "demo": 300, "apply": 40, "report": 8, "download-flaky": 12, "runner": 12,
+         "prepare-zarr": 150, "prepare-csv": 150, "prepare-regrid": 150}  # fmt: skip
 COUNTS = json.loads(Path(__file__).with_name("kills.json").read_text())
 
 
@@ -63,9 +66,27 @@ def test_kills_all_over_a_command(name):
     kills(name, EVERY[name])
 
 
+def test_a_process_is_killed_with_its_group(tmp_path):
+    script = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from killsweep import in_child\n"
+        + (
+            "import subprocess\n"
+            "def work():\n"
+            "    child = subprocess.Popen(['sleep', '1000'])\n"
+            "    open(sys.argv[2], 'w').write(str(child.pid))\n"
+            "    time.sleep(1000)\n"
+            "print(in_child(work, seconds=3.0))\n"
+        )
+    )
+    mark = tmp_path / "pid"
+    command = [sys.executable, "-c", script, str(SCRIPT.parent), str(mark)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "-9\n"
+    wait_until(lambda: not Path(f"/proc/{mark.read_text()}").exists())
+
+
 def test_the_counts_tell_no_difference():
-    whole = {name for name, counts in COUNTS.items() if counts["every"] == 1}
-    assert whole >= {*EVERY} - {"demo"}
-    for counts in COUNTS.values():
-        assert counts["trials"] > 0
+    assert set(COUNTS) == {*EVERY} == {*COMMANDS}
+    for name, counts in COUNTS.items():
+        assert counts["trials"] >= (30 if "at_random" in counts else 11), name
         assert counts["differences"] == []
