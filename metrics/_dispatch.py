@@ -153,6 +153,11 @@ def cast(values: Any, like: Any) -> Any:
     return values.to(like.dtype) if hasattr(values, "to") else np.asarray(values, dtype=like.dtype)
 
 
+def sorted_first(x: Any) -> Any:
+    """Return a numpy array or a tensor sorted along its first axis; NaN goes last."""
+    return x.sort(dim=0).values if hasattr(x, "detach") else np.sort(x, axis=0)
+
+
 def detached(value: Any) -> Any:
     """Return a tensor without its gradient; anything else unchanged."""
     return value.detach() if hasattr(value, "detach") else value

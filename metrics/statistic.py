@@ -23,6 +23,7 @@ from ens10.metrics._labels import rechunk_message
 from ens10.metrics._reduce import Nan, Over
 from ens10.metrics._tables import as_labelled, names_of
 
+__all__ = ["Metric", "Part", "PointStatistic", "StateVariable", "Statistic"]
 Floats = npt.NDArray[np.float64]
 Kernel = Callable[..., Floats]
 Units = Literal["truth", "truth2", "1"]

@@ -8,7 +8,7 @@ from scipy.special import ndtri
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import common_dtype, on_host
+from ens10.metrics._dispatch import common_dtype, library_of, on_host, sorted_first
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._reduce import Over, mean_over
 from ens10.metrics.calibration.quantiles import check_levels
@@ -66,7 +66,7 @@ def interval_ensemble(members: Any, *, member_dim: Dim, outer: int = 1) -> tuple
     """
     ends = []
     for side, place in (("lower", outer - 1), ("upper", -outer)):
-        score = Score("bound", f"{side} end of the interval", _member, _member_torch)
+        score = Score("bound", f"{side} end of the interval", _member, _member)
         options = {"place": place, "outer": outer}
         ends.append(apply(score, {"members": members}, {"members": [member_dim]}, options=options))
     return ends[0], ends[1]
@@ -180,7 +180,7 @@ def interval_score(
         >>> round(float(interval_score(280.0, 284.0, 285.0, level=0.8)), 6)  # 4 + 2 / 0.2 * 1
         14.0
     """
-    score = Score("interval_score", "interval score", _interval_score, _interval_score_torch)
+    score = Score("interval_score", "interval score", _interval_score, _interval_score)
     arrays = {"lower": lower, "upper": upper, "y": y}
     factor = 2 / (1 - checked_level(level))
     return mean_over(apply(score, arrays, options={"factor": factor}), dim, weights, nan)
@@ -204,14 +204,8 @@ def _end(mu: Any, sigma: Any, z: float) -> Any:
 
 def _member(x: Any, place: int, outer: int) -> Any:
     nominal_coverage(len(x), outer)
-    sorted_x = np.sort(x, axis=0)  # NaN goes last
-    return np.where(np.isnan(sorted_x[-1]), np.nan, sorted_x[place]).astype(x.dtype)
-
-
-def _member_torch(x: Any, place: int, outer: int) -> Any:
-    nominal_coverage(len(x), outer)
-    sorted_x = x.sort(dim=0).values
-    return sorted_x[place] + 0.0 * sorted_x[-1]  # missing where one of them is
+    xp, sorted_x = library_of(x), sorted_first(x)
+    return xp.where(xp.isnan(sorted_x[-1]), np.nan, sorted_x[place])
 
 
 def _pick(values: Any, place: int) -> Any:
@@ -238,10 +232,5 @@ def _coverage(lower: Any, upper: Any, y: Any) -> Any:
 
 
 def _interval_score(lower: Any, upper: Any, y: Any, factor: float) -> Any:
-    beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
-    return _width(lower, upper) + beyond.dtype.type(factor) * beyond
-
-
-def _interval_score_torch(lower: Any, upper: Any, y: Any, factor: float) -> Any:
-    beyond = (lower - y).clamp(min=0) + (y - upper).clamp(min=0)
+    beyond = (lower - y).clip(0, None) + (y - upper).clip(0, None)
     return _width(lower, upper) + factor * beyond

@@ -9,7 +9,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._call import Dim, Score, apply
-from ens10.metrics._dispatch import Array, cast, detached, library_of
+from ens10.metrics._dispatch import Array, cast, detached, library_of, sorted_first
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics._tables import as_labelled
 from ens10.metrics.statistic import (
@@ -314,8 +314,7 @@ def _mean_error(members: Any, y: Any, skip: bool) -> Any:
 
 
 def _median_error(members: Any, y: Any, skip: bool) -> Any:
-    xp, x = library_of(members), members - y
-    x = np.sort(x, axis=0) if xp is np else x.sort(dim=0).values  # NaN goes last
+    xp, x = library_of(members), sorted_first(members - y)
     if not skip:
         middle = (x[(len(x) - 1) // 2] + x[len(x) // 2]) / 2
         return xp.where(xp.isnan(x[-1]), np.nan, abs(middle))

@@ -49,6 +49,14 @@ def test_intervals_of_ensembles_hold_their_share(M, outer):
     assert abs(found - wanted) < 4 * (wanted * (1 - wanted) / 40_000) ** 0.5
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+def test_an_infinite_member_is_an_end_and_a_missing_one_is_not(kind):
+    x = kind(np.array([[1.0, 1.0], [np.inf, 2.0], [0.0, np.nan]]))
+    low, high = interval_ensemble(x, member_dim=0)
+    np.testing.assert_array_equal(low, [0.0, np.nan])
+    np.testing.assert_array_equal(high, [np.inf, np.nan])
+
+
 def test_intervals_between_quantiles():
     q, levels = np.sort(RNG.normal(size=(4, 5, 3)), axis=1), (0.05, 0.25, 0.5, 0.75, 0.95)
     low, high = interval_quantiles(q, levels=levels, quantile_dim=1, level=0.9)
