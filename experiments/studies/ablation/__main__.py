@@ -88,10 +88,10 @@ def _write_overlays(ablation: Ablation, options: Namespace) -> None:
     """Write each variant as a YAML overlay, and print the commands that train with it."""
     for variant in ablation.variants:
         path = options.overlays / f"{variant.name}.yaml"
-        store = options.store or "STORE"
-        write_overlay(path, overlay_for_store(variant, store) if options.store else variant.overlay)
-        print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
-              f"--run runs/{variant.name}")  # fmt: skip
+        store = options.store
+        write_overlay(path, overlay_for_store(variant, store) if store else variant.overlay)
+        print(f"ens10 fit --config {variant.config} --config {path} --data.store "
+              f"{store or 'STORE'} --run runs/{variant.name}")  # fmt: skip
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

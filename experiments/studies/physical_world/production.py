@@ -168,7 +168,8 @@ class JcmProcess:
     def __init__(self, python: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
         settings = {**asdict(world), "lead_days": STEPS[-1] // 24, "cache": str(cache)}
         self._log = log
-        command = [python, Path(__file__).with_name("simulation.py"), json.dumps(settings)]
+        script = str(Path(__file__).with_name("simulation.py"))
+        command = [str(python), script, json.dumps(settings)]
         pipe = subprocess.PIPE
         with log.open("a") as file:
             self._process = subprocess.Popen(
