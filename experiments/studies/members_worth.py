@@ -174,8 +174,10 @@ def worth_of(
 
     parts = {name: values[date_indices] for name, values in sums.items()}
     result = interval(parts, inverse, method=method, confidence=confidence, seed=seed)
-    bounds = map(_members_from_inverse, (result.value, result.upper, result.lower))
-    return Worth(run.name, None, _mean(run, "crps"), Interval(*bounds, result.block_length))
+    inverses = (result.value, result.upper, result.lower)
+    value, lower, upper = map(_members_from_inverse, inverses)
+    bounds = Interval(value, lower, upper, result.block_length)
+    return Worth(run.name, None, _mean(run, "crps"), bounds)
 
 
 def _members_from_inverse(inverse: float) -> float:
@@ -283,7 +285,8 @@ def markdown(curve: RawCurve, worths: Sequence[Worth]) -> str:
     """Return two tables as Markdown: raw CRPS by number of members, and worth of each forecast."""
     units = in_units(curve.units)
     sizes = sorted({*SIZES, curve.ensemble_size, *curve.measured_crps, float("inf")})
-    scored: dict[float, float] = {**curve.measured_crps, curve.ensemble_size: curve.plain}
+    scored: dict[float, float] = dict(curve.measured_crps)  # type: ignore[arg-type]
+    scored[curve.ensemble_size] = curve.plain
     raw_rows = []
     for size in sizes:
         text = f"{scored[size]:.4f}" if size in scored else ABSENT

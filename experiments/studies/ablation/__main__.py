@@ -59,8 +59,8 @@ def _write(
     ablation: Ablation, options: Namespace, size: WorldSize, cells_folder: Path, outcome: Outcome
 ) -> str:
     out, seeds = options.out / ablation.name, range(options.seeds)
-    data = {"same_data": options.store is not None, "places": outcome.places}
-    lines = read_lines(ablation, cells_folder, seeds, **data)
+    same_data, places = options.store is not None, outcome.places
+    lines = read_lines(ablation, cells_folder, seeds, same_data=same_data, places=places)
     if not lines:
         raise MissingDataError(options.out, [v.name for v in ablation.variants], "See above")
     notes = [_describe(lines, options, size)]
@@ -88,12 +88,10 @@ def _write_overlays(ablation: Ablation, options: Namespace) -> None:
     """Write each variant as a YAML overlay, and print the commands that train with it."""
     for variant in ablation.variants:
         path = options.overlays / f"{variant.name}.yaml"
-        store = options.store or "STORE"
-        fitted = options.store is not None
-        overlay = overlay_for_store(variant, store) if fitted else variant.overlay
-        write_overlay(path, overlay)
-        print(f"ens10 fit --config {variant.config} --config {path} --data.store {store} "
-              f"--run runs/{variant.name}")  # fmt: skip
+        store = options.store
+        write_overlay(path, overlay_for_store(variant, store) if store else variant.overlay)
+        print(f"ens10 fit --config {variant.config} --config {path} --data.store "
+              f"{store or 'STORE'} --run runs/{variant.name}")  # fmt: skip
 
 
 def _parse(arguments: Sequence[str] | None) -> Namespace:

@@ -341,6 +341,8 @@ def _seeds(line: Line, form: str) -> str:
 
 def _with_bounds(line: Line, score: str, seed: int | None) -> list[float]:
     delta = line.differences.get(score)
-    if delta is None or seed is not None:
-        return [delta.by_seed.get(seed, math.nan) if delta else math.nan, math.nan, math.nan]
+    if delta is None:
+        return [math.nan] * 3
+    if seed is not None:
+        return [delta.by_seed.get(seed, math.nan), math.nan, math.nan]
     return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]

@@ -1,7 +1,7 @@
 """Cells of the study of gates: a variant of the U-Net, trained with one seed, and its scores."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
-from ens10.experiments.studies.heat.module import match_regions
+from ens10.experiments.studies.heat.module import expert_map_of, match_regions
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.grid import area_weights
@@ -51,18 +51,14 @@ class Variant:
     on_regression: bool = False
 
 
-def _read_variants() -> dict[str, Variant]:
-    content = read_mapping(Path(__file__).with_name("variants.yaml"))
-    return {name: _variant(**options) for name, options in content.items()}
-
-
 def _variant(
     places: Sequence[str] = ("last",), experts: Mapping[str, Any] | None = None, **options: Any
 ) -> Variant:
     return Variant(places=tuple(places), experts=Experts(**(experts or {})), **options)
 
 
-VARIANTS = _read_variants()
+_CONTENT = read_mapping(Path(__file__).with_name("variants.yaml"))
+VARIANTS = {name: _variant(**options) for name, options in _CONTENT.items()}
 
 
 @dataclass(frozen=True)
@@ -95,7 +91,8 @@ class GateCell(JsonCell):
     def current_key(self) -> Key:
         """Return the key, which includes the settings of the world instead of a checksum."""
         training = [EXPERTS, self.width, EPOCHS, BATCH]
-        about = {"world": repr(self.size), "variant": _changed_options(VARIANTS[self.variant])}
+        options = {k: value for k, value in _CONTENT[self.variant].items() if k != "label"}
+        about = {"world": repr(self.size), "variant": options}
         return key_of({**about, "training": training, "seed": self.seed}, "", _STATIONS)
 
     def result(self) -> Result:
@@ -104,17 +101,6 @@ class GateCell(JsonCell):
         region = World.load(self.scratch / "world").region
         result = train_and_score(store, region, self.variant, self.seed, self.width)
         return result | {"variant": self.variant, "seed": self.seed, "world": self.size.world}
-
-
-def _changed_options(options: Any) -> dict[str, Any]:
-    """Return the options that differ from their defaults: a new option changes no kept key."""
-    values = {part.name: getattr(options, part.name) for part in fields(options)}
-    plain = type(options)(**({"label": ""} if "label" in values else {}))
-    return {
-        name: _changed_options(value) if is_dataclass(value) else value
-        for name, value in values.items()
-        if name != "label" and value != getattr(plain, name)
-    }
 
 
 def train_and_score(store: Path, region: Any, name: str, seed: int, width: int = WIDTH) -> Result:
@@ -197,9 +183,7 @@ def _map_and_agreement(model: Any, region: Any) -> tuple[Any, float | None]:
         regions: Any = model.method
         expert_map = regions.region.numpy()
     elif isinstance(layer := model.network.last, SMoE2d):
-        with torch.no_grad():
-            zeros = layer.experts.weight.new_zeros(1, layer.in_channels, *region.shape)
-            expert_map = layer.choices(zeros)[0, 0].numpy()
+        expert_map = expert_map_of(layer, region.shape)
     else:
         return None, None
     area = area_weights(np.linspace(90, -90, len(region)), "cell")

@@ -94,6 +94,14 @@ def match_regions(expert_map: Ints, regions: Ints) -> tuple[Ints, float]:
     return matched_map, float((matched_map == regions).mean())
 
 
+def expert_map_of(layer: SMoE2d, grid: tuple[int, int]) -> Ints:
+    """Return the map of experts (H, W) that a layer of one expert a point selects."""
+    with torch.no_grad():
+        zeros = layer.experts.weight.new_zeros(1, layer.in_channels, *grid)
+        expert_map: Ints = layer.choices(zeros)[0, 0].cpu().numpy()
+    return expert_map
+
+
 class TrueMapGate(FixedGate):
     """Gate with the true map of regions, which the module sets before training.
 
@@ -186,12 +194,7 @@ class HeatModule(pl.LightningModule):
         """Return the map of experts (H, W), learned or set; None if the layer has none."""
         if not isinstance(self.network, SMoE2d):
             return None
-        H, W = self._data.world.grid
-        with torch.no_grad():
-            weight = self.network.experts.weight
-            choices = self.network.choices(weight.new_zeros(1, self.network.in_channels, H, W))
-        expert_map: Ints = choices[0, 0].cpu().numpy()
-        return expert_map
+        return expert_map_of(self.network, self._data.world.grid)
 
     def scores(self) -> dict[str, Any]:
         """Return the scores of the test runs: those of `Sums`, and `agreement` of the map."""

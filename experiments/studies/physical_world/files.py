@@ -52,8 +52,8 @@ def write_world(work: Path, folder: Path, available: bool = False) -> int:
     def write(path: Path) -> None:
         (path / "truth").mkdir(parents=True)
         for date in world.dates:
-            years = [year for year, other in units if other == date]
-            _write_date(work, path, world, date, years)
+            if years := [year for year, other in units if other == date]:
+                _write_date(work, path, world, date, years)
 
     write_folder(folder, write)
     return len(units)

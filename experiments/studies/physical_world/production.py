@@ -168,10 +168,13 @@ class JcmProcess:
     def __init__(self, python: Path, world: PhysicalWorld, cache: Path, log: Path) -> None:
         settings = {**asdict(world), "lead_days": STEPS[-1] // 24, "cache": str(cache)}
         self._log = log
-        command = [python, Path(__file__).with_name("simulation.py"), json.dumps(settings)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        script = str(Path(__file__).with_name("simulation.py"))
+        command = [str(python), script, json.dumps(settings)]
+        pipe = subprocess.PIPE
         with log.open("a") as file:
-            self._process = subprocess.Popen(command, **pipes, stderr=file, text=True)
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=file, text=True
+            )
         requests, replies = self._process.stdin, self._process.stdout
         assert requests is not None and replies is not None  # noqa: PT018
         self._requests, self._replies = requests, replies

@@ -1,6 +1,6 @@
 """The cells of the traps: worlds, protocols, a training for each, and the raw ensemble."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -79,24 +79,6 @@ def store_of(work: Path, seed: int) -> Path:
     return store
 
 
-@dataclass(frozen=True)
-class Forecasts:
-    """Normal forecasts of some years.
-
-    Attributes:
-        crps: at each date and grid point, K.
-        latitude: of the rows, degrees.
-    """
-
-    crps: Any
-    latitude: Any
-
-    def mean(self, weighting: Any) -> float:
-        """Return the mean CRPS, with area weights or without."""
-        weights = area_weights(self.latitude, weighting)[:, None]
-        return float((self.crps * weights).mean())
-
-
 def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, Any]]:
     """Train under a protocol and return the scores.
 
@@ -118,19 +100,24 @@ def train_and_score(store: Path, seed: int, name: str) -> dict[str, dict[str, An
         str(store), TARGET, protocol=protocol, extras=["location"], batch_size=BATCH, seed=seed
     )
 
-    def forecasts(model: PostProcessor, years: list[int]) -> Forecasts:
-        return _forecasts(model, store, protocol, data, years)
+    def mean_crps(model: PostProcessor, years: list[int]) -> Callable[[Weighting], float]:
+        """Return the mean CRPS by area weights of forecasts of other years."""
+        options: dict[str, Any] = {"protocol": on_years(protocol, years), "extras": ["location"]}
+        normaliser = data.batches("train").normaliser
+        batches = Batches(store, TARGET, None, "test", **options, normaliser=normaliser)
+        crps, latitude = np.concatenate(list(_crps(model, batches))), batches.samples.latitude
+        return lambda weights: float((crps * area_weights(latitude, weights)[:, None]).mean())
 
     clean = name == "clean"
-    best = BestWeights((lambda model: forecasts(model, TEST).mean("cell")) if clean else None)
+    best = BestWeights((lambda model: mean_crps(model, TEST)("cell")) if clean else None)
     model = _train(data, seed, best)
     for criterion, weights in best.weights.items():
         model.load_state_dict(weights)
-        test = forecasts(model, TEST)
+        test = mean_crps(model, TEST)
         scores[name if criterion == "val" else "selection"] = {
-            "reported": test.mean(protocol.weighting),
-            "test": test.mean("cell"),
-            "fresh": forecasts(model, FRESH).mean("cell"),
+            "reported": test(protocol.weighting),
+            "test": test("cell"),
+            "fresh": mean_crps(model, FRESH)("cell"),
             "epoch": best.epoch(criterion),
             "losses": [round(loss, 6) for loss in best.losses[criterion]],
         }
@@ -159,26 +146,6 @@ def _network(channels: int, seed: int) -> UNetBody:
         network = UNetBody(channels, 2, layer, WIDTH, periodic_longitude=True)
     start_at_zero(network.last)
     return network
-
-
-def _forecasts(
-    model: PostProcessor,
-    store: Path,
-    protocol: Protocol,
-    data: EnsembleDataModule,
-    years: list[int],
-) -> Forecasts:
-    """Return the forecasts of other years, with features normalised as in the training."""
-    batches = Batches(
-        store,
-        TARGET,
-        None,
-        "test",
-        protocol=on_years(protocol, years),
-        extras=["location"],
-        normaliser=data.batches("train").normaliser,
-    )
-    return Forecasts(np.concatenate(list(_crps(model, batches))), batches.samples.latitude)
 
 
 def _crps(model: PostProcessor, batches: Batches) -> Iterator[Any]:
