@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ens10.experiments.data_numbers import read_config
 from ens10.loader import Batches
 from ens10.loader.samples import Samples, Where, move_in_place
 from ens10.loader.tensors import TorchBatches
@@ -31,7 +31,7 @@ _FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "configs"
 def networks() -> list[str]:
     """Names of the configurations of a network and a head, sorted."""
     paths = sorted(_FOLDER.glob("*.yaml"))
-    models = {path.stem: yaml.safe_load(path.read_text())["model"] for path in paths}
+    models = {path.stem: read_config(path)["model"] for path in paths}
     return [n for n, m in models.items() if {"network", "head"} <= set(m.get("init_args", {}))]
 
 
@@ -75,7 +75,7 @@ def _dataclass_of(kind: Any) -> Any:
 
 def model(name: str, grid: tuple[int, int]) -> tuple[nn.Module, nn.Module, dict[str, Any]]:
     """Network and head of a configuration, on another grid, and the optimiser's description."""
-    written = yaml.safe_load((_FOLDER / f"{name}.yaml").read_text())["model"]["init_args"]
+    written = read_config(_FOLDER / f"{name}.yaml")["model"]["init_args"]
     network = written["network"]
     if "grid" in network.get("init_args", {}):
         network["init_args"]["grid"] = list(grid)

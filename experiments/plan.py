@@ -32,6 +32,7 @@ from ens10.climate import blocks
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError, UnknownNameError
 from ens10.experiments import provenance
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
@@ -63,7 +64,7 @@ from ens10.protocol import Protocol
 from ens10.quantiles.options import Climatology
 from ens10.splits import split_dates
 from ens10.stations import as_row
-from ens10.untrusted import parse_json, read_mapping
+from ens10.untrusted import parse_json
 from ens10.usage import Parser, configuration_errors
 
 _STATISTICAL = "StatisticalPostProcessor"
@@ -159,7 +160,7 @@ def subject_of(
         ArgumentError: the network cannot be made, or not for this grid.
     """
     path = Path(config)
-    content = read_mapping(path, "Give one of experiments/configs")
+    content = read_config(path, "Give one of experiments/configs", grid or catalog.GRID_SHAPE)
     model, data = content.get("model"), content.get("data") or {}
     if not isinstance(model, dict):
         raise FileError(path, "it has no model", "Give a configuration as `ens10 fit` takes it")
@@ -361,7 +362,7 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
         method that is solved before the first epoch; `memory_gb`, the peak;
         `batch`; `device`.
     """
-    config = read_mapping(config_path(model))
+    config = read_config(config_path(model), grid=grid)
     specification, data = on_grid(config["model"], grid), config["data"]
     statistical = specification["class_path"].endswith(_STATISTICAL)
     size, steps = int(data.get("batch_size") or 1), 16 if statistical else 3
@@ -628,7 +629,7 @@ def training_of(model: str, configs: Path, budget: str | None) -> Training:
     Raises:
         FileError: no such configuration.
     """
-    content = read_mapping(config_of(model, configs))
+    content = read_config(config_of(model, configs))
     options = [word.removeprefix("--") for word in load_budget(budget).get(model, ())]
     settings = {f"trainer.{name}": value for name, value in (content.get("trainer") or {}).items()}
     settings |= dict(option.split("=", 1) for option in options)

@@ -39,6 +39,7 @@ from ens10.experiments.checkpoints import (
     resumable_checkpoint,
     shapes,
 )
+from ens10.experiments.data_numbers import any_numbers, as_options, checked_numbers, usable_inputs
 from ens10.experiments.fit_cost import FitCost
 from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.locks import hold_lock
@@ -60,6 +61,7 @@ from ens10.signals import Interrupted, Stop, Terminated, ending, stoppable
 from ens10.usage import command_parser, ens10_cause
 
 Stage = Literal["fit", "validate", "test", "predict"]
+Inputs = Literal["usable", "all", "as recorded"]
 CONFIG, CHECKPOINTS = "config.yaml", "checkpoints"
 LOCK, PREDICT_LOCK = "run.lock", "predict.lock"
 _FILES_BEFORE_TRAINING = (CONFIG, provenance.FILE)  # what a fit writes before it trains
@@ -67,13 +69,15 @@ _CONFIG_KEYS = ("seed_everything", "trainer", "model", "data")
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
-def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
+def run_stage(stage: Stage, arguments: Sequence[str], *, all_inputs: bool = False) -> "RunCLI":
     """Run one stage as the command line does.
 
     Args:
         stage: "fit", "validate", "test" or "predict".
         arguments: of the command line after the stage; all stages but `fit` take the
             configuration from the run folder, as far as `ens10.experiments.trust` lets them.
+        all_inputs: whether a configuration's inputs that the data lack are an error; else they are
+            left out, with a line that names them.
 
     Raises:
         ArgumentError: no run folder is named, or several.
@@ -102,7 +106,8 @@ def run_stage(stage: Stage, arguments: Sequence[str]) -> "RunCLI":
         if not begins and "--ckpt_path" not in arguments:
             run_options += _checkpoint_option(run, stage)
         try:
-            return RunCLI([stage, *run_options, *arguments], run, stop)
+            inputs: Inputs = "as recorded" if not begins else "all" if all_inputs else "usable"
+            return RunCLI([stage, *run_options, *arguments], run, stop, inputs)
         except (Terminated, KeyboardInterrupt) as error:
             raise _ending_exception(error, stage, run) from None
         except SystemExit as exit_error:
@@ -197,10 +202,15 @@ class RunCLI(LightningCLI):
         args: stage and options.
         run: the folder of the run, which `--run` names too.
         stop: whether a signal has arrived.
+        inputs: of a new run: "usable" leaves out those of its configuration that the data lack,
+            "all" refuses to. Numbers that the configuration leaves out follow from the data.
+            "as recorded" changes nothing.
     """
 
-    def __init__(self, args: Sequence[str], run: Path, stop: Stop) -> None:
-        self._run, self._stop, self._stage = run, stop, args[0]
+    def __init__(
+        self, args: Sequence[str], run: Path, stop: Stop, inputs: Inputs = "as recorded"
+    ) -> None:
+        self._run, self._stop, self._stage, self._inputs = run, stop, args[0], inputs
         self.cost = FitCost()
         self._checkpoint: tuple[Path, Shapes] | None = None
         try:
@@ -229,6 +239,14 @@ class RunCLI(LightningCLI):
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the options, check the protocol, and read the shapes in the checkpoint."""
+        if self._inputs != "as recorded":
+            # without validation, which refuses configurations that leave numbers out
+            config = parser.parse_args(args, _skip_validation=True)[self._stage].as_dict()
+            try:
+                args = [*args, *self._options_of_data(config, args)]
+            except Ens10Error:  # mistakes in the configuration come before those of the data
+                super().parse_arguments(parser, [*args, *as_options(any_numbers(config))])
+                raise
         super().parse_arguments(parser, args)
         check_protocol(self.config[self.config.subcommand].get("data.protocol"))
         if self._run != Path(str(self._options.run)):
@@ -238,6 +256,22 @@ class RunCLI(LightningCLI):
         if checkpoint:
             path = Path(checkpoint)
             self._checkpoint = path, checkpoint_shapes(path)
+
+    def _options_of_data(self, config: dict[str, Any], args: Sequence[str]) -> list[str]:
+        """Return the options that a configuration takes from the data; check those that it sets."""
+        data = config["data"]
+        if data.get("store") is None:
+            command_parser("ens10 fit").error("--data.store is required")
+        changes: dict[str, Any] = {}
+        own_inputs = any(argument.startswith("--data.inputs") for argument in args)
+        if data.get("inputs") and self._inputs == "usable" and not own_inputs:
+            usable, missing = usable_inputs(data, data["store"])
+            if missing:
+                changes["data.inputs"] = data["inputs"] = usable
+                if _is_first():
+                    words = f"the data have no {', '.join(missing)}: trained without"
+                    print(f"ens10: inputs: {words}", file=sys.stderr)
+        return as_options(changes | checked_numbers(config, data["store"]))
 
     def _refuse_other_architecture(self, error: RuntimeError) -> None:
         """Raise an error that lists the differing shapes if a checkpoint does not fit the model."""

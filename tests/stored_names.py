@@ -98,9 +98,10 @@ def built(path):
     import torch
 
     from ens10.errors import FileError
+    from ens10.experiments.data_numbers import read_config
     from ens10.experiments.load import _build
 
-    config = {"model": yaml.safe_load(path.read_text())["model"], "data": {"target": "t2m"}}
+    config = {"model": read_config(path)["model"], "data": {"target": "t2m"}}
     try:
         with torch.device("meta"):
             return _build(path, config)[0]

@@ -1,6 +1,6 @@
 """Tasks, budgets and synthetic worlds: the data of a configuration, and how long it trains."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -10,6 +10,14 @@ from typing import Any
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.data_numbers import (
+    as_options,
+    network_class,
+    numbers_of_network,
+    read_config,
+    shape_of,
+    value_at,
+)
 from ens10.experiments.runner.claims import make_once
 from ens10.loader.batches import Batches
 from ens10.partial import write_folder
@@ -19,7 +27,6 @@ from ens10.synthetic.world import WORLD_FILES, WorldKind
 from ens10.untrusted import read_mapping
 
 MEMBERS = 10  # of ENS-10
-_NETWORK = "model.init_args.network.init_args"
 
 
 @dataclass(frozen=True)
@@ -81,12 +88,12 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
         ArgumentError: it cannot be carried over; more members than the task or the store has.
         UnknownNameError: channels that the store has not.
     """
-    content = read_mapping(config)
+    content = read_config(config)
     data = _changed_data(content["data"], task, store)
     options = {f"data.{name}": value for name, value in data.items()}
     if "network" in content["model"]["init_args"]:
         options |= network_options(content["model"], {**content["data"], **data}, store)
-    return tuple(f"--{name}={_text(value)}" for name, value in options.items())
+    return tuple(as_options(options))
 
 
 def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, Any]:
@@ -129,73 +136,18 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
         ArgumentError: a network that cannot be adapted.
         UnknownNameError: channels that the store has not.
     """
-    batches = training_batches(data, store)
     network = model["init_args"]["network"]
-    arguments = network["init_args"]
-    values = _channels_of(network, batches)
-    grid = [len(batches.samples.latitude), len(batches.samples.longitude)]
-    leaves = dict(_leaves(arguments))
-    values |= {path: grid for path in leaves if path.split(".")[-1] == "grid"}
-    return {
-        f"{_NETWORK}.{path}": value for path, value in values.items() if leaves.get(path) != value
-    }
-
-
-def _channels_of(network: dict[str, Any], batches: Batches) -> dict[str, Any]:
-    """Return the arguments of a network that depend on the channels: numbers and positions."""
-    arguments = network["init_args"]
-    channels, inputs = len(batches.channels), len(batches.inputs)
-    values: dict[str, Any] = {"in_channels": channels}
-    extra_channels = channels - arguments["in_channels"]
-    inner_path = "network.init_args.in_channels"  # of a network in this one
-    name = network["class_path"].split(".")[-1]
-    if name == "MemberContext":
-        values[inner_path] = arguments["network"]["init_args"]["in_channels"] + extra_channels
-    elif name == "WithMembers":
-        fixed_channels = channels - inputs  # masks and location
-        extra_deviations = extra_channels - (fixed_channels - arguments.get("fixed", 0))
-        values["fixed"] = fixed_channels
-        values[inner_path] = (
-            arguments["network"]["init_args"]["in_channels"] + extra_channels + extra_deviations
-        )
-    elif name == "Groenquist":
-        target = (batches.samples.target, batches.samples.step)
-        if target not in batches.inputs:
-            raise ArgumentError("inputs", "the target is not among them", "The network needs it")
-        values |= {"inputs": inputs, "target": batches.inputs.index(target)}
-    elif extra_channels and sum(path.endswith("in_channels") for path, _ in _leaves(arguments)) > 1:
-        reason = f"{channels}, and {name} contains networks whose numbers follow by no known rule"
-        raise ArgumentError("channels", reason, "Write a configuration for this target")
-    return values
-
-
-def _leaves(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
-
-
-def training_batches(data: dict[str, Any], store: Path) -> Batches:
-    """Return the training batches of a configuration's `data` on a store.
-
-    Raises:
-        UnknownNameError: channels that the store has not.
-    """
-    names = ("protocol", "extras", "kind", "ensemble", "step")
-    options = {name: data[name] for name in names if data.get(name) is not None}
-    return Batches(store, data["target"], data.get("inputs"), "train", **options)
+    if network_class(network) is None:
+        reason = f"{network.get('class_path')} does not say which numbers follow from the data"
+        raise ArgumentError("network", reason, "Write a configuration for this target and grid")
+    numbers = numbers_of_network(model, shape_of(data, store))
+    return {key: n for key, n in numbers.items() if value_at({"model": model}, key) != n}
 
 
 @cache
 def members_of(store: Path, target: str, step: int | None = None) -> int:
     """Return the number of members that a store has of a target."""
     return Batches(store, target, [target], "train", step=step).samples.members
-
-
-def _text(value: Any) -> str:
-    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def load_budget(name: str | None) -> dict[str, tuple[str, ...]]:

@@ -16,6 +16,7 @@ import yaml
 from ens10.durable import whole_path, write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
 from ens10.experiments import provenance
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.optimum import score_optimum
 from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.raw_ensemble import open_raw, with_name
@@ -117,7 +118,7 @@ class ModelCell(Cell):
 
     def current_key(self) -> Key:
         """Return the key, which includes the content of the protocol."""
-        content = read_mapping(self.config)
+        content = read_config(self.config)
         rules = self._rules(content)
         # by its name wherever its file is: a folder that was moved is no other protocol
         overrides = [
@@ -150,7 +151,9 @@ class ModelCell(Cell):
             self.write_start_key()
             options = ["--data.store", str(self.store), "--seed_everything", str(self.seed)]
             config = ["--config", str(self.config), *self.overrides]
-            run_stage("fit", [*config, *options, "--run", str(self.run), "--quiet"])
+            run_stage(
+                "fit", [*config, *options, "--run", str(self.run), "--quiet"], all_inputs=True
+            )
             return
         self._update_store_path()
         if "seconds" not in provenance.read_provenance(self.run):

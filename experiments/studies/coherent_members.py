@@ -29,6 +29,7 @@ from ens10.experiments.commands import (
     world_options_of,
 )
 from ens10.experiments.couple import couple_run
+from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.demo import config_path
 from ens10.experiments.pointwise import annual_columns
 from ens10.experiments.reading import PREDICTIONS, open_predictions
@@ -41,7 +42,6 @@ from ens10.experiments.runner.tasks import (
     WorldSize,
     network_options,
     store_of,
-    training_batches,
 )
 from ens10.experiments.runner.trainings import ModelCell
 from ens10.experiments.writers import columns_of, markdown_of
@@ -58,7 +58,6 @@ from ens10.metrics.figures.style import INK, STYLE, line_style, new_figure
 from ens10.models.losses import Patches
 from ens10.partial import write_folder
 from ens10.synthetic import World
-from ens10.untrusted import read_mapping
 from ens10.usage import command_parser, count, reports_errors
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -154,7 +153,7 @@ def _train(options: Namespace) -> tuple[Outcome, list[ModelCell]]:
 def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
     """Return the training of a configuration on the same channels, of equal length."""
     config = config_path(model)
-    content = read_mapping(config)
+    content = read_config(config)
     inputs = options.inputs or None
     data = {**content["data"], "inputs": inputs}
     settings: dict[str, Any] = {"data.inputs": inputs or "null"}

@@ -1,10 +1,32 @@
 """The base class of networks: its attributes describe inputs, outputs and levels."""
 
+import inspect
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from ens10.models.domain import Odd
+
+
+class DataShape(NamedTuple):
+    """The numbers of the data that networks depend on, by the names of networks' arguments.
+
+    Attributes:
+        in_channels: channels of the features, of each member if the features are of members.
+        grid: rows and columns.
+        inputs: how many of the channels are of inputs (means, or a member's fields), without
+            deviations. Masks and extras come last.
+        fixed: how many of the last channels are the same for all members: masks and extras.
+        target: position of the target among the inputs; None if it is not among them.
+    """
+
+    in_channels: int
+    grid: tuple[int, int]
+    inputs: int
+    fixed: int
+    target: int | None
 
 
 class Network(nn.Module):
@@ -42,6 +64,38 @@ class Network(nn.Module):
         Members are the second dimension, (N, M, ...), of features if the network takes them and
         of outputs if it gives them.
         """
+
+    @classmethod
+    def numbers_of_data(
+        cls,
+        shape: DataShape,
+        arguments: Mapping[str, Any],  # noqa: ARG003
+    ) -> dict[str, Any]:
+        """Return the arguments of `__init__` that follow from the data, by name.
+
+        These are the ones that have no default and a name of `DataShape`. A subclass with another
+        argument of the data adds it.
+
+        Args:
+            shape: of the data.
+            arguments: the others, as far as they are given.
+        """
+        parameters = inspect.signature(cls).parameters
+        known = shape._replace(grid=list(shape.grid))._asdict()  # type: ignore[arg-type]
+        return {
+            name: value
+            for name, value in known.items()
+            if name in parameters and parameters[name].default is inspect.Parameter.empty
+        }
+
+    @classmethod
+    def shape_of_inner(
+        cls,
+        shape: DataShape,
+        arguments: Mapping[str, Any],  # noqa: ARG003
+    ) -> DataShape:
+        """Return the shape of what a network passes on to the one in its argument `network`."""
+        return shape
 
     def penalty(self) -> Tensor | None:
         """Return a term that training adds to the loss, in its units, or None."""

@@ -1,6 +1,7 @@
 """Wrapper that appends context of the ensemble and a grid-point embedding to each member."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from ens10.errors import ArgumentError
 from ens10.models.domain import current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
 from ens10.models.layers.member_encoder import deviation
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import DataShape, Network
 
 RESULT_VERSION = 1  # raise it when results change
 _SMALLEST_SPREAD = 1e-3  # in units of the normalised features
@@ -65,7 +66,7 @@ class MemberContext(Network):
             raise ArgumentError("context", f"{context} of {in_channels} channels of a member")
         if embedding and grid is None:
             raise ArgumentError("grid", "the embedding needs it", "Set it to [rows, columns]")
-        name, required = type(network).__name__, in_channels + 3 * context + embedding
+        name, required = type(network).__name__, _inner_channels(in_channels, context, embedding)
         if not network.takes_members:
             reason = f"{name} takes no members"
             raise ArgumentError("network", reason, "Choose Transformer, SAET or PoET")
@@ -79,6 +80,18 @@ class MemberContext(Network):
         self.embedding = None
         if embedding and grid is not None:
             self.embedding = PointEmbedding(grid, embedding, ridge, smoothness)
+
+    @classmethod
+    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the number of channels, and the grid if there is an embedding."""
+        grid = {"grid": list(shape.grid)} if arguments.get("embedding") else {}
+        return super().numbers_of_data(shape, arguments) | grid
+
+    @classmethod
+    def shape_of_inner(cls, shape: DataShape, arguments: Mapping[str, Any]) -> DataShape:
+        """Return the shape with the channels of context and embedding."""
+        context, embedding = arguments.get("context", 1), arguments.get("embedding", 0)
+        return shape._replace(in_channels=_inner_channels(shape.in_channels, context, embedding))
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> the outputs of the network.
@@ -105,3 +118,7 @@ class MemberContext(Network):
         penalty = None if self.embedding is None else self.embedding.penalty()
         net_term = self.network.penalty()
         return penalty if net_term is None else net_term if penalty is None else penalty + net_term
+
+
+def _inner_channels(in_channels: int, context: int, embedding: int) -> int:
+    return in_channels + 3 * context + embedding

@@ -1,6 +1,7 @@
 """Member features for networks that take fields."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,9 +9,11 @@ from torch import Tensor
 from ens10.errors import ArgumentError
 from ens10.models.layers.member_encoder import MemberEncoder, Pool, deviation
 from ens10.models.layers.norm import BatchNorm2d
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import DataShape, Network
 
 RESULT_VERSION = 1  # raise it when results change
+_CHANNELS = 4
+_POOLS: tuple[Pool, ...] = ("mean", "std")
 
 
 class WithMembers(Network):
@@ -24,7 +27,8 @@ class WithMembers(Network):
     Args:
         network: takes 2 `in_channels` - `fixed` + `channels` x number of pools.
         in_channels: channels of a member's features.
-        fixed: number of last channels that are the same for all members: masks and location.
+        fixed: number of last channels that are the same for all members: masks and location; None
+            for none. A configuration that leaves it out has the number of the data.
         channels: number of channels of the members' code, for each pool.
         hidden: width of the encoder.
         pools: "mean", "std" (n - 1), "max" over the members.
@@ -43,12 +47,13 @@ class WithMembers(Network):
         self,
         network: Network,
         in_channels: int,
-        fixed: int = 0,
-        channels: int = 4,
+        fixed: int | None = None,
+        channels: int = _CHANNELS,
         hidden: int = 8,
-        pools: Sequence[Pool] = ("mean", "std"),
+        pools: Sequence[Pool] = _POOLS,
     ) -> None:
         super().__init__()
+        fixed = fixed or 0
         if not 0 <= fixed < in_channels:
             raise ArgumentError("fixed", f"{fixed} of {in_channels} channels of a member")
         self.encoder = MemberEncoder(in_channels, channels, hidden, pools)
@@ -72,6 +77,18 @@ class WithMembers(Network):
         self.network = network
         self.halvings, self.odd = network.halvings, network.odd
         self.pointwise = network.pointwise
+
+    @classmethod
+    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the numbers of channels, of all and of those that are the same for all members."""
+        return super().numbers_of_data(shape, arguments) | {"fixed": shape.fixed}
+
+    @classmethod
+    def shape_of_inner(cls, shape: DataShape, arguments: Mapping[str, Any]) -> DataShape:
+        """Return the shape with the channels of deviations and of the members' code."""
+        code = arguments.get("channels", _CHANNELS) * len(arguments.get("pools", _POOLS))
+        deviations = shape.in_channels - shape.fixed
+        return shape._replace(in_channels=shape.in_channels + deviations + code)
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, out_channels, H, W)."""

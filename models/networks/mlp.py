@@ -1,13 +1,14 @@
 """The multilayer perceptron of the ENS-10 paper, applied at each grid point separately."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ens10.models.domain import current
 from ens10.models.layers.embedding import PointEmbedding, require_grid
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import DataShape, Network
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -28,7 +29,8 @@ class MLP(Network):
         out_channels: output channels at each point.
         grid: rows and columns (H, W) of the data and the embedding, (1, N) for N stations; None for
             no embedding, so that any data are taken.
-        embedding: channels of the embedding.
+        embedding: channels of the embedding; None for 2 if there is a grid. A configuration that
+            sets it and no grid has the grid of the data.
         ridge: weight of the embedding's mean square, in units of the loss.
 
     Examples:
@@ -47,18 +49,25 @@ class MLP(Network):
         hidden: int = 128,
         out_channels: int = 2,
         grid: Sequence[int] | None = None,
-        embedding: int = 2,
+        embedding: int | None = None,
         ridge: float = 1e-4,
     ) -> None:
         super().__init__()
         self.in_channels, self.out_channels = in_channels, out_channels
-        first = in_channels + (0 if grid is None else embedding)
+        size = 2 if embedding is None else embedding
+        first = in_channels + (0 if grid is None else size)
         self.layers = nn.Sequential(
             nn.Linear(first, hidden), nn.ReLU(), nn.Linear(hidden, out_channels)
         )
         self.embedding = None
         if grid is not None:  # no smoothness: neighbours in a row of stations are no neighbours
-            self.embedding = PointEmbedding(grid, embedding, ridge, smoothness=0.0)
+            self.embedding = PointEmbedding(grid, size, ridge, smoothness=0.0)
+
+    @classmethod
+    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the number of channels, and the grid if there is an embedding."""
+        grid = {"grid": list(shape.grid)} if arguments.get("embedding") else {}
+        return super().numbers_of_data(shape, arguments) | grid
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, in_channels, H, W) -> (N, out_channels, H, W)."""

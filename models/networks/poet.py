@@ -1,8 +1,9 @@
 """PoET: a U-Net shared over members, with attention across them at its levels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from ens10.models.layers.attention import ChannelNorm, FinnAttention, MemberAtte
 from ens10.models.layers.levels import Grid, check_levels, level_grid, through_levels
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.layers.pointwise import PointConv2d
-from ens10.models.networks.base import Network, start_at_zero
+from ens10.models.networks.base import DataShape, Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -201,6 +202,11 @@ class PaperPoET(Network):
         self.last = PointConv2d(widths[0], out_channels)
         if zero_init:
             start_at_zero(self.last)
+
+    @classmethod
+    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return channels and grid: in a configuration there are weights at each point."""
+        return super().numbers_of_data(shape, arguments) | {"grid": list(shape.grid)}
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W).

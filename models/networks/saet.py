@@ -1,5 +1,8 @@
 """The self-attentive ensemble transformer: a network shared by members, and attention."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
@@ -7,7 +10,7 @@ from ens10.models.layers.attention import FinnAttention, MemberAttention, each_m
 from ens10.models.layers.levels import Grid
 from ens10.models.layers.padding import Poles, SameConv2d
 from ens10.models.layers.pointwise import PointConv2d
-from ens10.models.networks.base import Network, start_at_zero
+from ens10.models.networks.base import DataShape, Network, start_at_zero
 
 RESULT_VERSION = 1  # raise it when results change
 
@@ -148,6 +151,11 @@ class PaperSAET(Network):
         self.last = PointConv2d(width, out_channels)
         if zero_init:
             start_at_zero(self.last)
+
+    @classmethod
+    def numbers_of_data(cls, shape: DataShape, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return channels and grid: in a configuration there are weights at each point."""
+        return super().numbers_of_data(shape, arguments) | {"grid": list(shape.grid)}
 
     def forward(self, features: Tensor) -> Tensor:
         """(N, M, in_channels, H, W) -> (N, M, out_channels, H, W)."""

@@ -7,6 +7,7 @@ import yaml
 
 from ens10.cli import main
 from ens10.errors import FileError
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import plan_config, subject_of
 
@@ -60,7 +61,7 @@ def test_what_is_wrong_is_one_line(config, more, word, capsys):
 
 def test_a_configuration_of_several_targets_and_lead_times(tmp_path, capsys):
     """The network's channels decide; lists of targets and lead times change neither."""
-    config = yaml.safe_load(config_path("unet").read_text())
+    config = read_config(config_path("unet"))
     config["data"] |= {"target": ["t2m", "z500"], "step": [24, 48], "inputs": ["t2m", "z500"]}
     config["model"]["init_args"]["head"] = {
         "class_path": "ens10.models.TargetHeads",
@@ -111,9 +112,9 @@ def test_configurations_that_say_nothing(text, word, tmp_path):
 
 
 def test_a_network_that_is_bound_to_a_grid_gets_the_one_asked_for():
-    assert subject_of(config_path("smoe_unet")).grid == (46, 96)
+    assert subject_of(config_path("smoe_unet")).grid == (361, 720)
     there = subject_of(config_path("smoe_unet"), (361, 720))
-    here = subject_of(config_path("smoe_unet"))
+    here = subject_of(config_path("smoe_unet"), (46, 96))
     gates = [sum(p.numel() for p in s.network.parameters() if p.ndim == 3) for s in (here, there)]
     assert gates[1] * 46 * 96 == gates[0] * 361 * 720 > 0
     assert all(p.device.type == "meta" for p in there.network.parameters())

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ens10 import catalog
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.experiments import plan
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.plan import (
     Rates,
@@ -105,7 +105,7 @@ def test_ens10_is_three_terabytes():
 
 @pytest.mark.parametrize("model", [*NETWORKS, "paper_mlp", "paper_unet"])
 def test_channels_are_those_the_configurations_were_written_for(model):
-    config = yaml.safe_load((CONFIGS / f"{model}.yaml").read_text())
+    config = read_config(CONFIGS / f"{model}.yaml")
     rules = protocol_of(config["data"].get("protocol", "clean"))
     inputs = inputs_of(config["data"], "t2m", ens10(["t2m"]))
     network = config["model"]["init_args"]["network"]["init_args"]

@@ -18,9 +18,10 @@ from test_ablation_configs import parser_of
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, UnknownNameError
+from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner import running
-from ens10.experiments.runner.tasks import Task, task_options, training_batches
+from ens10.experiments.runner.tasks import Task, task_options
 from ens10.experiments.runner.trainings import find_cells
 from ens10.experiments.studies import matrix
 from ens10.synthetic import World
@@ -61,7 +62,7 @@ def test_all_models_see_the_inputs_of_the_task_but_those_of_the_target_alone(wor
     found = options(work, "transformer_points", *task)
     inner = "model.init_args.network.init_args.network.init_args.in_channels"
     shipped = config_path("transformer_points")
-    network = yaml.safe_load(shipped.read_text())["model"]["init_args"]["network"]["init_args"]
+    network = read_config(shipped)["model"]["init_args"]["network"]["init_args"]
     added = network["network"]["init_args"]["in_channels"] - network["in_channels"]
     assert int(found[inner]) - int(found[key]) == added
     with pytest.raises(UnknownNameError, match="t999"):
@@ -93,7 +94,7 @@ def test_inputs_channels_and_members_follow_the_task(work):
 def built(work, model, *task):
     """The network of a configuration that was carried over, and the channels that it is given."""
     given = options(work, model, *task)
-    content = yaml.safe_load(config_path(model).read_text())
+    content = read_config(config_path(model))
     for path, value in given.items():
         *parents, last = path.split(".")
         functools.reduce(operator.getitem, parents, content)[last] = yaml.safe_load(value)
@@ -135,7 +136,7 @@ def test_what_cannot_follow_is_refused(work, tmp_path):
     unknown = tmp_path / "unknown.yaml"
     text = config_path("unet_members").read_text()
     unknown.write_text(text.replace("ens10.models.networks.WithMembers", "mine.Around"))
-    with pytest.raises(ArgumentError, match="channels: 10, and Around contains networks"):
+    with pytest.raises(ArgumentError, match=r"network: mine[.]Around does not say which numbers"):
         task_options(unknown, Task(target="z500"), work / "seed0" / "store.zarr")
     with pytest.raises(ArgumentError, match="inputs: the target is not among them"):
         options(work, "groenquist", "clean", "z500", 5, ("t500", "t2m"))

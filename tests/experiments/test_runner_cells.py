@@ -18,6 +18,7 @@ from ens10.convert import prepare
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import studies
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.run_results import read_run
 from ens10.experiments.runner import running
@@ -339,7 +340,7 @@ def test_a_budget_changes_options_and_has_runs_of_its_own(tmp_path):
 def test_budgets_are_of_models_and_keys_that_exist(budget):
     for model, options in load_budget(budget).items():
         (cell,) = find_cells([model], [0], BUDGETS, BUDGETS, CONFIGS, budget)
-        config = yaml.safe_load(cell.config.read_text())
+        config = read_config(cell.config)
         for option in options:
             *path, last = option.removeprefix("--").partition("=")[0].split(".")
             held = config

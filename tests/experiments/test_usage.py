@@ -56,11 +56,11 @@ def test_a_mistake_among_the_options(capsys, tmp_path, arguments, words):
     ("right", "wrong", "words"),
     [
         ("extras:", "extra:", ["'data.extra'", "did you mean 'data.extras'"]),
-        ("in_channels:", "in_chanels:", ["in_chanels", "did you mean 'in_channels'"]),
+        ("zero_init:", "zero_int:", ["zero_int", "did you mean 'zero_init'"]),
         ("trainer:", "trainr:", ["trainr.max_epochs", "did you mean 'trainer.max_epochs'"]),
         ("networks.UNet", "networks.UNat", ["UNat", "did you mean 'UNet'"]),
         ("models.PostProcessor", "models.PostProcesor", ["did you mean 'PostProcessor'"]),
-        ("in_channels: 26", "in_channels: abc", ["in_channels", "abc", "int"]),
+        ("zero_init: true", "in_channels: abc", ["in_channels", "abc", "int"]),
         ("{target", "[target", ["config"]),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_mistake_in_the_configuration(capsys, tmp_path, right, wrong, words):
 
 def test_what_is_required_is_named(capsys, tmp_path):
     run = ["--run", tmp_path / "run"]
-    assert "required: fit.data.store" in usage_error(capsys, "fit", "--config", UNET, *run)
+    assert "--data.store is required" in usage_error(capsys, "fit", "--config", UNET, *run)
     message = usage_error(capsys, "fit", "--data.store", "x", *run)
     assert "--model" in message
     assert "--config" in message

@@ -85,7 +85,7 @@ def test_without_a_step_it_is_the_statistical_method(store, tmp_path):
 def test_one_clear_error_for_another_grid(store, tmp_path, capsys):
     fit("location_unet", store, tmp_path / "run", *FEW, grid="[16,8]", status=1)
     said = " ".join(capsys.readouterr().err.split())
-    assert "LocationUNet learns maps of 16 x 8. Set the network's grid to that of the data" in said
+    assert "does not fit the data: grid is [16, 8]. Set grid to [8, 16], or leave it out" in said
 
 
 @pytest.mark.slow

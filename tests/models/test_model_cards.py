@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import yaml
 from registered import CONFIGS, CONFIGURED, MODELS, ROOT, count, instance, is_statistical, work
 
+from ens10.experiments.data_numbers import read_config
 from ens10.models.networks import Network
 
 PAGE = (ROOT / "docs" / "models.md").read_text()
@@ -20,7 +20,7 @@ FIELDS = ("Source", "Network", "Inputs", "Output", "From the paper", "Our choice
 
 
 def content(name):
-    return yaml.safe_load(CONFIGS[name].read_text())
+    return read_config(CONFIGS[name])
 
 
 def number(text):

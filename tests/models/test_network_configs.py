@@ -108,7 +108,7 @@ def test_poet_with_weights_at_each_point_is_bound_to_its_grid(store, tmp_path, c
     [
         ("poet", ("--data.members", "false"), "Set data.members to true"),
         ("saet", ("--data.kind", "fields"), "Set data.kind to members"),
-        ("groenquist", GRIDS_OF_ANOTHER, "Build the layer for the grid of the data"),
+        ("groenquist", GRIDS_OF_ANOTHER, "Set grid to [8, 16], or leave it out"),
         ("transformer", ("--data.ensemble", "1"), "needs at least 2 members"),
     ],
 )

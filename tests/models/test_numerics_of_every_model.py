@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 
 from ens10.errors import ArgumentError
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.load import _load_weights
 from ens10.models import StatisticalPostProcessor
@@ -37,7 +37,7 @@ FAST = (
 
 @functools.cache
 def _made(name, grid):
-    config = yaml.safe_load(config_path(name).read_text())["model"]
+    config = read_config(config_path(name))["model"]
     _set_grid(config, list(grid))
     parser = ArgumentParser(exit_on_error=False)
     parser.add_subclass_arguments(pl.LightningModule, "model")

@@ -26,10 +26,11 @@ from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError, Ens10Error
 from ens10.experiments import provenance
 from ens10.experiments.checkpoints import Shapes, checkpoint_shapes
+from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.run_results import LOG
 from ens10.experiments.runner.claims import HEARTBEAT, claim, make_once
 from ens10.experiments.runner.key import Key, key_of
-from ens10.experiments.runner.tasks import load_budget, network_options, training_batches
+from ens10.experiments.runner.tasks import load_budget, network_options
 from ens10.experiments.runner.trainings import CONFIG, ModelCell
 from ens10.experiments.studies.ablation.spec import Ablation, Variant, apply_overlay
 from ens10.experiments.trust import write_config
@@ -216,7 +217,7 @@ class VariantCell(ModelCell):
 
     def current_key(self) -> Key:
         """Return the key, which includes the training of another cell if that is used."""
-        content = read_mapping(self.config)
+        content = read_config(self.config)
         config = {"config": content, "overlay": dict(self.overlay), "seed": self.seed}
         config["overrides"] = list(self.options)
         data = provenance.checksum(self.store)

@@ -27,6 +27,7 @@ from typing import Any
 import yaml
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
+from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.tasks import WorldSize, config_of
 from ens10.untrusted import read_mapping
@@ -61,7 +62,7 @@ class Variant:
     @cached_property
     def content(self) -> dict[str, Any]:
         """The full configuration, with the values of the overlay."""
-        return apply_overlay(_read(self.config), self.overlay)
+        return apply_overlay(read_config(self.config), self.overlay)
 
 
 @dataclass(frozen=True)
