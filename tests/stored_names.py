@@ -5,8 +5,8 @@
 Writes to tests/data/stored/: `class_paths.json`, for each class that a shipped configuration or a
 kept cell names its kind, the home of its `RESULT_VERSION` (which enters the key of a cell) and the
 arguments that those give it; and `states.json.xz`, name and shape of each parameter and buffer of
-each configuration's model. What stands there must open with later code: take away or change an
-entry only if kept results and checkpoints need it no longer.
+each configuration's model. What stands there must open with later code, and stays: take away or
+change an entry by hand, only if kept results and checkpoints need it no longer.
 """
 
 import json
@@ -120,10 +120,12 @@ def read_states():
 
 
 def main():
-    """Write both records."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    CLASS_PATHS.write_text(json.dumps(class_table(), indent=1) + "\n")
-    states = {path.stem: state_of(built(path)) for path in CONFIGS}
+    """Add to both records; what stands there stays."""
+    table = class_table() | json.loads(CLASS_PATHS.read_text())
+    CLASS_PATHS.write_text(json.dumps(dict(sorted(table.items())), indent=1) + "\n")
+    recorded = read_states()
+    states = {p.stem: recorded.get(p.stem) or state_of(built(p)) for p in CONFIGS}
+    states = dict(sorted((recorded | states).items()))
     STATES.write_bytes(lzma.compress(json.dumps(states).encode(), preset=9))
     for path in (CLASS_PATHS, STATES):
         print(f"{path}: {path.stat().st_size} bytes")

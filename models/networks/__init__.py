@@ -1,6 +1,7 @@
 """Networks: from gridded features to the outputs that a head turns into a forecast."""
 
 from ens10.models.networks.base import Network
+from ens10.models.networks.convnext import ConvNeXt
 from ens10.models.networks.groenquist import (
     BiasNet,
     Groenquist,
@@ -24,6 +25,7 @@ __all__ = [
     "MLP",
     "SAET",
     "BiasNet",
+    "ConvNeXt",
     "Groenquist",
     "LeNet",
     "LocationUNet",

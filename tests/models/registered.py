@@ -7,7 +7,6 @@ from functools import cache
 from pathlib import Path
 
 import torch
-import yaml
 from jsonargparse import ArgumentParser
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -20,8 +19,8 @@ CONFIGS = {path.stem: path for path in sorted((ROOT / "experiments" / "configs")
 
 
 @cache
-def _model(name):
-    return read_config(CONFIGS[name])["model"]
+def _model(name, grid=(46, 96)):
+    return read_config(CONFIGS[name], grid=grid)["model"]
 
 
 def is_statistical(name):
@@ -44,23 +43,10 @@ def instance(base, description):
     return parser.instantiate_classes(parser.parse_object({"part": description}))["part"]
 
 
-def set_grid(config, grid):
-    """Set every `grid` in a configuration; True if there is one."""
-    found = False
-    for key, value in config.items():
-        if key == "grid":
-            config[key], found = list(grid), True
-        elif isinstance(value, dict):
-            found = set_grid(value, grid) or found
-    return found
-
-
 def network(name, grid):
     """The network of a configuration on another grid; nothing in it starts at zero."""
-    description = yaml.safe_load(yaml.safe_dump(_model(name)["init_args"]["network"]))
-    set_grid(description, grid)
     torch.manual_seed(0)
-    made = instance(Network, description)
+    made = instance(Network, _model(name, grid)["init_args"]["network"])
     for parameter in made.parameters():
         if not parameter.any():
             torch.nn.init.normal_(parameter, std=0.3)
@@ -69,7 +55,7 @@ def network(name, grid):
 
 def has_grid(name):
     """Whether a configuration's network has values at each point."""
-    return set_grid(yaml.safe_load(yaml.safe_dump(_model(name)["init_args"]["network"])), (1, 1))
+    return "'grid'" in str(_model(name)["init_args"]["network"])
 
 
 def input_shape(made, samples=2, members=3):
