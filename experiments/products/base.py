@@ -82,8 +82,8 @@ class ForecastProduct:
     """
 
     variables: ClassVar[tuple[str, ...]]
-    needs_members: bool = False
-    needs_history: bool = False
+    needs_members: ClassVar[bool] = False
+    needs_history: ClassVar[bool] = False
     in_grib: ClassVar[bool] = True
     may_be_nan: ClassVar[bool] = False
 
