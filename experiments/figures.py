@@ -16,7 +16,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ens10.errors import UnknownNameError
 from ens10.experiments.case import Event, ForecastMaps, area_mean
-from ens10.experiments.reporting.diagnostics import Diagnosis
 from ens10.experiments.run_results import Epoch, FinishedRun
 from ens10.experiments.tables import Row
 from ens10.metrics import finish_mean, reliability_diagram, roc_curve, summarise
@@ -211,16 +210,15 @@ def skill_card(runs: Sequence[FinishedRun], reference: str = "raw") -> Figure | 
 
 
 def diagnostic_figures(
-    diagnoses: Mapping[str, Diagnosis], units: str
+    biases: Mapping[str, xr.DataArray], events: Mapping[str, xr.Dataset], units: str
 ) -> dict[str, Callable[[], Figure | None]]:
-    """Return functions that draw bias, reliability and ROC; None without any predictions.
+    """Return functions that draw bias, reliability and ROC; without any run they return None.
 
     Args:
-        diagnoses: of runs with predictions, by name.
+        biases: mean of the forecast less the truth, by run.
+        events: sums for `reliability_diagram`, by run.
         units: of the target.
     """
-    biases = {name: one.bias for name, one in diagnoses.items()}
-    events = {name: one.events for name, one in diagnoses.items()}
     draws: dict[str, Callable[[], Figure]] = {
         "bias": lambda: score_maps(biases, f"bias{in_units(units)}", signed="deviation"),
         "reliability": lambda: reliability_figure(
@@ -228,7 +226,7 @@ def diagnostic_figures(
         ),
         "roc": lambda: roc_figure({name: roc_curve(sums) for name, sums in events.items()}),
     }
-    return {name: draw if diagnoses else lambda: None for name, draw in draws.items()}
+    return {name: draw if biases else lambda: None for name, draw in draws.items()}
 
 
 def loss_curves(

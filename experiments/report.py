@@ -109,7 +109,11 @@ def _write_figures(
         "learning-curves": lambda: learning_curves(runs),
         "latitude": lambda: crps_by_latitude(runs),
         "card": lambda: skill_card(runs, reference),
-        **diagnostic_figures(diagnoses, rows[0].units),
+        **diagnostic_figures(
+            {name: one.bias for name, one in diagnoses.items()},
+            {name: one.events for name, one in diagnoses.items()},
+            rows[0].units,
+        ),
     }
     clear_leftovers(folder, *(f"{name}.png" for name in draws))
     for name, draw in track(draws.items(), "figures", len(draws), progress):

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -143,14 +144,10 @@ def _row(
     settings: IntervalSettings,
 ) -> Row:
     confidence, method, seed = settings
+    compare = partial(summarise, run.states, confidence=confidence, method=method, seed=seed)
     baseline = reference_run if reference_run is not run else None
-    baseline_states = baseline.states if baseline else None
-    scores = summarise(run.states, baseline_states, confidence=confidence, method=method, seed=seed)
-    step_scores = None
-    if above:
-        step_scores = summarise(
-            run.states, above.states, confidence=confidence, method=method, seed=seed
-        )
+    scores = compare(baseline.states if baseline else None)
+    step_scores = compare(above.states) if above else xr.Dataset()
     attained = None
     if baseline and best and best is not run:
         attained = attained_skill(run.states, baseline.states, best.states, settings)
@@ -167,9 +164,7 @@ def _row(
         crps=crps,
         crpss=_get_interval(scores, "crpss"),
         above=above.name if above else None,
-        difference=_get_interval(step_scores, "crps_difference")
-        if step_scores is not None
-        else None,
+        difference=_get_interval(step_scores, "crps_difference"),
         attained=attained,
         crps_fair=_get_interval(scores, "crps_fair"),
         rmse=_get_interval(scores, "rmse"),

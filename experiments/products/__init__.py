@@ -12,20 +12,22 @@ from pkgutil import iter_modules
 from typing import Any
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.products.base import CorrectedDate, Fields, Product, options_of
+from ens10.experiments.products.base import CorrectedDate, Fields, ForecastProduct, options_of
 
-__all__ = ["CorrectedDate", "Fields", "Product", "Products", "product_types"]
+__all__ = ["CorrectedDate", "Fields", "ForecastProduct", "Products", "product_types"]
 
 
 @cache
-def product_types() -> tuple[type[Product], ...]:
+def product_types() -> tuple[type[ForecastProduct], ...]:
     """Return the products of this folder, by the names of their files."""
     modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
     return tuple(
         member
         for module in modules
         for member in vars(module).values()
-        if isinstance(member, type) and issubclass(member, Product) and member is not Product
+        if isinstance(member, type)
+        and issubclass(member, ForecastProduct)
+        and member is not ForecastProduct
     )
 
 
@@ -61,7 +63,7 @@ class Products:
             for kind in names
         )
 
-    def __iter__(self) -> Iterator[Product]:
+    def __iter__(self) -> Iterator[ForecastProduct]:
         """Return the products that are wanted."""
         return (product for product in self.all if product.is_wanted)
 

@@ -66,7 +66,7 @@ class CorrectedDate:
         return self.corrections.model.past_truth(int(self.batch["dates"][0]), count, seed)
 
 
-class Product:
+class ForecastProduct:
     """A kind of variables that `ens10 apply` writes beside the parameters of the distributions.
 
     A subclass is a frozen dataclass in a file of its own in `experiments/products/`. Its attributes
@@ -82,8 +82,8 @@ class Product:
     """
 
     variables: ClassVar[tuple[str, ...]]
-    needs_members: bool = False
-    needs_history: bool = False
+    needs_members: ClassVar[bool] = False
+    needs_history: ClassVar[bool] = False
     in_grib: ClassVar[bool] = True
     may_be_nan: ClassVar[bool] = False
 
@@ -105,7 +105,7 @@ class Product:
 def new_field(
     core: str, values: "Tensor", attributes: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], "np.ndarray[Any, Any]", dict[str, Any]]:
-    """Return a variable of `Product.fields`.
+    """Return a variable of `ForecastProduct.fields`.
 
     Args:
         core: its dimension besides time and place; "" for none.
@@ -118,6 +118,6 @@ def new_field(
     return dims, values.detach().cpu().float().numpy(), dict(attributes)
 
 
-def options_of(product: Product) -> dict[str, Any]:
+def options_of(product: ForecastProduct) -> dict[str, Any]:
     """Return the options of a product by name."""
     return asdict(product)  # type: ignore[call-overload, no-any-return]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.products.base import CorrectedDate, Fields, Product, new_field
+from ens10.experiments.products.base import CorrectedDate, Fields, ForecastProduct, new_field
 from ens10.options import option
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ Coupling = Literal["ecc", "schaake", "sample"]
 
 
 @dataclass(frozen=True)
-class MemberFields(Product):
+class MemberFields(ForecastProduct):
     """Corrected members, in the order of raw members or of past truth, or drawn at each point.
 
     ECC: Schefzik et al. 2013, doi:10.1214/13-STS443. Schaake shuffle: Clark et al. 2004,

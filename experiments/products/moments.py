@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ens10.experiments.products.base import CorrectedDate, Fields, Product, new_field
+from ens10.experiments.products.base import CorrectedDate, Fields, ForecastProduct, new_field
 from ens10.options import option
 
 
 @dataclass(frozen=True)
-class MomentFields(Product):
+class MomentFields(ForecastProduct):
     """Mean and standard deviation, in GRIB files in place of the parameters.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ens10.errors import ArgumentError
-from ens10.experiments.products.base import CorrectedDate, Fields, Product, new_field
+from ens10.experiments.products.base import CorrectedDate, Fields, ForecastProduct, new_field
 from ens10.options import option
 
 _THRESHOLD = re.compile(r"\s*([<>])\s*([-+.\deE]+)\s*")
@@ -14,7 +14,7 @@ _SIDES = {">": "above", "<": "below"}
 
 
 @dataclass(frozen=True)
-class ProbabilityFields(Product):
+class ProbabilityFields(ForecastProduct):
     """Probabilities at `threshold_above`, `threshold_below`.
 
     Attributes:

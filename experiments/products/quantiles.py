@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ens10.errors import ArgumentError
-from ens10.experiments.products.base import CorrectedDate, Fields, Product, new_field
+from ens10.experiments.products.base import CorrectedDate, Fields, ForecastProduct, new_field
 from ens10.options import option
 
 
 @dataclass(frozen=True)
-class QuantileFields(Product):
+class QuantileFields(ForecastProduct):
     """Quantiles at `quantile_level`.
 
     Attributes:

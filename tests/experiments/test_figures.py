@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from ens10.errors import UnknownNameError
 from ens10.experiments.figures import (
     calibration,
+    crps_by_latitude,
     crps_chart,
     learning_curves,
+    skill_card,
     skill_map,
     skill_maps,
 )
@@ -53,6 +55,26 @@ def test_maps_share_their_colours_and_edges(runs):
     for mesh in others:
         assert mesh.norm.vmax == first.norm.vmax
         np.testing.assert_array_equal(mesh.get_coordinates(), corners)
+
+
+def test_the_card_has_the_skill_of_each_season(runs):
+    states = {run.name: run.states for run in runs}
+    texts = [text.get_text() for text in skill_card(runs).axes[0].texts]
+    own = [summarise(states[n], states["raw"], by=["season"]) for n in ("emos", "unet", "optimum")]
+    skills = [100 * value for one in own for value in one["crpss"].to_numpy().tolist()]
+    assert [float(text.split()[0].replace("−", "-")) for text in texts] == pytest.approx(
+        skills, abs=0.05
+    )
+    assert skill_card([runs[1]]) is None
+
+
+def test_the_curve_of_a_run_is_its_mean_crps_by_latitude(runs):
+    curves = {line.get_label(): line for line in crps_by_latitude(runs).axes[0].lines}
+    states = runs[1].states
+    rows = states["crps_map_sum"].sum("longitude") / states["crps_map_weight"].sum("longitude")
+    np.testing.assert_allclose(curves[runs[1].name].get_xdata(), rows, rtol=1e-12)
+    north = np.sin(np.deg2rad(rows["latitude"]))
+    np.testing.assert_allclose(curves[runs[1].name].get_ydata(), north, rtol=1e-12)
 
 
 def test_points_without_truth_are_grey(runs):

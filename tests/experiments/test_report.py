@@ -44,7 +44,8 @@ def test_all_files_are_written(out):
     assert (out / "index.html").stat().st_size < 3e5
     for name in FIGURES:
         png = (out / "figures" / f"{name}.png").read_bytes()
-        assert struct.unpack(">I", png[16:20])[0] > 900  # pixels of width
+        least = 450 if name in ("card", "roc") else 900  # pixels of width; these two are narrow
+        assert struct.unpack(">I", png[16:20])[0] > least
 
 
 def test_the_tables_numbers_are_those_of_summarise(page, folders):
