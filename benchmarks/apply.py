@@ -3,8 +3,8 @@
     python benchmarks/apply.py [--data DIR] [--check] [--out FILE]
 
 A synthetic date of 361 x 720 points, 11 variables of 10 members in one GRIB file. Applying is
-`ens10.experiments.apply.apply` with the shipped U-Net, from the files to corrected netCDF: opening,
-checks, ensemble moments, normalisation, network, writing; in the line of one date reading the model
+`ens10.experiments.forecasts.apply.apply` with the shipped U-Net, from the files to corrected
+netCDF: opening, checks, ensemble moments, normalisation, network, writing; in the line of one date reading the model
 counts too. The bound is opening and decoding the
 same fields (`open_source`, one date computed) and the network alone on features in memory. What is
 written is first compared with the network's own output. Memory is the peak of a process that
@@ -25,9 +25,9 @@ import xarray as xr
 from common import Line, interleave, run, store, world
 
 from ens10.cli import main
-from ens10.experiments.apply import apply
 from ens10.experiments.demo import config_path
-from ens10.experiments.load import load_model
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.load import load_model
 from ens10.source import open_source
 
 DATES = 5
@@ -36,7 +36,7 @@ _PEAK = """
 import sys
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
-from ens10.experiments.apply import apply
+from ens10.experiments.forecasts.apply import apply
 from ens10.source import open_source
 run, source, out, dates = *map(Path, sys.argv[1:4]), int(sys.argv[4])
 apply([run], open_source(source).isel(time=slice(dates)), out)

@@ -131,7 +131,7 @@ def import_elsewhere(name: str) -> None:
 
 def machine() -> dict[str, Any]:
     """Processor, cores, system and versions."""
-    from ens10.experiments.provenance import processor
+    from ens10.experiments.runs.provenance import processor
 
     return {
         "processor": processor(),

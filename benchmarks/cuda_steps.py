@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from ens10.experiments.data_numbers import read_config
+from ens10.experiments.training.data_numbers import read_config
 from ens10.loader import Batches
 from ens10.loader.samples import Samples, Where, move_in_place
 from ens10.loader.tensors import TorchBatches

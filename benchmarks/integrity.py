@@ -81,8 +81,8 @@ def timed(
 
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
     """Ratios of the times of scoring, and the time of opening by the file."""
-    from ens10.experiments.reading import open_forecast
-    from ens10.experiments.score import score_forecast
+    from ens10.experiments.runs.reading import open_forecast
+    from ens10.experiments.scoring.score import score_forecast
 
     options.data.mkdir(parents=True, exist_ok=True)
     lines, details = [], {}

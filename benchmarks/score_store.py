@@ -29,7 +29,7 @@ DATES, MEMBERS, GRID = 20, 10, (361, 720)
 MORE = 60  # dates of the longer store, for memory
 _PEAK = """
 import resource, sys
-from ens10.experiments.score import score_forecast
+from ens10.experiments.scoring.score import score_forecast
 def peak(path):
     score_forecast(path, out=sys.argv[3])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -85,7 +85,7 @@ def check(path: Path, out: Path) -> float:
     """The largest relative difference of a date's means from properscoring and numpy."""
     import properscoring
 
-    from ens10.experiments.score import score_forecast
+    from ens10.experiments.scoring.score import score_forecast
 
     states = score_forecast(path, weights="none", out=out).states
     dataset = xr.open_zarr(path, consolidated=False).isel(time=3)
@@ -109,7 +109,7 @@ def processor_seconds(task: Any) -> float:
 
 def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any]]:
     """Ratios of the times, and peaks of memory."""
-    from ens10.experiments.score import score_forecast
+    from ens10.experiments.scoring.score import score_forecast
 
     options.data.mkdir(parents=True, exist_ok=True)
     lines, details = [], {}

@@ -46,7 +46,7 @@ def blocks(valid_time: npt.NDArray[np.datetime64]) -> tuple[npt.NDArray[np.int64
     return np.array(list(block_of_years), dtype=np.int64), block_of_date
 
 
-class Sums:
+class FieldSums:
     """Count, sum and sum of squares over dates at every point, in float64, of finite values.
 
     Args:

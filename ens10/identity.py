@@ -24,7 +24,7 @@ SINCE_START, SINCE_PREVIOUS_STEP, OF_FORECAST = "since start", "previous step", 
 SINCE_MIDNIGHT = "since 00 UTC"  # of truth alone: sums of a day so far, as in ERA5-Land
 
 
-class Kind(StrEnum):
+class FieldKind(StrEnum):
     """The class of a field's values. Control and perturbed forecasts are both members.
 
     A deterministic field is a forecast or analysis that belongs to no ensemble.
@@ -44,11 +44,11 @@ class Kind(StrEnum):
     @property
     def is_forecast(self) -> bool:
         """True for members and deterministic fields, False for products of an ensemble."""
-        return self in (Kind.MEMBER, Kind.DETERMINISTIC)
+        return self in (FieldKind.MEMBER, FieldKind.DETERMINISTIC)
 
 
 # Of a variable with fields of several of these kinds, only those of the first are read
-KINDS_READ = (Kind.MEMBER, Kind.DETERMINISTIC, Kind.OBSERVATION)
+KINDS_READ = (FieldKind.MEMBER, FieldKind.DETERMINISTIC, FieldKind.OBSERVATION)
 
 
 PRESSURE_LEVELS = {"isobaricInhPa": 1, "isobaricInPa": 100}  # units of the level type in one hPa

@@ -67,7 +67,7 @@ class Partial:
         Args:
             command: such as "ens10 apply", for messages.
             wait: whether to wait for another process instead of refusing.
-            hold: holds the lock file, such as `ens10.experiments.locks.hold_lock`.
+            hold: holds the lock file, such as `ens10.experiments.runs.locks.hold_lock`.
 
         Raises:
             FileError: another process holds the lock, or the folder holds something else.

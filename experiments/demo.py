@@ -11,11 +11,11 @@ from ens10.command_options import DemoOptions
 from ens10.convert import prepare
 from ens10.convert.files import partial_store
 from ens10.errors import FileError
-from ens10.experiments import provenance
-from ens10.experiments.optimum import score_optimum
-from ens10.experiments.report import write_report
-from ens10.experiments.run import run_stage
-from ens10.experiments.score import STATES, score_run
+from ens10.experiments.reporting.report import write_report
+from ens10.experiments.runs import provenance
+from ens10.experiments.scoring.optimum import score_optimum
+from ens10.experiments.scoring.score import STATES, score_run
+from ens10.experiments.training.run import run_stage
 from ens10.options import chosen, takes
 from ens10.synthetic import World
 from ens10.synthetic.world import WorldKind

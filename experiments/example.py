@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, Ens10Error, FileError, UnknownNameError
-from ens10.experiments import provenance
-from ens10.experiments.score import STATES
+from ens10.experiments.runs import provenance
+from ens10.experiments.scoring.score import STATES
 from ens10.partial import write_folder
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World
@@ -159,7 +159,7 @@ def _complete_run(
     name: str, folder: Path, store: Path, work: Path | str, has_user_store: bool
 ) -> None:
     from ens10.experiments.demo import make_run
-    from ens10.experiments.optimum import score_optimum
+    from ens10.experiments.scoring.optimum import score_optimum
 
     if name == OPTIMUM:
         raw = example_runs("raw", work=work)["raw"]

@@ -296,8 +296,8 @@ class EnergyLoss(_FieldsLoss):
     """The energy score of rows, patches or whole fields, which measures dependence between points.
 
     Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root mean square over
-    the points of a row, of a patch (see `Patches`) or of a date's field (for fields with the step's
-    weights, if any), so that the score is in units of the target, and equals the CRPS for constant
+    the points of a row, of a patch (see `LossPatches`) or of a date's field (for fields with the
+    step's weights, if any), so that the score is in units of the target, and equals the CRPS for constant
     fields. Every point gets the score of its row, patch or date, so that the step's mean is the
     mean over rows or patches by area, or over dates. Differences from the truth at points without
     truth or members are 0.
@@ -326,7 +326,7 @@ class EnergyLoss(_FieldsLoss):
         super().__init__(estimator, alpha)
         if over not in get_args(Over):
             raise UnknownNameError("over", over, get_args(Over))
-        self.over, self.patches = over, Patches(patch)
+        self.over, self.patches = over, LossPatches(patch)
         self.needs_grid = over == "patch"
 
     def forward(
@@ -392,8 +392,8 @@ class VariogramLoss(_FieldsLoss):
     Scheuerer and Hamill 2015, doi:10.1175/MWR-D-14-00269.1; see `ens10.metrics.variogram_score`.
     The score is the mean over all pairs of points of a patch, so that its size hardly matters, and
     has the unit of the target to the power of 2 `order`. Every point gets the score of its patch
-    (see `Patches`), so that the step's mean is the mean over patches by area. Patches in which a
-    point has no truth or no members get 0. The score ignores a bias common to all points: combine
+    (see `LossPatches`), so that the step's mean is the mean over patches by area. Patches in which
+    a point has no truth or no members get 0. The score ignores a bias common to all points: combine
     it with the CRPS in a `SumLoss`.
 
     Args:
@@ -421,7 +421,7 @@ class VariogramLoss(_FieldsLoss):
             raise UnknownNameError("estimator", estimator, ("plain", "fair"))
         if not order > 0:
             raise ArgumentError("order", f"{order} is not positive")
-        self.order, self.patches = order, Patches(patch)
+        self.order, self.patches = order, LossPatches(patch)
 
     def forward(
         self, forecast: Distribution, target: Tensor, weights: Tensor | None = None
@@ -452,7 +452,7 @@ class VariogramLoss(_FieldsLoss):
         return self.patches.at_points(score, target.shape[-2:])
 
 
-class Patches:
+class LossPatches:
     """Division of fields into rectangles of equal size, each of whose points make one vector.
 
     Rectangles start at the first row and column; the last ones end at the last row and column, and

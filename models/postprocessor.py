@@ -15,7 +15,7 @@ from torchmetrics import Metric
 
 from ens10.errors import ArgumentError, listing
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import Points, kind_of
+from ens10.loader.batch_layouts import Points, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
@@ -108,7 +108,7 @@ class _ForecastModule(pl.LightningModule):
             self.grid = data.grid
             if data.stations:
                 require_pointwise(self)
-            if stage == "fit" and isinstance(kind_of(data.kind), Points):
+            if stage == "fit" and isinstance(batch_layout(data.kind), Points):
                 require_pointwise(self, "points")
         if self.trainer.precision in ("16-true", "bf16-true"):
             raise ArgumentError(
@@ -551,7 +551,7 @@ def _require_fields(data: object, subject: str) -> None:
         ArgumentError: data of such a kind.
     """
     if isinstance(data, EnsembleDataModule):
-        kind = kind_of(data.kind)
+        kind = batch_layout(data.kind)
         if kind.evaluation is not kind:
             reason = f"{subject} whole fields, not {type(kind).__name__.lower()}"
             raise ArgumentError("kind", reason, "Set data.kind to fields or members")

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ens10.experiments.products import product_types
+from ens10.experiments.forecasts.products import product_types
 from ens10.options import flags_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "in_use.md"

@@ -27,13 +27,14 @@ FOLDERS = {
 ALSO = {
     "ens10.loader": ("ens10.protocol", "ens10.grid", "ens10.channels", "ens10.climate"),
     "ens10.experiments.runner": (
-        "ens10.experiments.predictions", "ens10.experiments.score", "ens10.experiments.sizes",
+        "ens10.experiments.runs.predictions", "ens10.experiments.scoring.score",
+        "ens10.experiments.runner.sizes",
     ),
     "ens10.experiments.studies.gates": ("ens10.experiments.studies.short_training",),
     "ens10.experiments.studies.traps": ("ens10.experiments.studies.short_training",),
 }  # fmt: skip
 NOT = (
-    "ens10.metrics.figures", "ens10.models.parallel", "ens10.experiments.runner.claims",
+    "ens10.metrics.figures", "ens10.models.parallel", "ens10.experiments.runs.claims",
     "ens10.experiments.runner.results", "ens10.experiments.runner.running",
     "ens10.experiments.runner.tables",
 )  # fmt: skip

@@ -98,8 +98,8 @@ def built(path):
     import torch
 
     from ens10.errors import FileError
-    from ens10.experiments.data_numbers import read_config
-    from ens10.experiments.load import _build
+    from ens10.experiments.forecasts.load import _build
+    from ens10.experiments.training.data_numbers import read_config
 
     config = {"model": read_config(path)["model"], "data": {"target": "t2m"}}
     try:

@@ -115,8 +115,8 @@ def resume(run, store):
 
 
 def apply_bundle(bundle, forecast, out):
-    from ens10.experiments.apply import apply
-    from ens10.experiments.products import Products
+    from ens10.experiments.forecasts.apply import apply
+    from ens10.experiments.forecasts.products import Products
 
     return apply([bundle], forecast, out, products=Products(QUANTILES))
 
@@ -206,8 +206,8 @@ def make_data():
 
 def make_run(name):
     """Write one run and what comes of it into the working folder."""
-    from ens10.experiments.bundle import bundle
     from ens10.experiments.demo import config_path
+    from ens10.experiments.forecasts.bundle import bundle
 
     config = CONFIGS.get(name, name)
     if name == "regions":

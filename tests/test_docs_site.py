@@ -136,7 +136,7 @@ def test_public_names_are_in_the_reference(module):
 
 def test_what_the_commands_call_is_in_the_reference():
     calls = set(entry_points())
-    assert ("ens10.experiments.report", "write_report") in calls
+    assert ("ens10.experiments.reporting.report", "write_report") in calls
     missing = [call for call in calls if home(*call) not in documented()]
     assert not missing, "add them to docs/reference/experiments.md"
 

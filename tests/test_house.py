@@ -108,7 +108,7 @@ def test_imports_flow_one_way():
         ("ens10/a.py", "if TYPE_CHECKING:\n    from ens10.models import x", "further up"),
         ("ens10/a.py", "import_module('ens10.models.heads')", "further up"),
         ("metrics/a.py", "from ens10.models import x", "further up"),
-        ("models/a.py", "class A:\n    from ens10.experiments.run import x", "further up"),
+        ("models/a.py", "class A:\n    from ens10.experiments.training.run import x", "further up"),
         (ROOF, "import ens10.models", "further up"),
         ("models/a.py", "from . import x", "relative"),
         ("models/a.py", "from metrics import x", "bare"),
@@ -123,7 +123,7 @@ def test_the_check_sees(name, text, word):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (ROOF, "def f():\n    from ens10.experiments.run import x"),
+        (ROOF, "def f():\n    from ens10.experiments.training.run import x"),
         ("ens10/a.py", "def f():\n    import torch"),
         ("ens10/a.py", "if TYPE_CHECKING:\n    import torch"),
         ("experiments/a.py", "import torch\nfrom ens10.models import x\nimport ens10.metrics"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
 from ens10.grib.header import _DERIVED, _PROCESSES, _TEMPLATES, METHODS, PRODUCT_TYPES
-from ens10.identity import Kind, Method
+from ens10.identity import FieldKind, Method
 from ens10.source.layouts import registered_layouts
 from ens10.source.units import _CONVERSIONS
 
@@ -17,25 +17,25 @@ BEGIN, END = "<!-- made by tests/what_is_read.py -->", "<!-- end -->"
 
 # What tells a kind in GRIB 2, where ecCodes has no type: keys of the product definition template
 _KEYS = {
-    Kind.MEMBER: "`perturbationNumber`",
-    Kind.QUANTILE: "`percentileValue`, `quantileValue`",
-    Kind.PROBABILITY: "`probabilityType`",
-    Kind.DIFFERENCE: "a difference over time",
-    Kind.DETERMINISTIC: "none of these",
+    FieldKind.MEMBER: "`perturbationNumber`",
+    FieldKind.QUANTILE: "`percentileValue`, `quantileValue`",
+    FieldKind.PROBABILITY: "`probabilityType`",
+    FieldKind.DIFFERENCE: "a difference over time",
+    FieldKind.DETERMINISTIC: "none of these",
 }
 _ARRAYS = {
-    Kind.MEMBER: "a dimension of members",
-    Kind.DETERMINISTIC: "no such dimension",
-    Kind.MEAN: "`cell_methods` `realization: mean`",
-    Kind.SPREAD: "`realization:` and another method",
-    Kind.QUANTILE: "a dimension `quantile`, `quantile_level` or `percentile`",
-    Kind.PROBABILITY: "a dimension of thresholds, or a standard name `probability_of_...`",
-    Kind.PARAMETER: "written by ens10, without members",
+    FieldKind.MEMBER: "a dimension of members",
+    FieldKind.DETERMINISTIC: "no such dimension",
+    FieldKind.MEAN: "`cell_methods` `realization: mean`",
+    FieldKind.SPREAD: "`realization:` and another method",
+    FieldKind.QUANTILE: "a dimension `quantile`, `quantile_level` or `percentile`",
+    FieldKind.PROBABILITY: "a dimension of thresholds, or a standard name `probability_of_...`",
+    FieldKind.PARAMETER: "written by ens10, without members",
 }
 _READ = {
-    Kind.MEMBER: "yes",
-    Kind.DETERMINISTIC: "of variables without members",
-    Kind.OBSERVATION: "of variables without either",
+    FieldKind.MEMBER: "yes",
+    FieldKind.DETERMINISTIC: "of variables without members",
+    FieldKind.OBSERVATION: "of variables without either",
 }
 
 
@@ -47,7 +47,7 @@ def _table(head, rows):
 def kinds():
     """Return the table of kinds of fields."""
     rows = []
-    for kind in Kind:
+    for kind in FieldKind:
         types = [name for name, of in PRODUCT_TYPES.items() if of == kind]
         derived = [str(code) for code, of in _DERIVED.items() if of == kind]
         keys = [_KEYS[kind]] if kind in _KEYS else []

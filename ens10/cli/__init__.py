@@ -22,7 +22,7 @@ from ens10.usage import Command, command_parser, reports_errors
 
 def _stage(name: str, text: str) -> Command:
     def run(words: Sequence[str]) -> None:
-        from ens10.experiments.run import run_stage
+        from ens10.experiments.training.run import run_stage
 
         run_stage(name, words)  # type: ignore[arg-type]
 

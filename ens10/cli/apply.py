@@ -12,7 +12,7 @@ from ens10.options import add_options
 from ens10.usage import Command, Parser
 
 if TYPE_CHECKING:
-    from ens10.experiments.load import load_model as load_model
+    from ens10.experiments.forecasts.load import load_model as load_model
 
 
 def __getattr__(name: str) -> Any:
@@ -20,13 +20,13 @@ def __getattr__(name: str) -> Any:
     if name != "load_model":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with telling_extras("ens10.load_model"):
-        from ens10.experiments.load import load_model
+        from ens10.experiments.forecasts.load import load_model
 
         return load_model
 
 
 def _apply_options(parser: Parser) -> None:
-    from ens10.experiments.products import product_types
+    from ens10.experiments.forecasts.products import product_types
 
     parser.add_argument(
         "paths", nargs="+", metavar="RUN_OR_BUNDLE... FORECAST",
@@ -60,13 +60,13 @@ def _couple_options(parser: Parser) -> None:
 
 
 def _couple(**options: Any) -> None:
-    from ens10.experiments.couple import couple_run
+    from ens10.experiments.forecasts.couple import couple_run
 
     print(printable(f"Wrote {couple_run(**options)}"))
 
 
 def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
-    from ens10.experiments.bundle import bundle
+    from ens10.experiments.forecasts.bundle import bundle
 
     into_folder = len(runs) > 1 or out.is_dir()
     files = [out / f"{run.resolve().name}.ens10" if into_folder else out for run in runs]
@@ -79,7 +79,7 @@ def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
 
 
 def _apply(paths: Sequence[str], out: Path, **options: Any) -> None:
-    from ens10.experiments.apply import apply
+    from ens10.experiments.forecasts.apply import apply
 
     *runs, forecast = paths
     if not runs:

@@ -22,10 +22,10 @@ def _score_options(parser: Parser) -> None:
 
 
 def _score(paths: Sequence[Path], by: Sequence[str], **options: Any) -> int:
-    from ens10.experiments.reading import parts_of, same_part
-    from ens10.experiments.score import score_forecast
+    from ens10.experiments.runs.reading import run_parts, same_part
+    from ens10.experiments.scoring.score import score_forecast
 
-    paths = [part for path in paths for part in parts_of(path)]
+    paths = [part for path in paths for part in run_parts(path)]
     reference = options.pop("reference")
     if options["out"] and len(paths) > 1:
         raise ArgumentError("--out", "several forecasts would write the same files", "Give one")
@@ -51,7 +51,7 @@ def _case_options(parser: Parser) -> None:
 
 
 def _case(**options: Any) -> None:
-    from ens10.experiments.case_page import run_case
+    from ens10.experiments.reporting.case_page import run_case
 
     print(printable(run_case(**options), keep="\n"))
 
@@ -72,7 +72,7 @@ def _plan_options(parser: Parser) -> None:
 
 
 def _plan(memory: float, **options: Any) -> None:
-    from ens10.experiments.plan import plan_config, print_plan
+    from ens10.experiments.planning.plan import plan_config, print_plan
 
     print_plan(plan_config(memory_gb=memory, **options, progress=sys.stderr.isatty()))
 
@@ -84,7 +84,7 @@ def _report_options(parser: Parser) -> None:
 
 
 def _report(**options: Any) -> None:
-    from ens10.experiments.report import write_report
+    from ens10.experiments.reporting.report import write_report
 
     print(printable(f"Wrote {write_report(**options, progress=True)}"))
 

@@ -72,7 +72,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Part:
+class StorePart:
     """One chunk of each date and step of the forecasts: a variable at one level.
 
     Attributes:
@@ -205,16 +205,16 @@ def _packing(path: Path, forecasts: xr.Dataset) -> Packing | None:
     return Packing(settings["cname"], settings["clevel"], shuffle, settings["typesize"])
 
 
-def forecast_parts(forecasts: xr.Dataset) -> tuple[Part, ...]:
+def forecast_parts(forecasts: xr.Dataset) -> tuple[StorePart, ...]:
     """Return the chunks of each date and step, by variable and level."""
     names = enumerate(channel_names(forecasts))
     channels = {_variable_and_level(forecasts, name): n for n, name in names}
-    parts: list[Part] = []
+    parts: list[StorePart] = []
     for name, field in forecasts.data_vars.items():
         levels: Sequence[int | None] = (None,)
         if "level" in field.dims:
             levels = range(field.sizes["level"])
-        parts += [Part(str(name), n, channels.get((str(name), n))) for n in levels]
+        parts += [StorePart(str(name), n, channels.get((str(name), n))) for n in levels]
     return tuple(parts)
 
 

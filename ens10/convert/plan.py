@@ -1,8 +1,6 @@
 """The plan of a store: its options and sources, with which a later call is compared."""
 
-import json
 import os
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +105,6 @@ def size_of(source: Source) -> int:
     if not identity or "files" not in identity:
         return identity["zarr"][1] if identity and "zarr" in identity else 0
     return sum(size for _, size in identity["files"])
-
-
-def to_json_types(value: Any) -> Any:
-    """Return options as values that JSON stores: dicts, lists, numbers and texts."""
-    return json.loads(json.dumps(value, default=_json_default, sort_keys=True))
-
-
-def _json_default(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)
 
 
 def differences(old: Plan, new: Plan) -> list[str]:

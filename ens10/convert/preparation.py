@@ -28,7 +28,6 @@ from ens10.convert.plan import (
     files_of_source,
     size_of,
     source_identity,
-    to_json_types,
 )
 from ens10.convert.sources import Forecasts, GribForecasts, Inputs, open_inputs
 from ens10.convert.work_units import (
@@ -52,7 +51,15 @@ from ens10.source.regridding import Regrid
 from ens10.source.stores import dataset_of
 from ens10.stations import has_stations
 from ens10.store import store_kinds
-from ens10.store.manifest import COPY, NAME, assemble_manifest, encode_json, files_of, read_plan
+from ens10.store.manifest import (
+    COPY,
+    NAME,
+    assemble_manifest,
+    encode_json,
+    files_of,
+    read_plan,
+    to_json_types,
+)
 
 
 @takes(PrepareOptions)

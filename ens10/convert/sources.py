@@ -14,7 +14,7 @@ import dask
 import numpy as np
 import xarray as xr
 
-from ens10.convert.empty_store import Part
+from ens10.convert.empty_store import StorePart
 from ens10.convert.plan import Source
 from ens10.convert.workers import dead_worker_error, processes
 from ens10.errors import ArgumentError, FileError, MissingDataError
@@ -98,7 +98,7 @@ class DatasetForecasts:
     def __init__(self, template: xr.Dataset, label: str) -> None:
         self.template, self.label = template, label
 
-    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> DatasetFields:
+    def fields(self, place: tuple[int, int], parts: Sequence[StorePart]) -> DatasetFields:
         """Return the fields of one date and step, for a worker to read."""
         i, j = place
         lazy = self.template.isel(time=i, step=j)
@@ -107,7 +107,7 @@ class DatasetForecasts:
         (culled,) = dask.optimize(lazy)  # type: ignore[no-untyped-call, attr-defined]
         return DatasetFields(culled, tuple((p.variable, p.level) for p in parts), where)
 
-    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:  # noqa: ARG002
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[StorePart]) -> int:  # noqa: ARG002
         """Return the maximum number of bytes of all fields of one date and step."""
         sizes = self.template.sizes
         return len(parts) * sizes["number"] * sizes["latitude"] * sizes["longitude"] * 4
@@ -179,14 +179,14 @@ class GribForecasts:
         self._fields = fields
         self._file_numbers, self._time_indices = file_numbers, time_indices
 
-    def fields(self, place: tuple[int, int], parts: Sequence[Part]) -> PackedFields:
+    def fields(self, place: tuple[int, int], parts: Sequence[StorePart]) -> PackedFields:
         """Return the fields of one date and step, for a worker to read."""
         chunks = tuple(self._members(place, part) for part in parts)
         paths = {one.message.path for chunk in chunks for field in chunk for one in field or ()}
         files = {path: self._file_numbers[path] for path in paths}
         return PackedFields(chunks, files, self._fields.grid)
 
-    def _members(self, place: tuple[int, int], part: Part) -> tuple[Parts, ...]:
+    def _members(self, place: tuple[int, int], part: StorePart) -> tuple[Parts, ...]:
         i, j = self._time_indices[place[0]], place[1]
         if part.level is None:
             return tuple(self._fields.messages(part.variable, i, j))
@@ -196,7 +196,7 @@ class GribForecasts:
             return (None,) * len(self._fields.numbers)
         return tuple(self._fields.messages(part.variable, i, j, levels.index(level)))
 
-    def max_bytes(self, place: tuple[int, int], parts: Sequence[Part]) -> int:
+    def max_bytes(self, place: tuple[int, int], parts: Sequence[StorePart]) -> int:
         """Return the maximum number of bytes of all fields of one date and step."""
         fields = (field for part in parts for field in self._members(place, part))
         total = sum(map(_bytes_per_value, fields))

@@ -18,7 +18,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.climate import blocks
-from ens10.convert.empty_store import SUMS, Form, Part, chunk_path, forecast_parts
+from ens10.convert.empty_store import SUMS, Form, StorePart, chunk_path, forecast_parts
 from ens10.convert.files import Writer
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.convert.plan import Plan
@@ -52,7 +52,7 @@ class ForecastUnit:
     name: str
     place: tuple[int, int]
     form: Form
-    parts: tuple[Part, ...]
+    parts: tuple[StorePart, ...]
     fields: Fields
 
     def write(self, writer: Writer) -> None:
@@ -86,7 +86,7 @@ class ForecastUnit:
                 path = chunk_path(f"statistics/ensemble_{kind}{suffix}", self.place, 3)
                 writer.put(path, values, [field_checksums(values)])
 
-    def _check(self, part: Part, limits: Range, where: Callable[[], str]) -> None:
+    def _check(self, part: StorePart, limits: Range, where: Callable[[], str]) -> None:
         """Refuse a field without any value, and implausible values, as the options say."""
         if self.form.refuse_empty and self.fields.may_be_empty and part.channel is not None:
             _refuse_empty(limits, where)
@@ -297,7 +297,11 @@ def planned_units(
 
 
 def _forecast_unit(
-    name: str, place: tuple[int, int], form: Form, parts: tuple[Part, ...], forecasts: Forecasts
+    name: str,
+    place: tuple[int, int],
+    form: Form,
+    parts: tuple[StorePart, ...],
+    forecasts: Forecasts,
 ) -> Unit:
     return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 

@@ -20,7 +20,7 @@ from ens10.catalog import VARIABLES, Variable
 from ens10.channels import split_exactly
 from ens10.errors import ArgumentError
 from ens10.export.grib import check_for_grib
-from ens10.export.grib_products import REMEDY, Encoding, Product, set_product
+from ens10.export.grib_products import REMEDY, Encoding, GribProduct, set_product
 from ens10.export.message import grid_of, handle_of
 from ens10.grib import Encoder, Message
 from ens10.progress import track
@@ -45,7 +45,7 @@ class Header:
     order: npt.NDArray[np.int64]
     encoding: Encoding
 
-    def message(self, field: npt.NDArray[np.float32], product: Product) -> bytes:
+    def message(self, field: npt.NDArray[np.float32], product: GribProduct) -> bytes:
         """Return the message with new values and the keys of a product.
 
         Raises:
@@ -242,7 +242,7 @@ def _messages(
         if np.isnan(field).all():
             continue
         own = None if raw_members is None else headers.of(target, time, step, raw_members[n])
-        yield (own or header).message(field, Product("pf", n + 1 if own is None else None))
+        yield (own or header).message(field, GribProduct("pf", n + 1 if own is None else None))
     for product_field, product in _products(forecast, target, size):
         yield header.message(product_field.to_numpy(), product)
 
@@ -256,13 +256,16 @@ def _members_used(forecast: xr.Dataset, target: str, size: int) -> int:
 
 def _products(
     forecast: xr.Dataset, target: str, size: int
-) -> Iterator[tuple[xr.DataArray, Product]]:
+) -> Iterator[tuple[xr.DataArray, GribProduct]]:
     """Yield the fields of one target, date and step that are not members, with their products."""
-    yield forecast[f"{target}_mean"], Product("em", total=size)
-    yield forecast[f"{target}_std"], Product("es", total=size)
+    yield forecast[f"{target}_mean"], GribProduct("em", total=size)
+    yield forecast[f"{target}_std"], GribProduct("es", total=size)
     if f"{target}_quantile" in forecast:
         for n, level in enumerate(forecast["quantile_level"].to_numpy().tolist()):
-            yield forecast[f"{target}_quantile"].isel(quantile_level=n), Product("pb", value=level)
+            yield (
+                forecast[f"{target}_quantile"].isel(quantile_level=n),
+                GribProduct("pb", value=level),
+            )
     events = [
         (forecast[f"{target}_probability_{side}"].isel({f"threshold_{side}": n}), side, threshold)
         for side in ("above", "below")
@@ -270,7 +273,7 @@ def _products(
         for n, threshold in enumerate(forecast[f"threshold_{side}"].to_numpy().tolist())
     ]
     for n, (field, side, threshold) in enumerate(events, 1):
-        yield field * _PERCENT, Product("ep", n, len(events), threshold, side == "above")
+        yield field * _PERCENT, GribProduct("ep", n, len(events), threshold, side == "above")
 
 
 def _with_step(dataset: xr.Dataset) -> xr.Dataset:

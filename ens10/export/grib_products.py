@@ -60,7 +60,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Product:
+class GribProduct:
     """The product that one field of a corrected forecast is: mean, spread, member, ...
 
     Attributes:
@@ -138,7 +138,7 @@ class Product:
         }  # fmt: skip
 
 
-def set_product(handle: Any, product: Product, post_processed: bool) -> None:
+def set_product(handle: Any, product: GribProduct, post_processed: bool) -> None:
     """Set the keys of a product in a message.
 
     Args:
@@ -170,7 +170,7 @@ def set_product(handle: Any, product: Product, post_processed: bool) -> None:
         raise ArgumentError("format", reason, remedy) from error
 
 
-def _edition_2_keys(handle: Any, product: Product, post_processed: bool) -> Keys:
+def _edition_2_keys(handle: Any, product: GribProduct, post_processed: bool) -> Keys:
     """Return the keys of a product in a raw message of edition 2, in the order of setting them."""
     keeps_number = product.type == "pf" and product.number is None
     if keeps_number and not post_processed:

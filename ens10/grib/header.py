@@ -18,7 +18,7 @@ from ens10.grib.grid import LatLonGrid, Scan, from_header
 from ens10.grib.isolated import EccodesError, keys_of
 from ens10.grib.message import Meaning
 from ens10.grib.sections import RawMessage, Spans, check, spans_of
-from ens10.identity import Kind, Method, Window
+from ens10.identity import FieldKind, Method, Window
 
 Keys = Mapping[str, Any]
 
@@ -89,23 +89,26 @@ def _meaning(keys: Keys, path: Path, offset: int) -> Meaning:
 
 # Types of MARS that are products of an ensemble, whatever the rest of the header contains.
 PRODUCT_TYPES = {
-    **dict.fromkeys(("em", "cm", "taem"), Kind.MEAN),
-    **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), Kind.SPREAD),
-    **dict.fromkeys(("pb", "pd", "cd"), Kind.QUANTILE),
-    **dict.fromkeys(("ep", "fp"), Kind.PROBABILITY),
-    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), Kind.OTHER),
+    **dict.fromkeys(("em", "cm", "taem"), FieldKind.MEAN),
+    **dict.fromkeys(("es", "cs", "taes", "ef", "ea"), FieldKind.SPREAD),
+    **dict.fromkeys(("pb", "pd", "cd"), FieldKind.QUANTILE),
+    **dict.fromkeys(("ep", "fp"), FieldKind.PROBABILITY),
+    **dict.fromkeys(("efi", "efic", "sot", "ed", "ci"), FieldKind.OTHER),
 }
 # Edition 2, code table 4.7: means, and measures of spread, of all members or of a cluster
 _DERIVED = {
-    **dict.fromkeys((0, 1, 6), Kind.MEAN), **dict.fromkeys((2, 3, 4, 7), Kind.SPREAD),
+    **dict.fromkeys((0, 1, 6), FieldKind.MEAN), **dict.fromkeys((2, 3, 4, 7), FieldKind.SPREAD),
 }  # fmt: skip
 # Edition 2, code table 4.3: fields of a template of members or forecasts that are neither
 _PROCESSES = {
-    **dict.fromkeys((6, 7), Kind.SPREAD), 5: Kind.PROBABILITY, 8: Kind.OBSERVATION, 9: Kind.OTHER,
-    10: Kind.MEAN, **dict.fromkeys((18, 20, 21), Kind.DIFFERENCE),
+    **dict.fromkeys((6, 7), FieldKind.SPREAD), 5: FieldKind.PROBABILITY,
+    8: FieldKind.OBSERVATION, 9: FieldKind.OTHER, 10: FieldKind.MEAN, **dict.fromkeys((18, 20, 21), FieldKind.DIFFERENCE),
 }  # fmt: skip
 # Edition 2, code table 4.0: errors, statistics over an area, categories, parts and tiles of cells
-_TEMPLATES = {7: Kind.SPREAD, **dict.fromkeys((15, 51, 53, 54, 55, 56, 59, 62, 63, 91), Kind.OTHER)}
+_TEMPLATES = {
+    7: FieldKind.SPREAD,
+    **dict.fromkeys((15, 51, 53, 54, 55, 56, 59, 62, 63, 91), FieldKind.OTHER),
+}
 _NO_STARTS = {2: "the verifying time of the forecast", 4: "a local time"}  # code table 1.2
 _PERTURBED = ("pf", "cf")
 # Types of step of ecCodes; those that it lacks here are "other"
@@ -118,7 +121,7 @@ _CALENDAR_UNITS = {3: "months", 4: "years", 5: "decades", 6: "30 years", 7: "cen
 _LONGEST = 100 * 365 * 86400  # seconds; a longer lead time is damage, such as an octet of all ones
 
 
-def _kind(keys: Keys) -> Kind:
+def _kind(keys: Keys) -> FieldKind:
     """Return the kind of a field, from ECMWF's type or the keys of its product template."""
     data_type, template = _get(keys, "dataType"), _get(keys, "productDefinitionTemplateNumber")
     is_second = _get(keys, "edition") == 2  # ecCodes computes these keys for edition 1, too
@@ -126,13 +129,13 @@ def _kind(keys: Keys) -> Kind:
     if data_type in PRODUCT_TYPES:
         return PRODUCT_TYPES[data_type]
     if str(_get(keys, "stepType")).startswith("diff"):
-        return Kind.DIFFERENCE
+        return FieldKind.DIFFERENCE
     if is_second and derived is not None:
-        return _DERIVED.get(derived, Kind.OTHER)
+        return _DERIVED.get(derived, FieldKind.OTHER)
     if is_second and {"percentileValue", "quantileValue"} & keys.keys():
-        return Kind.QUANTILE
+        return FieldKind.QUANTILE
     if is_second and "probabilityType" in keys:
-        return Kind.PROBABILITY
+        return FieldKind.PROBABILITY
     if is_second and template in _TEMPLATES:
         return _TEMPLATES[template]
     process = _get(keys, "typeOfGeneratingProcess")
@@ -141,8 +144,8 @@ def _kind(keys: Keys) -> Kind:
     # Edition 1 has a member number in deterministic forecasts, too.
     total = _get(keys, "numberOfForecastsInEnsemble")
     if "perturbationNumber" in keys and (is_second or data_type in _PERTURBED or total != 0):
-        return Kind.MEMBER
-    return Kind.DETERMINISTIC
+        return FieldKind.MEMBER
+    return FieldKind.DETERMINISTIC
 
 
 def _product(keys: Keys) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.grib.grid import LatLonGrid, Scan
-from ens10.identity import PRESSURE_LEVELS, Kind, Window
+from ens10.identity import PRESSURE_LEVELS, FieldKind, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Meaning:
     short_name: str
     name: str
     units: str
-    kind: Kind
+    kind: FieldKind
     product: str
     level_type: str
     level: int

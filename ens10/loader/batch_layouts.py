@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import is_global
 from ens10.loader.batch import Batch
-from ens10.loader.buffers import Layout
+from ens10.loader.buffers import BufferLayout
 from ens10.loader.content import Arrays, Content, Features, Shapes, scatter_points
 from ens10.loader.samples import Samples
 
@@ -150,7 +150,7 @@ class Scratch:
     def arrays(self, shapes: Shapes) -> Arrays:
         """Return float32 arrays of these shapes, with undefined content."""
         if getattr(self._thread_buffers, "shapes", None) != shapes:
-            layout = Layout({key: (shape, np.float32) for key, shape in shapes.items()})
+            layout = BufferLayout({key: (shape, np.float32) for key, shape in shapes.items()})
             self._thread_buffers.arrays = layout.views(np.empty(layout.size, np.uint8))
             self._thread_buffers.shapes = shapes
         arrays: Arrays = self._thread_buffers.arrays
@@ -350,7 +350,7 @@ def _grid_points(samples: Samples) -> int:
     return len(samples.latitude) * len(samples.longitude)
 
 
-def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
+def batch_layout(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
     """Return the batch layout of a name, or the layout itself.
 
     Args:
@@ -365,7 +365,7 @@ def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
         name = str(kind.get("class_path", "")).rpartition(".")[2]
         if name not in classes:
             raise UnknownNameError("kind", name, tuple(classes))
-        return kind_of(classes[name](**kind.get("init_args", {})))
+        return batch_layout(classes[name](**kind.get("init_args", {})))
     if not isinstance(kind, Kind):
         kinds: dict[str, Kind] = {"fields": Fields(), "members": Fields(features="members")}
         kinds |= {"slabs": Slabs(), "patches": Patches(), "points": Points()}
@@ -379,4 +379,4 @@ def kind_of(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
 
 def uses_members(data: Mapping[str, Any]) -> bool:
     """Return True if the `data` section of a configuration selects the features of each member."""
-    return kind_of(data.get("kind") or "fields").features == "members"
+    return batch_layout(data.get("kind") or "fields").features == "members"

@@ -17,13 +17,13 @@ from ens10.climate import Normaliser
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import Fields, Job, Kind, KindName, kind_of
+from ens10.loader.batch_layouts import Fields, Job, Kind, KindName, batch_layout
 from ens10.loader.buffers import (
     Allocator,
     Block,
     BlockPool,
+    BufferLayout,
     CachedContent,
-    Layout,
     dates_that_fit,
     plain_memory,
     read_ahead,
@@ -204,7 +204,7 @@ class Batches:
     ) -> None:
         _check_names(split, extras)
         _check_minimums({"batch_size": (batch_size, 1), "ring": (ring, 1), "threads": (threads, 0)})
-        self.kind = kind_of(kind)
+        self.kind = batch_layout(kind)
         self.samples = open_samples(_of_tree(data, group), target, truth, ensemble, step)
         if split != "test" or normaliser is None:
             self.samples.require_truth()
@@ -329,7 +329,7 @@ class Batches:
             progress.batches, max(1, self._count(self._batch_size))
         )
         date_count = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
-        layout = Layout(self.kind.arrays(self.content, date_count))
+        layout = BufferLayout(self.kind.arrays(self.content, date_count))
         filled_buffers = read_ahead(
             jobs[skipped_jobs:],
             lambda job, block: self._fill(job, layout, block),
@@ -349,7 +349,7 @@ class Batches:
     def batch(self, positions: npt.NDArray[np.int64]) -> Batch:
         """Return the batch of the dates at these positions of `samples`, in its own memory."""
         positions = np.asarray(positions, np.int64)
-        layout = Layout(self.kind.arrays(self.content, len(positions)))
+        layout = BufferLayout(self.kind.arrays(self.content, len(positions)))
         block = np.empty(layout.size, np.uint8)
         no_repeats = np.zeros(len(positions), np.bool_)
         self._fill(Job(0, positions, no_repeats, (self._seed, self.epoch)), layout, block)
@@ -393,7 +393,7 @@ class Batches:
         last = self.kind.count(remainder, self._point_count) if remainder else 0
         return full_buffers * self.kind.count(self._batch_size, self._point_count) + last
 
-    def _fill(self, job: Job, layout: Layout, block: Block) -> None:
+    def _fill(self, job: Job, layout: BufferLayout, block: Block) -> None:
         count = self.kind.fill(job, self.content, layout.views(block))
         with self._lock:
             self.bytes_read += count

@@ -41,7 +41,7 @@ def plain_memory(size: int) -> Block:
     return block[first : first + size]
 
 
-class Layout:
+class BufferLayout:
     """Where the arrays of a batch lie in one block of memory.
 
     Args:
@@ -340,6 +340,6 @@ def dates_that_fit(
     return list(positions[: round(cache * len(positions))])
 
 
-def _layout(content: Content, rows: slice) -> Layout:
+def _layout(content: Content, rows: slice) -> BufferLayout:
     shapes = content.shapes(rows.stop - rows.start)
-    return Layout({key: (shape, np.float32) for key, shape in shapes.items()})
+    return BufferLayout({key: (shape, np.float32) for key, shape in shapes.items()})

@@ -15,7 +15,7 @@ from ens10.climate import Normaliser
 from ens10.errors import ArgumentError
 from ens10.identity import Label
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import Kind, KindName, kind_of
+from ens10.loader.batch_layouts import Kind, KindName, batch_layout
 from ens10.loader.batches import Batches, open_samples
 from ens10.loader.content import Extra
 from ens10.loader.order import Share, share_of
@@ -110,7 +110,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         share, size = self.share, batch_size or self.batch_size
         key = (split, share, size)  # batches may be asked for before there is a trainer
         if key not in self._batches:
-            kind = kind_of(self.kind)
+            kind = batch_layout(self.kind)
             self._batches[key] = Batches(
                 self._samples,
                 self.target,

@@ -17,7 +17,7 @@ from ens10.channels import (
     split_exactly,
     step_number,
 )
-from ens10.climate import Sums
+from ens10.climate import FieldSums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.identity import (
     SINCE_START,
@@ -214,7 +214,7 @@ class Samples(ABC):
         The fields of these dates are read.
         """
         shape = (len(channels), *self._grid)
-        mean, deviation = Sums(shape), Sums(shape)
+        mean, deviation = FieldSums(shape), FieldSums(shape)
         _LOG.info("Statistics of %d members from %d dates, read once", self.members, len(dates))
         for i in dates:
             moments = self.moments(int(i), step, channels)

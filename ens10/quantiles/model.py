@@ -16,7 +16,7 @@ from ens10.climate import years_of
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.protocol import Protocol, check_window, protocol_of
 from ens10.quantiles.members import Members, members_of, quantiles_of
-from ens10.quantiles.options import ANY_YEAR, Climatology, month_days_of, quantile_levels
+from ens10.quantiles.options import ANY_YEAR, ClimateDates, month_days_of, quantile_levels
 from ens10.stations import coordinates
 from ens10.store import open_store
 
@@ -131,7 +131,7 @@ def model_climate(
     check_window(window)
     field = members.field
     starts, valid = (field[name].to_numpy().astype("M8[s]") for name in ("time", "valid_time"))
-    climate = Climatology(starts, valid, rules, window)
+    climate = ClimateDates(starts, valid, rules, window)
     judged = starts if dates is None else np.atleast_1d(np.asarray(dates)).astype("M8[s]")
     positions = [climate.climate_dates(s, _valid_date(s, field, starts, valid)) for s in judged]
     data = _lazy_quantiles(members, positions, level_values)

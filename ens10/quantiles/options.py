@@ -123,7 +123,7 @@ def month_days_of(time: Dates) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Climatology:
+class ClimateDates:
     """The dates of a dataset, and the selection of those that form a climate.
 
     Attributes:

@@ -26,7 +26,6 @@ import zarr
 
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
-from ens10.convert.plan import to_json_types
 from ens10.durable import clear_leftovers, whole_file, write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.file_locks import folder_lock
@@ -34,7 +33,7 @@ from ens10.progress import track
 from ens10.protocol import protocol_of, reference_of
 from ens10.quantiles.members import StoreMembers, quantiles_of
 from ens10.quantiles.model import rows_within
-from ens10.quantiles.options import ClimateOptions, Climatology, quantile_levels
+from ens10.quantiles.options import ClimateDates, ClimateOptions, quantile_levels
 from ens10.splits import split_dates
 from ens10.stations import as_row
 from ens10.stations import coordinates as station_coordinates
@@ -46,6 +45,7 @@ from ens10.store.manifest import (
     assemble_manifest,
     files_of,
     read_manifest,
+    to_json_types,
 )
 from ens10.untrusted import parse_json
 
@@ -64,7 +64,7 @@ class ClimateArrays:
     month_days: list[str]
     judged_years: list[int]
     levels: npt.NDArray[np.float64]
-    climatologies: dict[float, Climatology]
+    climatologies: dict[float, ClimateDates]
 
     @property
     def folder(self) -> Path:
@@ -137,7 +137,7 @@ def _plan_arrays(store: Path, dataset: xr.Dataset, options: ClimateOptions) -> C
     valid = dataset["valid_time"].sel(step=steps).transpose("step", "time").to_numpy()
     rules, window = protocol_of(options.protocol), options.window
     rows = zip(steps, valid.astype("M8[s]"), strict=True)
-    climatologies = {step: Climatology(time, row, rules, window) for step, row in rows}
+    climatologies = {step: ClimateDates(time, row, rules, window) for step, row in rows}
     first = climatologies[steps[0]]
     levels = quantile_levels(options.levels, options.protocol)
     axes = (channels, steps, first.calendar, first.judged_years())
@@ -202,7 +202,7 @@ def _coordinates(arrays: ClimateArrays) -> xr.Dataset:
     )
 
 
-def _count(climatology: Climatology, year: int, month_day: str, dataset: xr.Dataset) -> int:
+def _count(climatology: ClimateDates, year: int, month_day: str, dataset: xr.Dataset) -> int:
     dates = climatology.positions(month_day, climatology.eligible(year))
     return int(dates.size * dataset.sizes["number"])
 
@@ -277,7 +277,7 @@ class _Run:
     """Consecutive month-days, for one channel, step and judged year."""
 
     members: StoreMembers
-    climatology: Climatology
+    climatology: ClimateDates
     eligible: npt.NDArray[np.bool_]
     levels: npt.NDArray[np.float64]
     month_days: Sequence[str]

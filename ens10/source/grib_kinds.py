@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ens10.catalog import ACCUMULATED, RATES, VARIABLES
 from ens10.errors import FileError
 from ens10.grib import LatLonGrid, Meaning, Message, MessageList
-from ens10.identity import KINDS_READ, Kind, Method, Window, level_in_name
+from ens10.identity import KINDS_READ, FieldKind, Method, Window, level_in_name
 from ens10.source.kinds import tell_products
 from ens10.source.units import unit_of
 
@@ -76,7 +76,7 @@ def are_forecasts(meanings: Sequence[Meaning]) -> npt.NDArray[np.bool_]:
 
     Observations are read where there are neither, as truth.
     """
-    kinds: dict[str, set[Kind]] = defaultdict(set)
+    kinds: dict[str, set[FieldKind]] = defaultdict(set)
     for meaning in meanings:
         kinds[meaning.name].add(meaning.kind)
     first = {n: next((k for k in KINDS_READ if k in of), None) for n, of in kinds.items()}

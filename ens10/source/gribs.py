@@ -68,7 +68,7 @@ class Cell(NamedTuple):
         return f"{str(self.time)[:13]}, step {self.step} h, number {self.number}{level}"
 
 
-class Part(NamedTuple):
+class GribPart(NamedTuple):
     """A message, and the factor and offset of its values in a field."""
 
     message: Message
@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 
 # The parts whose sum is a field: 0 if there are none; None if the field is missing
-Parts = tuple[Part, ...] | None
+Parts = tuple[GribPart, ...] | None
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ class Cube:
         """Return True for precipitation at the start, which is 0 if there is no message."""
         return self.name in ACCUMULATED and recipe.window.end == 0
 
-    def _part(self, n: int, factor: float) -> Part:
+    def _part(self, n: int, factor: float) -> GribPart:
         unit_factor, offset = self.conversions[self.messages.records["meaning"][n]]
-        return Part(self.messages[n], factor * unit_factor, offset)
+        return GribPart(self.messages[n], factor * unit_factor, offset)
 
 
 def conversion_of(name: str, meaning: Meaning) -> tuple[float, float] | None:

@@ -8,11 +8,11 @@ import xarray as xr
 
 from ens10.errors import DataNote, FileError, listing
 from ens10.grib.header import PRODUCT_TYPES
-from ens10.identity import Kind, Method
+from ens10.identity import FieldKind, Method
 
 _PRODUCT_DIMS = {
-    **dict.fromkeys(("quantile", "quantile_level", "percentile"), Kind.QUANTILE),
-    **dict.fromkeys(("threshold", "threshold_above", "threshold_below"), Kind.PROBABILITY),
+    **dict.fromkeys(("quantile", "quantile_level", "percentile"), FieldKind.QUANTILE),
+    **dict.fromkeys(("threshold", "threshold_above", "threshold_below"), FieldKind.PROBABILITY),
 }
 MEMBER_DIMS = ("number", "realization", "member", "ensemble", "sample", "ensemble_member")
 _FORECAST_KIND = "forecast_kind"  # attribute of the distributions that ens10 writes
@@ -34,7 +34,9 @@ def without_products(
     Raises:
         FileError: no other variable is left.
     """
-    kinds = {str(name): kind_of(field, dataset) for name, field in dataset.data_vars.items()}
+    kinds = {
+        str(name): kind_of_variable(field, dataset) for name, field in dataset.data_vars.items()
+    }
     products = {n: k for n, k in kinds.items() if not k.is_forecast and n not in mapped}
     if not products:
         return dataset
@@ -61,7 +63,7 @@ def tell_products(what: str, texts: list[str], source: Path | str, *, is_all: bo
     warnings.warn(note, DataNote, stacklevel=5)
 
 
-def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
+def kind_of_variable(field: xr.DataArray, dataset: xr.Dataset) -> FieldKind:
     """Return the kind of a variable.
 
     Args:
@@ -76,16 +78,16 @@ def kind_of(field: xr.DataArray, dataset: xr.Dataset) -> Kind:
             return _PRODUCT_DIMS[str(dim)]
     name = str(field.attrs.get("standard_name", ""))
     if name.startswith("probability_of_"):
-        return Kind.PROBABILITY
+        return FieldKind.PROBABILITY
     if name.endswith(" standard_error"):
-        return Kind.SPREAD
+        return FieldKind.SPREAD
     is_member = any(dim in MEMBER_DIMS for dim in field.dims)
     methods = str(field.attrs.get("cell_methods", ""))
     for axis in ("realization:", "number:"):
         method = methods.partition(axis)[2].split()
         if method and method[0] != Method.POINT and not is_member:
-            return Kind.MEAN if method[0] == Method.MEAN else Kind.SPREAD
+            return FieldKind.MEAN if method[0] == Method.MEAN else FieldKind.SPREAD
     is_written = _FORECAST_KIND in dataset.attrs or _FORECAST_KIND in field.attrs
     if is_written and not is_member and field.ndim > 1:
-        return Kind.PARAMETER
-    return Kind.MEMBER if is_member else Kind.DETERMINISTIC
+        return FieldKind.PARAMETER
+    return FieldKind.MEMBER if is_member else FieldKind.DETERMINISTIC

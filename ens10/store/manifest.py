@@ -25,7 +25,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -572,3 +572,16 @@ def _check_units(units: Any) -> dict[str, list[Row]]:
 
 def _damage_error(path: Path, reason: str, remedy: str = _REMEDY) -> DamagedFileError:
     return DamagedFileError(path, 0, reason, remedy)
+
+
+def to_json_types(value: Any) -> Any:
+    """Return options as values that JSON stores: dicts, lists, numbers and texts."""
+    return json.loads(json.dumps(value, default=_json_default, sort_keys=True))
+
+
+def _json_default(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)

@@ -7,9 +7,6 @@ import xarray as xr
 import yaml
 
 from ens10.errors import FileError
-from ens10.experiments import members
-from ens10.experiments.figures import histograms_of, skill_map
-from ens10.experiments.provenance import run_of
 from ens10.experiments.reporting import summary
 from ens10.experiments.reporting.charts import (
     Dot,
@@ -26,12 +23,15 @@ from ens10.experiments.reporting.charts import (
     scale_of,
 )  # fmt: skip
 from ens10.experiments.reporting.diagnostics import QUANTILE, Diagnosis
+from ens10.experiments.reporting.figures import histograms_of, skill_map
 from ens10.experiments.reporting.groups import Group
 from ens10.experiments.reporting.pages import page
-from ens10.experiments.reporting.scorecard import Line, card_table, overview, score_card
-from ens10.experiments.run_results import FinishedRun
-from ens10.experiments.tables import columns, notes
-from ens10.experiments.writers import ABSENT, Column
+from ens10.experiments.reporting.scorecard import Line, card_of_runs, card_table, overview
+from ens10.experiments.runs.provenance import run_of
+from ens10.experiments.scoring import members
+from ens10.experiments.scoring.run_results import FinishedRun
+from ens10.experiments.scoring.tables import columns, notes
+from ens10.experiments.scoring.writers import ABSENT, Column
 from ens10.metrics import finish_mean, reliability_diagram
 from ens10.metrics.figures.diagrams import relative_frequency
 from ens10.metrics.figures.style import in_units
@@ -51,7 +51,7 @@ def assemble(title: str, groups: Sequence[Group], diagnoses: Sequence[Diagnoses]
         groups: in the order in which they are shown.
         diagnoses: of each group, by the names of runs.
     """
-    cards = [score_card(group) for group in groups]
+    cards = [card_of_runs(group) for group in groups]
     views = [_view(*parts) for parts in zip(groups, cards, diagnoses, strict=True)]
     targets: dict[str, dict[str, View]] = {}
     for group, view in zip(groups, views, strict=True):

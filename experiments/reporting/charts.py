@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
-from ens10.experiments.figures import loss_curves
-from ens10.experiments.run_results import FinishedRun
+from ens10.experiments.reporting.figures import loss_curves
+from ens10.experiments.scoring.run_results import FinishedRun
 from ens10.metrics import Interval
 from ens10.metrics.figures.diagrams import histogram_panel, relative_frequency, reliability_panel
 from ens10.metrics.figures.maps import finite_values, map_grid, nice_limit, set_ticks

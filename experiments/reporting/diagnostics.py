@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.experiments.reading import PREDICTIONS, open_forecast, reading
+from ens10.experiments.runs.reading import PREDICTIONS, open_forecast, reading
 from ens10.grid import area_weights
 from ens10.metrics import event_sums, merge_states
 from ens10.metrics.distributions import kind_of

@@ -6,10 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ens10.errors import ArgumentError
-from ens10.experiments.reading import parts_of
-from ens10.experiments.run_results import FinishedRun, check_comparable, check_names, read_run
-from ens10.experiments.tables import Row, score_table
-from ens10.experiments.writers import ABSENT
+from ens10.experiments.runs.reading import run_parts
+from ens10.experiments.scoring.run_results import (
+    FinishedRun,
+    check_comparable,
+    check_names,
+    read_run,
+)
+from ens10.experiments.scoring.tables import ScoreRow, score_table
+from ens10.experiments.scoring.writers import ABSENT
 
 _Key = tuple[str | None, str | None]
 _UNITS = {"hours": "h", "hour": "h"}  # one unit, one name
@@ -31,7 +36,7 @@ class Group:
     target: str | None
     step: str | None
     runs: tuple[FinishedRun, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ScoreRow, ...]
     folders: Mapping[str, Path]
     reference: str
 
@@ -64,7 +69,7 @@ def read_groups(folders: Sequence[Path | str], reference: str) -> list[Group]:
     """
     if not folders:
         raise ArgumentError("runs", "there are none", "Give the folders of one or more runs")
-    parts = [part for folder in folders for part in parts_of(folder)]
+    parts = [part for folder in folders for part in run_parts(folder)]
     pairs = [(run, part) for part in parts for run in _by_step(read_run(part))]
     keys = [(run.provenance.get("target"), step_of(run)) for run, _ in pairs]
     groups: dict[_Key, list[tuple[FinishedRun, Path]]] = {}

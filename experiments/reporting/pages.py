@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ens10.errors import printable
-from ens10.experiments.writers import number
+from ens10.experiments.scoring.writers import number
 
 
 def page(template: str, title: str, lead: str, **content: Any) -> str:

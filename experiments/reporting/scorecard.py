@@ -8,8 +8,8 @@ import numpy as np
 import xarray as xr
 
 from ens10.experiments.reporting.groups import Group
-from ens10.experiments.run_results import FinishedRun
-from ens10.experiments.tables import FEW_DATES, interval_of
+from ens10.experiments.scoring.run_results import FinishedRun
+from ens10.experiments.scoring.tables import FEW_DATES, interval_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import Method, blocks_in_words
 
@@ -76,7 +76,7 @@ class Line:
     seasons: tuple[Comparison, ...] = ()
 
 
-def score_card(group: Group) -> list[Line]:
+def card_of_runs(group: Group) -> list[Line]:
     """Return the rows of a group's score card, in the order of its runs.
 
     The best other forecast has the lowest CRPS of all but the row's forecast and the optimum.

@@ -7,9 +7,9 @@ import numpy as np
 
 from ens10.experiments.reporting.groups import Group, step_of
 from ens10.experiments.reporting.scorecard import Comparison, Line
-from ens10.experiments.run_results import FinishedRun
-from ens10.experiments.tables import FEW_DATES, Row, columns
-from ens10.experiments.writers import ABSENT, Column, number
+from ens10.experiments.scoring.run_results import FinishedRun
+from ens10.experiments.scoring.tables import FEW_DATES, ScoreRow, columns
+from ens10.experiments.scoring.writers import ABSENT, Column, number
 from ens10.grid import is_global
 from ens10.metrics import Interval
 from ens10.metrics.figures.maps import degrees
@@ -19,7 +19,7 @@ _SPLITS = {"train": "Training dates", "val": "Validation dates", "test": "Test d
 _WEIGHTS = {"cell": "exact cell areas", "cos": "cosine of latitude", "none": "none"}
 
 
-def result_sentence(rows: Sequence[Row], reference: str) -> str:
+def result_sentence(rows: Sequence[ScoreRow], reference: str) -> str:
     """Return the result of a table in one sentence: the model with the lowest CRPS."""
     models = [row for row in rows if row.kind == "model" and row.model != reference]
     if not models:
@@ -183,7 +183,7 @@ def in_short(group: Group, lines: Sequence[Line]) -> list[str]:
     return sentences + _cautions(group)
 
 
-def _best_sentence(row: Row, line: Line) -> str:
+def _best_sentence(row: ScoreRow, line: Line) -> str:
     units = f" {row.units}" if row.units not in ("", "1") else ""
     text = f"The model with the lowest CRPS is {row.model}: {row.crps.value:.4g}{units}"
     if line.reference:
@@ -243,13 +243,13 @@ def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _spread(best: Row, group: Group) -> list[str]:
+def _spread(best: ScoreRow, group: Group) -> list[str]:
     raw = next((row for row in group.rows if row.model == group.reference), None)
     clauses = [_spread_in_words(row) for row in (raw, best) if row and row.spread_error]
     return ["Spread: " + "; ".join(clauses) + "."] if clauses else []
 
 
-def _spread_in_words(row: Row) -> str:
+def _spread_in_words(row: ScoreRow) -> str:
     ratio = row.spread_error.value if row.spread_error else 1.0
     if abs(ratio - 1) <= _CLOSE:
         return f"that of {row.model} tells the size of its error (ratio {ratio:.2f})"
@@ -258,7 +258,7 @@ def _spread_in_words(row: Row) -> str:
     return f"that of {row.model} is {size} than its error (ratio {ratio:.2f}): it is {sure}"
 
 
-def _cost(models: Sequence[Row], best: Row) -> list[str]:
+def _cost(models: Sequence[ScoreRow], best: ScoreRow) -> list[str]:
     if best.seconds is None:
         return []
     text = f"Fitting {best.model} took {duration(best.seconds)}"

@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ens10.experiments.commands import (
+from ens10.experiments.runs.commands import (
     add_work_options,
     add_world_options,
     world_options_of,
@@ -92,7 +92,7 @@ def run(**values: Any) -> int:
 
 
 def _plan(options: SimpleNamespace, request: "Request") -> int:
-    from ens10.experiments.rates import measure_rates, read_rates
+    from ens10.experiments.planning.rates import measure_rates, read_rates
     from ens10.experiments.reproduce.plan import plan_table, print_table, write_json
 
     rates = read_rates(options.rates)

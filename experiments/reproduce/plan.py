@@ -20,16 +20,16 @@ from ens10.channels import channel_names, resolve, split
 from ens10.climate import blocks
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
-from ens10.experiments.data_numbers import read_config
-from ens10.experiments.plan import console_of, subject_of
-from ens10.experiments.rates import STATISTICAL, Grid, Rates
+from ens10.experiments.planning.plan import console_of, subject_of
+from ens10.experiments.planning.rates import STATISTICAL, Grid, Rates
 from ens10.experiments.reproduce.command import Request
 from ens10.experiments.runner.tasks import MEMBERS, Task, config_of, load_budget
+from ens10.experiments.training.data_numbers import read_config
 from ens10.loader.batch_layouts import uses_members
 from ens10.loader.content import EXTRA_NAMES
 from ens10.packed16.layout import packed_chunk_bytes
 from ens10.protocol import Protocol
-from ens10.quantiles.options import Climatology
+from ens10.quantiles.options import ClimateDates
 from ens10.splits import split_dates
 from ens10.stations import as_row
 
@@ -75,9 +75,9 @@ class Data:
         """The channels that are not on levels."""
         return [name for name in self.channels if split(name)[1] is None]
 
-    def climatology(self, rules: Protocol) -> Climatology:
+    def climatology(self, rules: Protocol) -> ClimateDates:
         """Return the dates from which model climates are chosen."""
-        return Climatology(self.time, self.valid_at(_STEP), rules, rules.efi.window)
+        return ClimateDates(self.time, self.valid_at(_STEP), rules, rules.efi.window)
 
 
 def ens10(targets: Sequence[str], inputs: Iterable[tuple[str, int]] | None = None) -> Data:

@@ -14,12 +14,12 @@ from ens10.errors import MissingDataError
 from ens10.experiments.reporting.pages import page
 from ens10.experiments.reproduce.command import Request
 from ens10.experiments.reproduce.published import UNVERIFIED, Published, load_published
-from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.runner.tables import pit_deviation, write_files
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.runner.trainings import OPTIMUM, place_of, read_cell
-from ens10.experiments.tables import FEW_DATES, interval_of
-from ens10.experiments.writers import ABSENT, Column, csv_of, latex_of, markdown_of
+from ens10.experiments.scoring.run_results import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.scoring.tables import FEW_DATES, interval_of
+from ens10.experiments.scoring.writers import ABSENT, Column, csv_of, latex_of, markdown_of
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import Method, blocks_in_words
 

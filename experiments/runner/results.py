@@ -20,9 +20,9 @@ from typing import Any
 
 from ens10.durable import clear_leftovers, whole_path
 from ens10.errors import FileError, printable
-from ens10.experiments.locks import hold_lock
-from ens10.experiments.provenance import FILE as PROVENANCE
 from ens10.experiments.runner.key import Key
+from ens10.experiments.runs.locks import hold_lock
+from ens10.experiments.runs.provenance import FILE as PROVENANCE
 from ens10.untrusted import is_inner, parse_json
 from ens10.usage import command_parser, reports_errors
 

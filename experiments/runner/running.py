@@ -19,8 +19,8 @@ from typing import IO
 
 from ens10.errors import FileError, listing, printable
 from ens10.experiments.runner.cell import Cell
-from ens10.experiments.runner.claims import claim, end_with_parent, holder
 from ens10.experiments.runner.results import KEY
+from ens10.experiments.runs.claims import claim, end_with_parent, holder
 from ens10.signals import Interrupted, Terminated, stoppable
 from ens10.usage import command_parser, reports_errors
 

@@ -9,10 +9,10 @@ import xarray as xr
 
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
-from ens10.experiments.run_results import SCORES, FinishedRun, mean_score, read_runs
-from ens10.experiments.score import EVENTS
-from ens10.experiments.tables import Row, decimals, interval_of, score_table
-from ens10.experiments.writers import columns_of, csv_of, markdown_of, number
+from ens10.experiments.scoring.run_results import SCORES, FinishedRun, mean_score, read_runs
+from ens10.experiments.scoring.score import EVENTS
+from ens10.experiments.scoring.tables import ScoreRow, decimals, interval_of, score_table
+from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of, number
 from ens10.metrics import Interval, summarise
 from ens10.metrics.uncertainty import blocks_in_words
 
@@ -120,7 +120,7 @@ class Entry:
     """
 
     seed: int
-    row: Row
+    row: ScoreRow
     pit: float
     cpu: float
     memory: float
@@ -252,7 +252,7 @@ def _entries(runs: dict[int, list[FinishedRun]]) -> list[list[Entry]]:
     return sorted(models.values(), key=_sort_key)
 
 
-def _entry(seed: int, row: Row, run: FinishedRun, raw: FinishedRun | None) -> Entry:
+def _entry(seed: int, row: ScoreRow, run: FinishedRun, raw: FinishedRun | None) -> Entry:
     provenance = run.provenance
     cpu, memory = (float(provenance.get(name) or np.nan) for name in ("cpu_seconds", "memory_mb"))
     reference = raw.states_of("eecrps") if raw is not None and raw is not run else None

@@ -10,7 +10,8 @@ from typing import Any
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.data_numbers import (
+from ens10.experiments.runs.claims import make_once
+from ens10.experiments.training.data_numbers import (
     as_options,
     network_class,
     numbers_of_network,
@@ -18,7 +19,6 @@ from ens10.experiments.data_numbers import (
     shape_of,
     value_at,
 )
-from ens10.experiments.runner.claims import make_once
 from ens10.loader.batches import Batches
 from ens10.protocol import Protocol, protocol_of
 from ens10.synthetic import World

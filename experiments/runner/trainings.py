@@ -15,14 +15,19 @@ import yaml
 
 from ens10.durable import whole_path, write_whole
 from ens10.errors import ArgumentError, Ens10Error, FileError, MissingDataError
-from ens10.experiments import provenance
-from ens10.experiments.data_numbers import read_config
-from ens10.experiments.optimum import score_optimum
-from ens10.experiments.provenance import FILE as PROVENANCE
-from ens10.experiments.raw_ensemble import open_raw, with_name
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.run import run_stage
-from ens10.experiments.run_results import (
+from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.key import Key, differences, digest_of, key_of
+from ens10.experiments.runner.results import KEY
+from ens10.experiments.runner.sizes import score_sizes, takes_members
+from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
+from ens10.experiments.runs import provenance
+from ens10.experiments.runs.claims import claim
+from ens10.experiments.runs.provenance import FILE as PROVENANCE
+from ens10.experiments.runs.raw_ensemble import open_raw, with_name
+from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.runs.trust import write_config
+from ens10.experiments.scoring.optimum import score_optimum
+from ens10.experiments.scoring.run_results import (
     EXTREMES,
     LOG,
     SCORES,
@@ -32,14 +37,9 @@ from ens10.experiments.run_results import (
     read_run,
     save_states,
 )
-from ens10.experiments.runner.cell import Cell
-from ens10.experiments.runner.claims import claim
-from ens10.experiments.runner.key import Key, differences, digest_of, key_of
-from ens10.experiments.runner.results import KEY
-from ens10.experiments.runner.tasks import Task, config_of, load_budget, task_options
-from ens10.experiments.score import score_run
-from ens10.experiments.sizes import score_sizes, takes_members
-from ens10.experiments.trust import write_config
+from ens10.experiments.scoring.score import score_run
+from ens10.experiments.training.data_numbers import read_config
+from ens10.experiments.training.run import run_stage
 from ens10.metrics import score_states
 from ens10.protocol import Protocol, content_of, protocol_of, reference_of
 from ens10.synthetic import World

@@ -8,10 +8,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from ens10.experiments.run_results import LOG, read_log
-from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.trainings import ModelCell
-from ens10.experiments.writers import columns_of, markdown_of
+from ens10.experiments.runs.claims import claim
+from ens10.experiments.scoring.run_results import LOG, read_log
+from ens10.experiments.scoring.writers import columns_of, markdown_of
 from ens10.partial import write_folder
 from ens10.untrusted import parse_json, read_mapping
 

@@ -22,15 +22,10 @@ import torch
 import xarray as xr
 from jsonargparse import Namespace
 
-from ens10.experiments.commands import add_world_options, world_options_of
-from ens10.experiments.couple import couple_run
-from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.demo import config_path
-from ens10.experiments.pointwise import annual_columns
-from ens10.experiments.reading import PREDICTIONS, open_predictions
-from ens10.experiments.run import run_stage
-from ens10.experiments.run_results import read_run
+from ens10.experiments.forecasts.couple import couple_run
 from ens10.experiments.runner.key import digest_of
+from ens10.experiments.runner.pointwise import annual_columns
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import (
@@ -39,6 +34,10 @@ from ens10.experiments.runner.tasks import (
     store_of,
 )
 from ens10.experiments.runner.trainings import ModelCell
+from ens10.experiments.runs.commands import add_world_options, world_options_of
+from ens10.experiments.runs.reading import PREDICTIONS, open_predictions
+from ens10.experiments.scoring.run_results import read_run
+from ens10.experiments.scoring.writers import columns_of, markdown_of
 from ens10.experiments.studies.study import (
     compute,
     image_of,
@@ -46,7 +45,8 @@ from ens10.experiments.studies.study import (
     study_parser,
     with_bounds,
 )
-from ens10.experiments.writers import columns_of, markdown_of
+from ens10.experiments.training.data_numbers import read_config, training_batches
+from ens10.experiments.training.run import run_stage
 from ens10.grid import area_weights
 from ens10.metrics import (
     brier_ensemble,
@@ -57,7 +57,7 @@ from ens10.metrics import (
     variogram_score,
 )
 from ens10.metrics.figures.style import INK, STYLE, line_style, new_figure
-from ens10.models.losses import Patches
+from ens10.models.losses import LossPatches
 from ens10.partial import write_folder
 from ens10.synthetic import World
 from ens10.usage import count, reports_errors
@@ -276,7 +276,7 @@ def _climate(store: Path, truth: xr.DataArray) -> tuple[xr.DataArray, Floats, Fl
 
 def regions(fields: Floats) -> Floats:
     """Cut fields (..., H, W) into regions (..., regions, points)."""
-    vectors: Floats = Patches(REGION).of(torch.from_numpy(np.ascontiguousarray(fields))).numpy()
+    vectors: Floats = LossPatches(REGION).of(torch.from_numpy(np.ascontiguousarray(fields))).numpy()
     return vectors
 
 

@@ -14,14 +14,14 @@ from jsonargparse import Namespace
 
 from ens10.errors import MissingDataError
 from ens10.experiments.demo import MODELS, config_path
-from ens10.experiments.run_results import read_runs
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import comparisons, write_files
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import OPTIMUM, find_cells, keep_optimum
+from ens10.experiments.scoring.run_results import read_runs
+from ens10.experiments.scoring.tables import ScoreRow, markdown, score_table, to_csv
+from ens10.experiments.scoring.writers import ABSENT, columns_of, markdown_of
 from ens10.experiments.studies.study import compute, run_study, study_parser
-from ens10.experiments.tables import Row, markdown, score_table, to_csv
-from ens10.experiments.writers import ABSENT, columns_of, markdown_of
 from ens10.usage import count, reports_errors
 
 SIZE = WorldSize(steps=(48,), kinds=("sfc",))  # as `ens10 demo` has it
@@ -51,7 +51,7 @@ def summary(folders: dict[int, Path]) -> str:
     return f"{table}\n{comparisons(runs, ORDER)}"
 
 
-def _cell(row: Row) -> str:
+def _cell(row: ScoreRow) -> str:
     attained = ABSENT if row.attained is None else f"{row.attained.value:.3f}"
     return f"{row.crps.value:.4f} / {attained}"
 

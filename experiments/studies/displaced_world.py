@@ -24,10 +24,10 @@ import xarray as xr
 
 from ens10.channels import field_of
 from ens10.errors import ArgumentError
-from ens10.experiments.pointwise import annual_columns, normal_of_points
+from ens10.experiments.runner.pointwise import annual_columns, normal_of_points
 from ens10.experiments.runner.tables import write_files
+from ens10.experiments.scoring.writers import columns_of, markdown_of
 from ens10.experiments.studies.study import image_of
-from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grib import LatLonGrid
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal

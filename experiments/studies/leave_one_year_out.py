@@ -15,16 +15,16 @@ import xarray as xr
 
 from ens10.channels import resolve, step_number
 from ens10.errors import ArgumentError, MissingDataError
-from ens10.experiments import provenance
-from ens10.experiments.run_results import load_states
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import states_file
+from ens10.experiments.runs import provenance
+from ens10.experiments.scoring.run_results import load_states
+from ens10.experiments.scoring.tables import FEW_DATES, interval_of
+from ens10.experiments.scoring.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.experiments.studies.study import compute, run_study, study_parser, with_bounds
-from ens10.experiments.tables import FEW_DATES, interval_of
-from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.loader.batch import Batch
 from ens10.loader.batches import Batches
 from ens10.loader.datamodule import as_tensors

@@ -16,7 +16,6 @@ from typing import get_args
 from jsonargparse import Namespace
 
 from ens10.errors import listing
-from ens10.experiments.commands import add_world_options, world_options_of
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import TABLE, write_files, write_summary
@@ -29,6 +28,7 @@ from ens10.experiments.runner.trainings import (
     place_of,
 )
 from ens10.experiments.runner.tries import as_markdown, best_of, reuse, tries_of, with_rate
+from ens10.experiments.runs.commands import add_world_options, world_options_of
 from ens10.experiments.studies.study import compute, run_study, study_parser
 from ens10.synthetic.world import WorldKind
 from ens10.usage import count, positive, reports_errors

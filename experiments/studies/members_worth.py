@@ -12,8 +12,8 @@ worth
     M = c / (C - CRPS_inf)
 
 members, and more than any number where C is not above CRPS_inf: no number of members removes the
-ensemble's bias or corrects its spread. `RUN/sizes.csv` (`python -m ens10.experiments.sizes`) adds
-the scores of a model with fewer input members.
+ensemble's bias or corrects its spread. `RUN/sizes.csv` adds
+(`python -m ens10.experiments.runner.sizes`) the scores of a model with fewer input members.
 """
 
 import sys
@@ -27,13 +27,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.members import expected_crps
-from ens10.experiments.reading import open_predictions, reading
-from ens10.experiments.report import png
-from ens10.experiments.run_results import FinishedRun, read_runs
+from ens10.experiments.reporting.report import png
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.tables import FEW_DATES
-from ens10.experiments.writers import ABSENT, columns_of, csv_of, markdown_of
+from ens10.experiments.runs.reading import open_predictions, reading
+from ens10.experiments.scoring.members import expected_crps
+from ens10.experiments.scoring.run_results import FinishedRun, read_runs
+from ens10.experiments.scoring.tables import FEW_DATES
+from ens10.experiments.scoring.writers import ABSENT, columns_of, csv_of, markdown_of
 from ens10.metrics import Interval, interval, score_states
 from ens10.metrics.figures.style import BLUE, GREY, INK, ORANGE, STYLE, in_units, new_figure
 from ens10.metrics.uncertainty import (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 
-from ens10.experiments.lightning_warnings import suppress_lightning_warnings
+from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 
 
 class BestWeights(pl.Callback):

@@ -8,10 +8,10 @@ from typing import Any
 from jsonargparse import Namespace
 from matplotlib.figure import Figure
 
-from ens10.experiments.commands import add_cell_options, refuse_file
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome, run_cells
+from ens10.experiments.runs.commands import add_cell_options, refuse_file
 from ens10.metrics import Interval
 from ens10.usage import Parser, command_parser
 

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ens10.convert import prepare
-from ens10.experiments.commands import refuse_file
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import parts_of
-from ens10.experiments.run import run_stage
-from ens10.experiments.run_results import SCORES, read_run
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.score import score_run
+from ens10.experiments.runs.commands import refuse_file
+from ens10.experiments.runs.reading import run_parts
+from ens10.experiments.scoring.run_results import SCORES, read_run
+from ens10.experiments.scoring.score import score_run
+from ens10.experiments.scoring.tables import score_table
+from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.experiments.studies.study import with_bounds
-from ens10.experiments.tables import score_table
-from ens10.experiments.writers import columns_of, csv_of, markdown_of
+from ens10.experiments.training.run import run_stage
 from ens10.synthetic import World
 from ens10.usage import command_parser, count, reports_errors
 
@@ -68,7 +68,7 @@ def fit_all(folder: Path, epochs: int = EPOCHS, seed: int = 0) -> dict[str, dict
 def _run(run: Path, store: Path, config: str, steps: str, epochs: int, seed: int) -> list[Path]:
     """Fit, predict and score one run; return its folders of each lead time."""
     silent = ["--run", str(run), "--quiet"]
-    if not all((folder / SCORES).exists() for folder in parts_of(run)):
+    if not all((folder / SCORES).exists() for folder in run_parts(run)):
         if not (run / "config.yaml").exists():
             options = ["--config", str(config_path(config)), "--data.store", str(store)]
             options += ["--data.step", steps, "--seed_everything", str(seed)]
@@ -81,9 +81,9 @@ def _run(run: Path, store: Path, config: str, steps: str, epochs: int, seed: int
         else:
             run_stage("fit", [*silent, "--resume"])
         run_stage("predict", silent)
-        for folder in parts_of(run):
+        for folder in run_parts(run):
             score_run(folder)
-    return parts_of(run)
+    return run_parts(run)
 
 
 def tables(folders_by_training: Mapping[str, Mapping[int, Path]]) -> dict[str, str]:

@@ -51,10 +51,10 @@ def standard(ops: Any, shape: Shape, arguments: tuple[Any, ...]) -> Standard:
         w=(b - a) / scale,
     )
     excess = ops.where(y == inside, ops.full_like(y, 0.0), y - inside)  # y may be inf
-    return Standard(parts_of(ops, shape, window), window, flip, scale, excess)
+    return Standard(truncated_parts(ops, shape, window), window, flip, scale, excess)
 
 
-def parts_of(ops: Any, shape: Shape, window: Window) -> Parts:
+def truncated_parts(ops: Any, shape: Shape, window: Window) -> Parts:
     """Return the `Parts` of a window: by series where it is narrow, else in closed form."""
     parts = shape.central_parts(ops, window)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.climate import Sums
+from ens10.climate import FieldSums
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics._dispatch import Array
 from ens10.metrics.distributions.forecast_dataset import GRID, STEP_AND_LEVEL
@@ -149,11 +149,11 @@ def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = (
     years = xr.DataArray(valid).dt.year.to_numpy()
     counts = ~np.isin(years, list(without_years))
     grid = [dim for dim in truth.dims if dim not in ("time", "step")]
-    sums: dict[int, Sums] = {}
+    sums: dict[int, FieldSums] = {}
     for date, step in np.argwhere(counts):
         place = {"time": int(date)} | ({"step": int(step)} if "step" in truth.dims else {})
         sample = truth.isel(place).transpose(*grid).to_numpy()
-        sums.setdefault(int(months[date, step]), Sums(sample.shape)).add(sample)
+        sums.setdefault(int(months[date, step]), FieldSums(sample.shape)).add(sample)
     if not sums:
         raise MissingDataError("truth", ["dates in other years than those that are scored"])
     names = sorted(sums)

@@ -3,8 +3,8 @@
 A network runs once on torch's `meta` device, whose tensors have a shape and no values, in a domain
 whose messages are counted and not sent. Operations are those of torch's `FlopCounterMode`, memory
 is that of the tensors that autograd saves. Not counted: head, loss, optimiser, the routing loss of
-mixtures of experts, and whatever depends on values. Nothing is timed: `ens10.experiments.rates` has
-the times that were measured.
+mixtures of experts, and whatever depends on values. Nothing is timed:
+`ens10.experiments.planning.rates` has the times that were measured.
 """
 
 import copy

@@ -19,7 +19,7 @@ from ens10.errors import (
     UnknownNameError,
 )
 from ens10.grib import header, isolated, scan
-from ens10.identity import Kind, Method, Window
+from ens10.identity import FieldKind, Method, Window
 from ens10.inspection import inspect_path
 from ens10.selection import Selection
 from ens10.source import open_source
@@ -56,36 +56,36 @@ def process(code, template_number=1):
 
 RAIN = {"paramId": 228228}
 PRODUCTS = {
-    "mean (em)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "em"}), Kind.MEAN),
-    "spread (es)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "es"}), Kind.SPREAD),
-    "quantile (pb)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "pb"}), Kind.QUANTILE),
-    "cluster mean (cm)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "cm"}), Kind.MEAN),
-    "efi": (lambda: message(FIELD, 1, {**EDITION_1, "type": "efi"}), Kind.OTHER),
+    "mean (em)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "em"}), FieldKind.MEAN),
+    "spread (es)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "es"}), FieldKind.SPREAD),
+    "quantile (pb)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "pb"}), FieldKind.QUANTILE),
+    "cluster mean (cm)": (lambda: message(FIELD, 1, {**EDITION_1, "type": "cm"}), FieldKind.MEAN),
+    "efi": (lambda: message(FIELD, 1, {**EDITION_1, "type": "efi"}), FieldKind.OTHER),
     "difference": (
         lambda: message(FIELD, 1, {"stepType": "diff", "stepRange": "0-24"}),
-        Kind.DIFFERENCE,
+        FieldKind.DIFFERENCE,
     ),
-    "4.2 mean": (lambda: template(2, derivedForecast=0), Kind.MEAN),
-    "4.2 spread": (lambda: template(2, derivedForecast=4), Kind.SPREAD),
-    "4.2 maximum of the members": (lambda: template(2, derivedForecast=9), Kind.OTHER),
-    "4.3 mean of a cluster": (lambda: template(3, derivedForecast=6), Kind.MEAN),
-    "4.5 probability": (lambda: template(5, probabilityType=3), Kind.PROBABILITY),
-    "4.6 percentile": (lambda: template(6, percentileValue=90), Kind.QUANTILE),
-    "4.7 error": (lambda: template(7), Kind.SPREAD),
-    "4.9 probability of a sum": (lambda: template(9, **RAIN), Kind.PROBABILITY),
-    "4.10 percentile of a sum": (lambda: template(10, **RAIN), Kind.QUANTILE),
-    "4.12 mean of a sum": (lambda: template(12, **RAIN), Kind.MEAN),
-    "4.86 quantile": (lambda: template(86, totalNumberOfQuantiles=10), Kind.QUANTILE),
-    "4.15 statistics over an area": (lambda: template(15), Kind.OTHER),
-    "4.55 tile": (lambda: template(55), Kind.OTHER),
-    "4.59 tile of a member": (lambda: template(59), Kind.OTHER),
-    "4.62 sum of a tile": (lambda: template(62, **RAIN), Kind.OTHER),
-    "4.63 sum of a tile of a member": (lambda: template(63, **RAIN), Kind.OTHER),
-    "process: error of an analysis": (lambda: process(7), Kind.SPREAD),
-    "process: observation": (lambda: process(8), Kind.OBSERVATION),
-    "process: climate": (lambda: process(9), Kind.OTHER),
-    "process: increment": (lambda: process(20), Kind.DIFFERENCE),
-    "4.199 mean, post-processed": (lambda: template(199, derivedForecast=0), Kind.MEAN),
+    "4.2 mean": (lambda: template(2, derivedForecast=0), FieldKind.MEAN),
+    "4.2 spread": (lambda: template(2, derivedForecast=4), FieldKind.SPREAD),
+    "4.2 maximum of the members": (lambda: template(2, derivedForecast=9), FieldKind.OTHER),
+    "4.3 mean of a cluster": (lambda: template(3, derivedForecast=6), FieldKind.MEAN),
+    "4.5 probability": (lambda: template(5, probabilityType=3), FieldKind.PROBABILITY),
+    "4.6 percentile": (lambda: template(6, percentileValue=90), FieldKind.QUANTILE),
+    "4.7 error": (lambda: template(7), FieldKind.SPREAD),
+    "4.9 probability of a sum": (lambda: template(9, **RAIN), FieldKind.PROBABILITY),
+    "4.10 percentile of a sum": (lambda: template(10, **RAIN), FieldKind.QUANTILE),
+    "4.12 mean of a sum": (lambda: template(12, **RAIN), FieldKind.MEAN),
+    "4.86 quantile": (lambda: template(86, totalNumberOfQuantiles=10), FieldKind.QUANTILE),
+    "4.15 statistics over an area": (lambda: template(15), FieldKind.OTHER),
+    "4.55 tile": (lambda: template(55), FieldKind.OTHER),
+    "4.59 tile of a member": (lambda: template(59), FieldKind.OTHER),
+    "4.62 sum of a tile": (lambda: template(62, **RAIN), FieldKind.OTHER),
+    "4.63 sum of a tile of a member": (lambda: template(63, **RAIN), FieldKind.OTHER),
+    "process: error of an analysis": (lambda: process(7), FieldKind.SPREAD),
+    "process: observation": (lambda: process(8), FieldKind.OBSERVATION),
+    "process: climate": (lambda: process(9), FieldKind.OTHER),
+    "process: increment": (lambda: process(20), FieldKind.DIFFERENCE),
+    "4.199 mean, post-processed": (lambda: template(199, derivedForecast=0), FieldKind.MEAN),
 }
 
 
@@ -97,13 +97,13 @@ def test_products_of_an_ensemble_are_no_members(write, which):
     except eccodes.CodesInternalError:
         pytest.skip("this ecCodes lacks the template")
     path = write(*(member(n) for n in (1, 2, 3)), raw)
-    assert [m.meaning.kind for m in scan(path)] == [Kind.MEMBER] * 3 + [kind]
+    assert [m.meaning.kind for m in scan(path)] == [FieldKind.MEMBER] * 3 + [kind]
     with pytest.warns(DataNote, match=rf"no members are left out: 1 x {kind} of"):
         fields = GribFields([path])
     assert fields.numbers == [1, 2, 3]
     np.testing.assert_array_equal(fields.dataset()["t2m"].sel(number=2).squeeze(), FIELD + 282)
     alone = write(raw, name="alone.grib")
-    if kind == Kind.OBSERVATION:  # they may be truth
+    if kind == FieldKind.OBSERVATION:  # they may be truth
         assert GribFields([alone]).variables == ["t2m"]
         return
     with pytest.raises(FileError, match=f"no members and no deterministic fields, only 1 x {kind}"):
@@ -116,15 +116,15 @@ def test_products_of_an_ensemble_are_no_members(write, which):
 
 def test_control_and_perturbed_are_members(write):
     kinds = [
-        (message(FIELD, 1, {**EDITION_1, "type": "cf"}), Kind.MEMBER),
-        (message(FIELD, 1, {**EDITION_1, "type": "fc"}), Kind.MEMBER),  # seasonal forecasts
+        (message(FIELD, 1, {**EDITION_1, "type": "cf"}), FieldKind.MEMBER),
+        (message(FIELD, 1, {**EDITION_1, "type": "fc"}), FieldKind.MEMBER),  # seasonal forecasts
         (message(FIELD, 1, {**EDITION_1, "type": "fc", "numberOfForecastsInEnsemble": 0}),
-         Kind.DETERMINISTIC),
-        (message(FIELD, 1, {}), Kind.DETERMINISTIC),
-        (template(60), Kind.MEMBER),
-        (template(11), Kind.MEMBER),
-        (template(0), Kind.DETERMINISTIC),
-        (template(8), Kind.DETERMINISTIC),
+         FieldKind.DETERMINISTIC),
+        (message(FIELD, 1, {}), FieldKind.DETERMINISTIC),
+        (template(60), FieldKind.MEMBER),
+        (template(11), FieldKind.MEMBER),
+        (template(0), FieldKind.DETERMINISTIC),
+        (template(8), FieldKind.DETERMINISTIC),
     ]  # fmt: skip
     for raw, kind in kinds:
         assert scan(write(raw))[0].meaning.kind == kind

@@ -9,7 +9,7 @@ from batchtools import copied, lazy, readers, whole
 
 from ens10.errors import ArgumentError, DamagedFileError, FileError, UnknownNameError
 from ens10.loader import Batches, Patches, Points, Slabs
-from ens10.loader.batch_layouts import kind_of, uses_members
+from ens10.loader.batch_layouts import batch_layout, uses_members
 
 INPUTS = ["t2m", "sst", "z500@24"]
 KINDS = ["fields", "members", Slabs(first=2, last=5), Patches((3, 6), number=2), Points(size=100)]
@@ -139,11 +139,11 @@ def test_a_part_in_memory_changes_no_byte(store, kind, cache):
 
 def test_layouts_as_in_a_configuration():
     given = {"class_path": "ens10.loader.Points", "init_args": {"size": 7, "features": "members"}}
-    assert kind_of(given) == Points(size=7, features="members")
+    assert batch_layout(given) == Points(size=7, features="members")
     assert uses_members({"kind": given})
     assert not uses_members({})
     with pytest.raises(UnknownNameError, match="'Dots' is not known"):
-        kind_of({"class_path": "ens10.loader.Dots"})
+        batch_layout({"class_path": "ens10.loader.Dots"})
 
 
 def test_points_know_their_place(store):

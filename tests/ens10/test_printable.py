@@ -138,7 +138,7 @@ def test_the_reason_of_a_server(hostile_server, tmp_path, capsys):
 
 def test_markdown_latex_and_pages():
     from ens10.experiments.reporting.pages import _environment
-    from ens10.experiments.writers import columns_of, latex_of, markdown_of
+    from ens10.experiments.scoring.writers import columns_of, latex_of, markdown_of
 
     columns = columns_of([HOSTILE, "x"], [[HOSTILE, "1 | 2"]])
     text = markdown_of(columns)

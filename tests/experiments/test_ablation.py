@@ -10,10 +10,9 @@ from realruns import compute_here, kept_run
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
-from ens10.experiments import provenance
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.run import run_stage
 from ens10.experiments.runner import running
+from ens10.experiments.runs import provenance
+from ens10.experiments.runs.reading import open_predictions
 from ens10.experiments.studies.ablation import __main__ as command
 from ens10.experiments.studies.ablation.cells import (
     StudySettings,
@@ -22,6 +21,7 @@ from ens10.experiments.studies.ablation.cells import (
     thinned_store,
 )
 from ens10.experiments.studies.ablation.spec import load_ablation
+from ens10.experiments.training.run import run_stage
 from ens10.store import open_store
 from ens10.synthetic import World
 

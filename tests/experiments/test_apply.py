@@ -24,12 +24,12 @@ import ens10
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments import bundle, load
-from ens10.experiments.apply import _read_once, apply
-from ens10.experiments.products import Products
-from ens10.experiments.reading import open_forecast, open_predictions
+from ens10.experiments.forecasts import bundle, load
+from ens10.experiments.forecasts.apply import _read_once, apply
+from ens10.experiments.forecasts.products import Products
+from ens10.experiments.runs.reading import open_forecast, open_predictions
 from ens10.export.corrected import Header
-from ens10.export.grib_products import Encoding, Product
+from ens10.export.grib_products import Encoding, GribProduct
 from ens10.grib import LatLonGrid
 from ens10.grib.grid import Scan
 from ens10.source import open_source
@@ -327,7 +327,7 @@ def test_gaps_and_other_scans_survive_in_grib(runs, today, tmp_path):
         handle = eccodes.codes_grib_new_from_file(file)
     field = np.random.default_rng(0).normal(size=(8, 16)).astype("f4")
     raw = eccodes.codes_get_message(handle)
-    message = Header(raw, order, Encoding()).message(field, Product("pf"))
+    message = Header(raw, order, Encoding()).message(field, GribProduct("pf"))
     values = eccodes.codes_get_values(eccodes.codes_new_from_message(message))
     np.testing.assert_allclose(scan.orient(values, grid), field, atol=1e-6)
 
@@ -429,15 +429,15 @@ def test_every_product_is_read_back_from_grib(runs, today, tmp_path, encoding, t
 
 def test_grib_of_other_centres_and_what_an_edition_cannot_express(runs, today, tmp_path):
     field, order = np.ones((31, 16), "f4"), np.arange(496).reshape(31, 16)
-    event = Product("ep", 1, 1, 0.5, above=False)
+    event = GribProduct("ep", 1, 1, 0.5, above=False)
     for sample, encoding in (("1", Encoding(2)), ("2", Encoding()), ("2", Encoding(2, True))):
         handle = eccodes.codes_grib_new_from_samples(f"regular_ll_sfc_grib{sample}")
         eccodes.codes_set(handle, "centre", "kwbc")
         raw = eccodes.codes_get_message(handle)
         for product, key in (
-            (Product("em"), "derivedForecast"),
+            (GribProduct("em"), "derivedForecast"),
             (event, "upperLimit"),
-            (Product("pb", value=0.9), "productDefinitionTemplateNumber"),
+            (GribProduct("pb", value=0.9), "productDefinitionTemplateNumber"),
         ):
             message = Header(raw, order, encoding).message(field, product)
             read = eccodes.codes_new_from_message(message)
@@ -449,7 +449,7 @@ def test_grib_of_other_centres_and_what_an_edition_cannot_express(runs, today, t
                 assert eccodes.codes_get(read, "typeOfGeneratingProcess") == 13
         if sample == "1":
             with pytest.raises(ArgumentError, match=r"type=em.*--edition 2"):
-                Header(raw, order, Encoding(1)).message(field, Product("em"))
+                Header(raw, order, Encoding(1)).message(field, GribProduct("em"))
     for products, encoding, said in (
         (Products((0.999,)), Encoding(), "n up to 255 is 0.999.*--edition 2"),
         (Products((), (">303.155",)), Encoding(), "303.155 has too many digits.*--edition 2"),

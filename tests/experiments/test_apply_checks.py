@@ -19,11 +19,11 @@ import ens10
 from ens10.cli import main
 from ens10.convert import ensemble_moments, prepare
 from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.apply import apply
-from ens10.experiments.bundle import bundle
-from ens10.experiments.input_checks import moments_of_present
-from ens10.experiments.load import BeyondTrainingWarning, TrainedModel
-from ens10.experiments.products import Products
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.bundle import bundle
+from ens10.experiments.forecasts.input_checks import moments_of_present
+from ens10.experiments.forecasts.load import BeyondTrainingWarning, TrainedModel
+from ens10.experiments.forecasts.products import Products
 from ens10.grib import scan
 from ens10.inspection import inspect_path
 from ens10.loader import EnsembleDataModule

@@ -7,7 +7,7 @@ import xarray as xr
 
 import ens10
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.apply import apply
+from ens10.experiments.forecasts.apply import apply
 from ens10.source import open_source
 
 PRODUCER = {"time": "init_time", "step": "lead_time", "number": "ensemble_member",

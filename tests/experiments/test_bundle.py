@@ -14,8 +14,8 @@ import yaml
 
 import ens10
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments import trust
-from ens10.experiments.bundle import CHECKSUMS, CONFIG, MODEL, WEIGHTS, bundle, read_parts
+from ens10.experiments.forecasts.bundle import CHECKSUMS, CONFIG, MODEL, WEIGHTS, bundle, read_parts
+from ens10.experiments.runs import trust
 from ens10.source import open_source
 
 

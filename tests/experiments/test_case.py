@@ -13,8 +13,8 @@ from scipy.special import ndtri
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, Ens10Error, MissingDataError, UnknownNameError
-from ens10.experiments.case import Numbers, area_mean, numbers_of, read_event
-from ens10.experiments.case_inputs import (
+from ens10.experiments.reporting.case import Numbers, area_mean, numbers_of, read_event
+from ens10.experiments.reporting.case_inputs import (
     REGIONS,
     file_name,
     in_words,
@@ -23,8 +23,8 @@ from ens10.experiments.case_inputs import (
     region_box,
     standardise_truth,
 )
-from ens10.experiments.figures import case_figure
-from ens10.experiments.writers import csv_of_records
+from ens10.experiments.reporting.figures import case_figure
+from ens10.experiments.scoring.writers import csv_of_records
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, efi
 from ens10.metrics.figures.maps import map_grid

@@ -8,10 +8,10 @@ import pytest
 import xarray as xr
 from realruns import NAMES
 
-from ens10.experiments.optimum import score_optimum
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.run import run_stage
-from ens10.experiments.score import read_states
+from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.scoring.optimum import score_optimum
+from ens10.experiments.scoring.score import read_states
+from ens10.experiments.training.run import run_stage
 from ens10.grid import area_weights
 from ens10.metrics import summarise
 

@@ -8,8 +8,8 @@ from properscoring import crps_ensemble
 from scipy.stats import norm, rankdata
 
 from ens10 import open_store
-from ens10.experiments.couple import couple_run
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.forecasts.couple import couple_run
+from ens10.experiments.runs.reading import open_predictions
 
 
 @pytest.mark.parametrize("name", ["unet", "emos_local"])

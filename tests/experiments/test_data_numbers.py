@@ -10,7 +10,9 @@ from ens10 import catalog
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
-from ens10.experiments.data_numbers import (
+from ens10.experiments.demo import config_path
+from ens10.experiments.runner.key import digest_of
+from ens10.experiments.training.data_numbers import (
     missing_numbers,
     numbers_of_network,
     read_config,
@@ -18,8 +20,6 @@ from ens10.experiments.data_numbers import (
     shape_of_ens10,
     value_at,
 )
-from ens10.experiments.demo import config_path
-from ens10.experiments.runner.key import digest_of
 from ens10.models.networks.base import DataShape
 from ens10.synthetic import World
 from ens10.untrusted import read_mapping

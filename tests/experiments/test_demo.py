@@ -7,9 +7,9 @@ import realruns
 
 from ens10.errors import FileError
 from ens10.experiments import demo
-from ens10.experiments.run_results import read_runs
-from ens10.experiments.score import read_states
-from ens10.experiments.tables import score_table
+from ens10.experiments.scoring.run_results import read_runs
+from ens10.experiments.scoring.score import read_states
+from ens10.experiments.scoring.tables import score_table
 from ens10.metrics import summarise
 
 

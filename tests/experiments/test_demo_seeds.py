@@ -7,10 +7,10 @@ import pytest
 from ens10.catalog import names_of_kind
 from ens10.errors import MissingDataError
 from ens10.experiments.demo import DATES, YEARS
-from ens10.experiments.run_results import mean_score, read_runs
 from ens10.experiments.runner.tables import skill_in_words, skill_note
+from ens10.experiments.scoring.run_results import mean_score, read_runs
+from ens10.experiments.scoring.tables import score_table, to_csv
 from ens10.experiments.studies import demo_seeds
-from ens10.experiments.tables import score_table, to_csv
 from ens10.metrics import score_states
 from ens10.synthetic import World
 

@@ -5,9 +5,9 @@ import pytest
 import xarray as xr
 from fakeruns import world
 
-from ens10.experiments.run_results import FinishedRun
 from ens10.experiments.runner.tables import events_as_markdown
-from ens10.experiments.score import EVENTS_OF_TARGETS, score_forecast, usual_scores
+from ens10.experiments.scoring.run_results import FinishedRun
+from ens10.experiments.scoring.score import EVENTS_OF_TARGETS, score_forecast, usual_scores
 from ens10.metrics import available_scores, score_states, summarise
 
 SCORES = ["crps", "brier_282", "twcrps_282"]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import UnknownNameError
-from ens10.experiments.figures import (
+from ens10.experiments.reporting.figures import (
     calibration,
     crps_by_latitude,
     crps_chart,
@@ -18,9 +18,9 @@ from ens10.experiments.figures import (
     skill_map,
     skill_maps,
 )
-from ens10.experiments.report import png
-from ens10.experiments.run_results import read_run, read_runs
-from ens10.experiments.tables import score_table
+from ens10.experiments.reporting.report import png
+from ens10.experiments.scoring.run_results import read_run, read_runs
+from ens10.experiments.scoring.tables import score_table
 from ens10.metrics import summarise
 from ens10.metrics.figures.maps import cell_edges, degrees, unwrap_columns
 

@@ -15,7 +15,7 @@ from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
 from ens10.experiments.studies.heat import HeatData, TrueMapGate
 from ens10.experiments.studies.heat.__main__ import main
-from ens10.experiments.studies.heat.module import Sums, close, match_regions
+from ens10.experiments.studies.heat.module import HeatSums, close, match_regions
 from ens10.experiments.studies.heat.tables import CONFIGS, map_figure, markdown, read_results
 
 GRID = "[8,8]"
@@ -103,7 +103,7 @@ def test_shares_and_errors_by_hand():
     truth = torch.tensor([1.0, 1.0, 2.0, 0.0]).view(1, 1, 2, 2)
     forecast = torch.tensor([1.0099, 0.98, 2.019, 1e-9]).view(1, 1, 2, 2)
     assert close(forecast, truth).flatten().tolist() == [True, False, True, True]
-    sums = Sums()
+    sums = HeatSums()
     sums.add(forecast, truth)
     sums.add(truth, truth)
     scores = sums.finish(np.array([[0, 0], [1, 1]]))

@@ -12,8 +12,8 @@ from safetensors.torch import load, save
 import ens10
 from ens10.cli import main
 from ens10.errors import FileError
-from ens10.experiments.bundle import MODEL, bundle
-from ens10.experiments.load import load_models
+from ens10.experiments.forecasts.bundle import MODEL, bundle
+from ens10.experiments.forecasts.load import load_models
 from ens10.source import open_source
 from ens10.untrusted import parse_json
 
@@ -151,7 +151,7 @@ def test_nan_weights_are_not_applied(whole, world, tmp_path, capsys):
 
 def test_a_climatology_may_lack_a_point():
     """NaN is a value of a method's buffers only where it is declared."""
-    from ens10.experiments.load import _load_weights
+    from ens10.experiments.forecasts.load import _load_weights
     from ens10.models import StatisticalPostProcessor
     from ens10.models.statistical import EMOS, Climatology
 

@@ -12,7 +12,7 @@ import xarray as xr
 import yaml
 
 from ens10.experiments.demo import config_path
-from ens10.experiments.run import run_stage
+from ens10.experiments.training.run import run_stage
 
 HEADS = {
     "student_t": ({"family": "student_t"}, {"mu", "sigma", "df"}),

@@ -13,8 +13,8 @@ import xarray as xr
 import zarr
 
 from ens10.errors import ArgumentError
-from ens10.experiments.raw_ensemble import open_raw
 from ens10.experiments.runner import running
+from ens10.experiments.runs.raw_ensemble import open_raw
 from ens10.experiments.studies import leave_one_year_out as loyo
 
 MAPPING = files("ens10.experiments") / "mappings" / "seas5_era5_t2m.yaml"

@@ -15,9 +15,9 @@ from scipy.stats import norm, rankdata
 import ens10
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.load import BeyondTrainingWarning
-from ens10.experiments.reading import open_forecast, open_predictions
-from ens10.experiments.run import run_stage
+from ens10.experiments.forecasts.load import BeyondTrainingWarning
+from ens10.experiments.runs.reading import open_forecast, open_predictions
+from ens10.experiments.training.run import run_stage
 from ens10.models.statistical.coupling import dates_near
 from ens10.source import open_source
 

@@ -13,11 +13,11 @@ import xarray as xr
 import ens10
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, DataNote, MissingDataError
-from ens10.experiments.apply import apply
-from ens10.experiments.bundle import bundle
-from ens10.experiments.couple import couple_run
-from ens10.experiments.load import BeyondTrainingWarning
-from ens10.experiments.products import Products
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.bundle import bundle
+from ens10.experiments.forecasts.couple import couple_run
+from ens10.experiments.forecasts.load import BeyondTrainingWarning
+from ens10.experiments.forecasts.products import Products
 from ens10.identity import member_labels
 from ens10.loader import EnsembleDataModule
 from ens10.loader.training_members import choose_members, members_of_store

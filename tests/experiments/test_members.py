@@ -9,13 +9,13 @@ from fakeruns import write_world
 
 from ens10.cli import main
 from ens10.errors import ArgumentError
-from ens10.experiments import sizes
 from ens10.experiments.demo import config_path
-from ens10.experiments.members import columns_of_members, expected_crps, in_words
-from ens10.experiments.report import write_report
-from ens10.experiments.run_results import read_run, read_runs
-from ens10.experiments.sizes import score_sizes
-from ens10.experiments.tables import score_table
+from ens10.experiments.reporting.report import write_report
+from ens10.experiments.runner import sizes
+from ens10.experiments.runner.sizes import score_sizes
+from ens10.experiments.scoring.members import columns_of_members, expected_crps, in_words
+from ens10.experiments.scoring.run_results import read_run, read_runs
+from ens10.experiments.scoring.tables import score_table
 from ens10.metrics import crps_ensemble
 
 

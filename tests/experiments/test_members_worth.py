@@ -9,7 +9,7 @@ from fakeruns import coordinates, provenance_of, with_damaged_chunks, write_run
 from scipy.stats import norm
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.run_results import FinishedRun, read_run
+from ens10.experiments.scoring.run_results import FinishedRun, read_run
 from ens10.experiments.studies import members_worth
 from ens10.experiments.studies.members_worth import (
     RawCurve,

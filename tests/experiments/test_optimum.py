@@ -3,10 +3,10 @@
 import pytest
 
 from ens10.errors import MissingDataError
-from ens10.experiments import provenance
-from ens10.experiments.optimum import score_optimum
-from ens10.experiments.run_results import read_run, read_runs
-from ens10.experiments.score import read_states
+from ens10.experiments.runs import provenance
+from ens10.experiments.scoring.optimum import score_optimum
+from ens10.experiments.scoring.run_results import read_run, read_runs
+from ens10.experiments.scoring.score import read_states
 from ens10.metrics import summarise
 from ens10.synthetic import World
 

@@ -17,7 +17,7 @@ from scipy.optimize import curve_fit
 
 from ens10.channels import field_of
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.runner.claims import claim
+from ens10.experiments.runs.claims import claim
 from ens10.experiments.studies.physical_world import evaluation, fields, files, production
 from ens10.experiments.studies.physical_world.__main__ import main
 from ens10.experiments.studies.physical_world.production import PhysicalWorld, unit_path
@@ -150,8 +150,8 @@ def test_fields_have_ens10_units_and_no_negative_amounts():
 
 def test_packing_errs_by_at_most_half_of_a_65535th_of_the_range():
     values = np.random.default_rng(0).normal(size=(2, 3, 46, 96)) * [[[[10]], [[0]], [[1e5]]]]
-    packed = fields.pack(values)
-    error = np.abs(fields.unpack(packed) - values).max((-1, -2))
+    packed = fields.pack_fields(values)
+    error = np.abs(fields.unpack_fields(packed) - values).max((-1, -2))
     extent = np.ptp(values, (-1, -2))
     assert (error <= extent / 65535 * 0.51 + 1e-3 * (extent > 1e4)).all()
     assert packed["packed"].dtype == np.uint16

@@ -8,10 +8,10 @@ import yaml
 
 from ens10.cli import main
 from ens10.errors import FileError
-from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.plan import plan_config, step_times, subject_of
-from ens10.experiments.rates import measured_steps
+from ens10.experiments.planning.plan import plan_config, step_times, subject_of
+from ens10.experiments.planning.rates import measured_steps
+from ens10.experiments.training.data_numbers import read_config
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,9 @@ from ens10 import catalog
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.errors import FileError, MissingDataError, UnknownNameError
-from ens10.experiments import rates as timing
-from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.rates import (
+from ens10.experiments.planning import rates as timing
+from ens10.experiments.planning.rates import (
     Rates,
     measure,
     measure_in_process,
@@ -34,7 +33,8 @@ from ens10.experiments.reproduce.plan import (
     with_statistics,
 )
 from ens10.experiments.runner.tasks import Task
-from ens10.experiments.writers import fill_section
+from ens10.experiments.scoring.writers import fill_section
+from ens10.experiments.training.data_numbers import read_config
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate
 from ens10.synthetic import World

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ens10.experiments.pointwise import DESIGNS, attained_skill, normal_of_points
+from ens10.experiments.runner.pointwise import DESIGNS, attained_skill, normal_of_points
 from ens10.metrics import verify
 from ens10.store import open_store
 

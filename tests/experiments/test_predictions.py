@@ -12,7 +12,7 @@ import xarray as xr
 import zarr
 
 from ens10.errors import FileError
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import torch
 import xarray as xr
 
-from ens10.experiments import provenance
-from ens10.experiments.bytesread import BytesRead
-from ens10.experiments.predictions import PredictionWriter
+from ens10.experiments.runs import provenance
+from ens10.experiments.runs.bytesread import BytesRead
+from ens10.experiments.runs.predictions import PredictionWriter
 from ens10.loader import EnsembleDataModule
 from ens10.loader.order import Share
 from ens10.metrics.distributions import Ensemble, Normal

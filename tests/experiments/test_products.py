@@ -9,8 +9,8 @@ from product_table import PAGE, page_with_table
 import ens10
 from ens10.cli import main
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.apply import apply
-from ens10.experiments.products import Products, product_types
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.products import Products, product_types
 from ens10.options import flags_of, words_of
 
 # a value of the first option of each product that has none that can be told from its default

@@ -9,14 +9,14 @@ import yaml
 from realruns import command, finish, fit
 
 from ens10.errors import UnknownNameError
-from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
 from ens10.experiments.reproduce.command import MODELS, Request
 from ens10.experiments.runner import trainings
 from ens10.experiments.runner.key import differences
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.runner.trainings import find_cells, score_extremes
-from ens10.experiments.score import _reports_fair_crps
+from ens10.experiments.runs import provenance
+from ens10.experiments.scoring.score import _reports_fair_crps
 from ens10.protocol import Protocol, content_of, protocol_of
 from ens10.splits import split_dates
 from ens10.store import open_store

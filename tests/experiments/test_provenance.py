@@ -10,7 +10,7 @@ import zarr
 
 from ens10.convert import prepare
 from ens10.errors import FileError
-from ens10.experiments import provenance
+from ens10.experiments.runs import provenance
 from ens10.source import open_source
 
 

@@ -9,9 +9,9 @@ from fakeruns import write_run, write_world
 
 from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.report import write_report
-from ens10.experiments.run_results import read_run, read_runs
-from ens10.experiments.tables import columns, markdown, score_table
+from ens10.experiments.reporting.report import write_report
+from ens10.experiments.scoring.run_results import read_run, read_runs
+from ens10.experiments.scoring.tables import columns, markdown, score_table
 from ens10.metrics import summarise
 
 FIGURES = (
@@ -186,7 +186,7 @@ def test_bad_runs_are_refused_before_anything_is_written(folders, tmp_path, caps
 
 def test_reports_need_no_torch():
     code = (
-        "import sys; sys.modules['torch'] = None; import ens10.experiments.report;"
+        "import sys; sys.modules['torch'] = None; import ens10.experiments.reporting.report;"
         "print('pytorch_lightning' in sys.modules)"
     )
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

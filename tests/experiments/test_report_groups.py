@@ -9,7 +9,7 @@ from fakeruns import MODELS, provenance_of, world, write_run
 from ens10.errors import UnknownNameError
 from ens10.experiments.reporting.assembly import assemble
 from ens10.experiments.reporting.groups import read_groups
-from ens10.experiments.reporting.scorecard import score_card
+from ens10.experiments.reporting.scorecard import card_of_runs
 from ens10.experiments.reporting.summary import duration, in_short
 from ens10.metrics import score_states, summarise
 from ens10.metrics.uncertainty import blocks_in_words
@@ -97,7 +97,7 @@ def group(scored, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def card(group):
-    return {line.name: line for line in score_card(group)}
+    return {line.name: line for line in card_of_runs(group)}
 
 
 def test_the_card_is_of_paired_differences(card, scored):
@@ -159,7 +159,7 @@ def test_words_on_cost_and_caution(scored, tmp_path):
         *written(tmp_path, scored, ("twin",), seconds=3.0, kind="model"),
     ]
     (made,) = read_groups(runs, "raw")
-    told = " ".join(in_short(made, score_card(made)))
+    told = " ".join(in_short(made, card_of_runs(made)))
     best = min(made.rows, key=lambda row: row.crps.value).model
     if best == "unet":
         assert "Fitting unet took 2.0 hours; twin took 3.0 s" in told

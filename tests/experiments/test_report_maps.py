@@ -26,7 +26,7 @@ from ens10.experiments.reporting.charts import (
     scale_of,
 )
 from ens10.experiments.reporting.diagnostics import QUANTILE, diagnose
-from ens10.experiments.run_results import Epoch, read_run
+from ens10.experiments.scoring.run_results import Epoch, read_run
 from ens10.metrics import Interval, reliability_diagram
 
 

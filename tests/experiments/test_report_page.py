@@ -8,7 +8,7 @@ from jinja2 import UndefinedError
 from tinyhtml5.parser import HTMLParser as Html5Parser
 
 from ens10.experiments.reporting import pages
-from ens10.experiments.writers import Column
+from ens10.experiments.scoring.writers import Column
 
 SECTIONS = (
     *("In short", "What was compared", "Score card", "Scores", "Maps", "Calibration"),

@@ -18,12 +18,12 @@ from test_ablation_configs import parser_of
 from ens10 import catalog
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.data_numbers import read_config, training_batches
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner import running
 from ens10.experiments.runner.tasks import Task, task_options
 from ens10.experiments.runner.trainings import find_cells
 from ens10.experiments.studies import matrix
+from ens10.experiments.training.data_numbers import read_config, training_batches
 from ens10.synthetic import World
 
 CONFIGS = config_path("raw").parent

@@ -13,12 +13,12 @@ import xarray as xr
 import ens10
 from ens10.convert import prepare
 from ens10.errors import FileError
-from ens10.experiments import load
-from ens10.experiments.apply import apply
-from ens10.experiments.bundle import bundle
-from ens10.experiments.couple import couple_run
-from ens10.experiments.products import Products
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.forecasts import load
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.bundle import bundle
+from ens10.experiments.forecasts.couple import couple_run
+from ens10.experiments.forecasts.products import Products
+from ens10.experiments.runs.reading import open_predictions
 from ens10.source import open_source
 from ens10.source.names import Names
 

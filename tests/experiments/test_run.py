@@ -15,10 +15,10 @@ from realruns import command, finish, fit, subprocess_of
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments import fit_cost, provenance
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.run import run_stage
-from ens10.experiments.run_results import read_run
+from ens10.experiments.runs import fit_cost, provenance
+from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.scoring.run_results import read_run
+from ens10.experiments.training.run import run_stage
 from ens10.synthetic import World
 
 NAMES = ("raw", "emos_global", "emos_local", "mlp", "unet")

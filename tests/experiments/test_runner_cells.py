@@ -18,18 +18,18 @@ from ens10.convert import prepare
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import studies
-from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.run_results import read_run
 from ens10.experiments.runner import running
 from ens10.experiments.runner.cell import Cell
-from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import compute_cell, run_cells
 from ens10.experiments.runner.tables import write_files, write_summary
 from ens10.experiments.runner.tasks import Task, load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_cell
+from ens10.experiments.runs.claims import claim
+from ens10.experiments.scoring.run_results import read_run
 from ens10.experiments.studies import matrix as command
+from ens10.experiments.training.data_numbers import read_config
 from ens10.models import statistical
 from ens10.signals import Terminated
 from ens10.synthetic import World

@@ -13,7 +13,7 @@ import pytest
 from waiting import PATIENCE, wait_until
 
 from ens10.experiments.runner import claims
-from ens10.experiments.runner.claims import claim, holder
+from ens10.experiments.runs.claims import claim, holder
 
 
 def test_one_of_many_gets_it(tmp_path):
@@ -133,7 +133,7 @@ def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
 def test_a_process_ends_with_the_one_that_started_it():
     child = (
         "import os, sys, time\n"
-        "from ens10.experiments.runner.claims import end_with_parent\n"
+        "from ens10.experiments.runs.claims import end_with_parent\n"
         "end_with_parent(int(sys.argv[1]), 0.05)\n"
         "print('begun', flush=True)\n"
         "time.sleep(600)\n"

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from ens10.errors import FileError
-from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.tasks import WorldSize, store_of
+from ens10.experiments.runs.claims import claim
 from ens10.store import open_store
 
 SIZE = WorldSize("6x8", (2000, 2001), 2, levels=(500,), steps=(0, 48))

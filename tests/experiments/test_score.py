@@ -11,8 +11,8 @@ import realruns
 import zarr
 
 from ens10.errors import ArgumentError, Ens10Error, FileError
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.score import read_states, score_forecast, score_run
+from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.scoring.score import read_states, score_forecast, score_run
 from ens10.grid import area_weights
 from ens10.metrics import crps_normal, summarise, twcrps_normal
 

@@ -9,9 +9,9 @@ import xarray as xr
 from realruns import command
 
 from ens10.errors import FileError, MissingDataError
-from ens10.experiments.raw_ensemble import open_climate, open_raw
-from ens10.experiments.reading import open_forecast, open_predictions
-from ens10.experiments.score import read_states, score_forecast
+from ens10.experiments.runs.raw_ensemble import open_climate, open_raw
+from ens10.experiments.runs.reading import open_forecast, open_predictions
+from ens10.experiments.scoring.score import read_states, score_forecast
 from ens10.grid import area_weights
 from ens10.metrics import crps_normal, efi
 from ens10.quantiles import ClimateOptions, model_climate, write_climate

@@ -10,8 +10,8 @@ from fakeruns import world
 from realruns import command
 
 from ens10.errors import FileError, UnknownNameError
-from ens10.experiments.reading import open_forecast, open_truth
-from ens10.experiments.score import read_states, score_forecast
+from ens10.experiments.runs.reading import open_forecast, open_truth
+from ens10.experiments.scoring.score import read_states, score_forecast
 from ens10.metrics import summarise, verify
 
 

@@ -15,12 +15,12 @@ import xarray as xr
 
 import ens10
 from ens10.errors import Ens10Error
-from ens10.experiments.apply import CombinedCorrections, apply
-from ens10.experiments.optimum import score_optimum
-from ens10.experiments.products import Products
-from ens10.experiments.reading import open_predictions, parts_of
-from ens10.experiments.run_results import read_run
-from ens10.experiments.score import read_states
+from ens10.experiments.forecasts.apply import CombinedCorrections, apply
+from ens10.experiments.forecasts.products import Products
+from ens10.experiments.runs.reading import open_predictions, run_parts
+from ens10.experiments.scoring.optimum import score_optimum
+from ens10.experiments.scoring.run_results import read_run
+from ens10.experiments.scoring.score import read_states
 from ens10.grid import area_weights
 from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
@@ -134,7 +134,7 @@ def test_training_ends_before_the_test_starts_at_every_lead_time(several):
 
 @pytest.mark.slow  # two more trainings
 def test_one_run_of_two_lead_times_is_scored_beside_those_of_one(leads, several, tmp_path):
-    parts = parts_of(leads / "both")
+    parts = run_parts(leads / "both")
     assert [part.name for part in parts] == ["t2m-24h", "t2m-48h"]
     for step, part in zip(STEPS, parts, strict=True):
         ours, theirs = (xr.open_dataset(f / "scores.nc") for f in (part, leads / str(step)))
@@ -175,7 +175,7 @@ def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(leads, several
             np.testing.assert_array_equal(returned[name], written[name])
             assert returned[name].dims == written[name].dims
             assert returned[name].attrs == written[name].attrs
-    for part in parts_of(run):
+    for part in run_parts(run):
         forecast, _ = open_predictions(part)
         there = written.sel(step=forecast["step"], time=forecast["time"])
         np.testing.assert_array_equal(there["t2m_mu"], forecast["mu"])
@@ -186,7 +186,7 @@ def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(leads, several
 def test_coupled_members_of_each_lead_time(leads, tmp_path):
     run = shutil.copytree(leads / "both", tmp_path / "both")
     realruns.command("couple", run, "--method", "ecc")
-    for part in parts_of(run):
+    for part in run_parts(run):
         members = xr.open_zarr(part / "coupled_ecc.zarr")["members"]
         forecast, _ = open_predictions(part)
         np.testing.assert_allclose(members.mean("number"), forecast["mu"], atol=1e-3)
@@ -236,7 +236,7 @@ def emos(several, shared):
 
 
 def test_a_statistical_run_of_all_equals_runs_of_each(emos, tmp_path):
-    parts = parts_of(emos / "all")
+    parts = run_parts(emos / "all")
     assert tuple(part.name for part in parts) == NAMES
     for part in parts:
         for ours, theirs in zip(
@@ -256,7 +256,7 @@ def test_a_statistical_run_of_all_in_use(emos, several, tmp_path):
     realruns.command("bundle", run, "--out", tmp_path / "all.ens10")
     written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
     returned = ens10.load_model(tmp_path / "all.ens10")(several)
-    for part in parts_of(run):
+    for part in run_parts(run):
         forecast, _ = open_predictions(emos / part.name)
         for name in ("mu", "sigma"):
             of_all = f"{part.name.partition('-')[0]}_{name}"
@@ -441,7 +441,7 @@ def targets(several, shared):
 
 
 def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, tmp_path):
-    parts = parts_of(targets)
+    parts = run_parts(targets)
     assert [part.name for part in parts] == ["t2m-24h", "t2m-48h", "z_500-24h", "z_500-48h"]
     for part in parts:
         scores = xr.open_dataset(part / "scores.nc")
@@ -593,13 +593,13 @@ def test_two_processes_train_several_targets_and_lead_times(several, tmp_path):
             "predict", "--run", run, "--quiet", "--trainer.devices", devices
         )
         assert done.returncode == 0, done.stderr
-        predicted.append([open_predictions(part)[0].load() for part in parts_of(run)])
-    assert [part.name for part in parts_of(run)] == list(NAMES)
+        predicted.append([open_predictions(part)[0].load() for part in run_parts(run)])
+    assert [part.name for part in run_parts(run)] == list(NAMES)
     for both, alone in zip(*predicted, strict=True):
         assert not both.mu.isnull().any()
         xr.testing.assert_allclose(both, alone, rtol=1e-6)
     written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
-    for part, forecast in zip(parts_of(run), predicted[1], strict=True):
+    for part, forecast in zip(run_parts(run), predicted[1], strict=True):
         there = written.sel(step=forecast["step"], time=forecast["time"])
         name = f"{part.name.partition('-')[0]}_mu"
         np.testing.assert_array_equal(there[name], forecast["mu"])

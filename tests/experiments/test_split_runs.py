@@ -15,8 +15,8 @@ from pytorch_lightning.cli import LightningCLI
 from realruns import config_path, subprocess_of
 
 from ens10.errors import LostProcessError
-from ens10.experiments.reading import open_predictions
-from ens10.experiments.run import RunCLI
+from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.training.run import RunCLI
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # six commands, maybe on a busy machine
 CPU = ["--trainer.accelerator", "cpu", "--quiet"]

@@ -11,11 +11,11 @@ import xarray as xr
 
 from ens10.convert import prepare
 from ens10.errors import ArgumentError
-from ens10.experiments.apply import apply
-from ens10.experiments.figures import skill_maps
-from ens10.experiments.load import load_model
-from ens10.experiments.run_results import read_run
-from ens10.experiments.score import read_states
+from ens10.experiments.forecasts.apply import apply
+from ens10.experiments.forecasts.load import load_model
+from ens10.experiments.reporting.figures import skill_maps
+from ens10.experiments.scoring.run_results import read_run
+from ens10.experiments.scoring.score import read_states
 from ens10.models.losses import MembersCRPSLoss, SpectralCRPSLoss, SumLoss
 from ens10.models.matching import require_pointwise
 from ens10.models.networks import MLP

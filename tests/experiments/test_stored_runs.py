@@ -18,14 +18,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import stored_runs as stored
 
 import ens10
-from ens10.experiments.reading import open_predictions, parts_of
-from ens10.experiments.run_results import load_states
+from ens10.experiments.runs.reading import open_predictions, run_parts
+from ens10.experiments.scoring.run_results import load_states
 from ens10.metrics import score_states
 from ens10.models import statistical
 from ens10.source import open_source
 
 # a sliding window that is applied without past truth says so
-pytestmark = pytest.mark.filterwarnings("ignore::ens10.experiments.load.BeyondTrainingWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ens10.experiments.forecasts.load.BeyondTrainingWarning"
+)
 
 # Largest difference from what is stored, as a share of a variable's largest value.
 SAME_COEFFICIENTS = 2e-6  # float32 arithmetic on a few values: some ulps of 280 K
@@ -87,7 +89,7 @@ def test_every_statistical_method_is_among_the_runs(archive):
 
 @pytest.mark.parametrize("name", stored.RUNS)
 def test_stored_predictions_open_and_have_the_stored_scores(archive, name):
-    for part in parts_of(archive / name):
+    for part in run_parts(archive / name):
         forecast, truth = open_predictions(part)
         dates = 12 if name == "emos_window" else 6  # its protocol tests on half of them
         assert forecast.sizes["time"] == truth.sizes["time"] == dates
@@ -113,12 +115,12 @@ def test_bundle_and_run_correct_a_new_forecast_as_they_did(archive, name):
 @pytest.mark.parametrize("name", SLOW_OR_NOT)
 def test_a_stored_run_predicts_and_scores_as_it_did(archive, copy_of, name):
     run = copy_of(name)
-    for part in parts_of(run):
+    for part in run_parts(run):
         shutil.rmtree(part / "predictions.zarr")
         for file in part.glob("scores*"):
             file.unlink()
     stored.predict_and_score(run, archive / "store.zarr")
-    for part, before in zip(parts_of(run), parts_of(archive / name), strict=True):
+    for part, before in zip(run_parts(run), run_parts(archive / name), strict=True):
         assert part.relative_to(run) == before.relative_to(archive / name)
         (found, truth), (expected, same_truth) = map(open_predictions, (part, before))
         xr.testing.assert_identical(truth.load(), same_truth.load())

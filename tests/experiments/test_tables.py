@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.run_results import read_run, read_runs
 from ens10.experiments.runner.tables import Entry, as_markdown
-from ens10.experiments.tables import columns, latex, markdown, notes, score_table, to_csv
-from ens10.experiments.writers import csv_of, number
+from ens10.experiments.scoring.run_results import read_run, read_runs
+from ens10.experiments.scoring.tables import columns, latex, markdown, notes, score_table, to_csv
+from ens10.experiments.scoring.writers import csv_of, number
 from ens10.metrics import summarise
 
 

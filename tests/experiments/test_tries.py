@@ -9,10 +9,10 @@ from realruns import compute_here
 from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner import running
-from ens10.experiments.runner.claims import claim
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.trainings import ModelCell
 from ens10.experiments.runner.tries import Try, reuse
+from ens10.experiments.runs.claims import claim
 from ens10.experiments.studies import matrix
 from ens10.synthetic import World
 from ens10.untrusted import parse_json, read_mapping

@@ -9,7 +9,7 @@ import yaml
 
 import ens10
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.trust import (
+from ens10.experiments.runs.trust import (
     _is_class_of_packages,
     checked_config,
     is_user_config,
@@ -91,7 +91,7 @@ HOSTILE = {
         "model.init_args.network.class_path",
         "ens10.grib.isolated.subprocess.Popen",
     ),
-    "one that it imports by name": ("model.class_path", "ens10.experiments.bundle.Path"),
+    "one that it imports by name": ("model.class_path", "ens10.experiments.forecasts.bundle.Path"),
     "one that an optimiser's module imports": (
         "model.init_args.scheduler.class_path",
         "torch.optim.lr_scheduler.Counter",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from realruns import config_path, subprocess_of
 
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 
 TOGETHER = ["--trainer.accelerator", "cpu", "--trainer.devices", 2, "--trainer.strategy", "ddp"]
 

@@ -138,7 +138,7 @@ def manifest(content: bytes) -> None:
 
 def predictions(content: bytes) -> None:
     """A store of predictions; the first byte says which of its metadata files is replaced."""
-    from ens10.experiments.reading import open_predictions
+    from ens10.experiments.runs.reading import open_predictions
 
     store = folder() / "predictions.zarr"
     files = _predictions()
@@ -240,7 +240,7 @@ def config(content: bytes) -> None:
 
 def checkpoint(content: bytes) -> None:
     """The shapes of a checkpoint's tensors, and whether it is whole."""
-    from ens10.experiments.checkpoints import checkpoint_shapes, is_intact
+    from ens10.experiments.runs.checkpoints import checkpoint_shapes, is_intact
 
     path = _written("a.ckpt", content)
     is_intact(path)
@@ -249,7 +249,7 @@ def checkpoint(content: bytes) -> None:
 
 def model_json(content: bytes) -> None:
     """The description in a bundle."""
-    from ens10.experiments.bundle import _read_description
+    from ens10.experiments.forecasts.bundle import _read_description
     from ens10.loader.datamodule import TrainingData
 
     path = folder() / "a.ens10"

@@ -10,7 +10,7 @@ import torch
 from jsonargparse import ArgumentParser
 from torch.utils.flop_counter import FlopCounterMode
 
-from ens10.experiments.data_numbers import read_config
+from ens10.experiments.training.data_numbers import read_config
 from ens10.models.layers.smoe import SMoE2d
 from ens10.models.networks import Network
 

@@ -9,7 +9,7 @@ import torch
 from ens10.cli import main
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 from ens10.metrics.distributions.amounts import amount
 from ens10.models import BernsteinHead, FamilyHead
 from ens10.models.matching import advice_for_amounts

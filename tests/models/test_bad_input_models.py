@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ens10.cli import main
 from ens10.errors import FileError
-from ens10.experiments.checkpoints import checkpoint_shapes, differences
 from ens10.experiments.demo import config_path
+from ens10.experiments.runs.checkpoints import checkpoint_shapes, differences
 from ens10.models.layers.smoe import FixedGate, SMoE2d, TensorGate
 from ens10.models.networks.base import Network
 

@@ -12,7 +12,7 @@ import yaml
 from ens10 import catalog
 from ens10.cli import main
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 
 NETWORK = "--model.init_args.network.init_args."
 STRENGTH = "--model.init_args.head.init_args.method.init_args.strength"

@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 from registered import CONFIGS, CONFIGURED, MODELS, ROOT, count, instance, is_statistical, work
 
-from ens10.experiments.data_numbers import read_config
+from ens10.experiments.training.data_numbers import read_config
 from ens10.models.networks import Network
 
 PAGE = (ROOT / "docs" / "models.md").read_text()

@@ -10,7 +10,7 @@ import yaml
 
 from ens10.cli import main
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 
 NAMES = {
     "lenet": "normal",

@@ -7,7 +7,7 @@ import torch
 
 from ens10.cli import main
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 
 GRID = "--model.init_args.network.init_args.grid"
 ROUTED = ("--model.init_args.network.init_args.experts.routing_loss", "true")

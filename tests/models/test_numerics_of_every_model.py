@@ -13,9 +13,9 @@ import torch
 from jsonargparse import ArgumentParser
 
 from ens10.errors import ArgumentError
-from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
-from ens10.experiments.load import _load_weights
+from ens10.experiments.forecasts.load import _load_weights
+from ens10.experiments.training.data_numbers import read_config
 from ens10.models import StatisticalPostProcessor
 from ens10.models.statistical import Advection
 

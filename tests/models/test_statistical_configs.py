@@ -9,7 +9,7 @@ import torch
 
 from ens10.cli import main
 from ens10.experiments.demo import config_path
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions
 from ens10.models.statistical.spool import Spool
 
 POINTS = 8 * 16

@@ -11,8 +11,8 @@ from docblocks import commands
 from ens10.cli import main
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
-from ens10.experiments.load import BeyondTrainingWarning, load_model
-from ens10.experiments.reading import open_predictions
+from ens10.experiments.forecasts.load import BeyondTrainingWarning, load_model
+from ens10.experiments.runs.reading import open_predictions
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models import StatisticalPostProcessor
 from ens10.models.heads import MethodHead

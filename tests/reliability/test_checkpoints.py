@@ -20,8 +20,8 @@ from stops import (
     stop_at,
 )
 
-from ens10.experiments.checkpoints import is_intact, resumable_checkpoint
-from ens10.experiments.saving import _link_previous
+from ens10.experiments.runs.checkpoints import is_intact, resumable_checkpoint
+from ens10.experiments.runs.saving import _link_previous
 
 KILL = {"number": 0}  # at the very place, without another word
 

@@ -10,7 +10,7 @@ from stops import fit, no_file_above, resume
 
 from ens10 import file_locks
 from ens10.durable import replace_folder
-from ens10.experiments import score
+from ens10.experiments.scoring import score
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from test_predictions_in_parts import members, normal, written
 from ens10.convert import verify
 from ens10.durable import clear_leftovers, replace_folder
 from ens10.errors import DamagedFileError, Ens10Error, FileError, MissingDataError
-from ens10.experiments.reading import open_forecast
 from ens10.experiments.reporting.diagnostics import diagnose
 from ens10.experiments.reporting.groups import read_groups
-from ens10.experiments.run_results import save_states
-from ens10.experiments.score import read_states, score_run
+from ens10.experiments.runs.reading import open_forecast
+from ens10.experiments.scoring.run_results import save_states
+from ens10.experiments.scoring.score import read_states, score_run
 from ens10.machine_errors import writing_netcdf
 from ens10.untrusted import read_mapping
 

@@ -17,9 +17,9 @@ from waiting import PATIENCE
 
 from ens10 import file_locks
 from ens10.errors import FileError
-from ens10.experiments import score
-from ens10.experiments.locks import hold_lock
-from ens10.experiments.score import read_states, score_run
+from ens10.experiments.runs.locks import hold_lock
+from ens10.experiments.scoring import score
+from ens10.experiments.scoring.score import read_states, score_run
 from ens10.export import api, export
 
 

@@ -9,9 +9,9 @@ from typing import get_args
 from jsonargparse import Namespace
 
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.commands import add_work_options, add_world_options, world_options_of
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tasks import WorldSize, load_budget, store_of
+from ens10.experiments.runs.commands import add_work_options, add_world_options, world_options_of
 from ens10.experiments.studies.ablation.cells import (
     StudySettings,
     find_cells_of,

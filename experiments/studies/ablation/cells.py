@@ -24,16 +24,16 @@ from ens10.catalog import ACCUMULATED
 from ens10.convert import prepare
 from ens10.durable import whole_file, write_whole
 from ens10.errors import ArgumentError, Ens10Error
-from ens10.experiments import provenance
-from ens10.experiments.checkpoints import Shapes, checkpoint_shapes
-from ens10.experiments.data_numbers import read_config, training_batches
-from ens10.experiments.run_results import LOG
-from ens10.experiments.runner.claims import HEARTBEAT, claim, make_once
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import load_budget, network_options
 from ens10.experiments.runner.trainings import CONFIG, ModelCell
+from ens10.experiments.runs import provenance
+from ens10.experiments.runs.checkpoints import Shapes, checkpoint_shapes
+from ens10.experiments.runs.claims import HEARTBEAT, claim, make_once
+from ens10.experiments.runs.trust import write_config
+from ens10.experiments.scoring.run_results import LOG
 from ens10.experiments.studies.ablation.spec import Ablation, Variant, apply_overlay
-from ens10.experiments.trust import write_config
+from ens10.experiments.training.data_numbers import read_config, training_batches
 from ens10.identity import SINCE_START
 from ens10.store import open_store, store_kinds
 from ens10.untrusted import read_mapping

@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError
-from ens10.experiments.report import png
-from ens10.experiments.run_results import mean_score
+from ens10.experiments.reporting.report import png
 from ens10.experiments.runner.tables import write_files
+from ens10.experiments.scoring.run_results import mean_score
+from ens10.experiments.scoring.writers import ABSENT, Column, markdown_of
 from ens10.experiments.studies.ablation.spec import Ablation
 from ens10.experiments.studies.ablation.tables import CRPS, Line
 from ens10.experiments.studies.members_worth import RawCurve, members_in_words, raw_curve
-from ens10.experiments.writers import ABSENT, Column, markdown_of
 from ens10.metrics.figures.style import COLOURS, GREY, INK, STYLE, in_units, new_figure
 
 TABLE, FIGURE = "worth.md", "worth.png"

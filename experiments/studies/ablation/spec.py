@@ -27,9 +27,9 @@ from typing import Any
 import yaml
 
 from ens10.errors import ArgumentError, FileError, UnknownNameError
-from ens10.experiments.data_numbers import read_config
 from ens10.experiments.demo import config_path
 from ens10.experiments.runner.tasks import WorldSize, config_of
+from ens10.experiments.training.data_numbers import read_config
 from ens10.untrusted import read_mapping
 
 _KEYS = ("question", "base", "common", "variants", "world", "worth")

@@ -9,14 +9,14 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from ens10.experiments.report import png
-from ens10.experiments.run_results import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.reporting.report import png
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import read_cell
+from ens10.experiments.scoring.run_results import SCORES, FinishedRun, check_comparable, mean_score
+from ens10.experiments.scoring.tables import FEW_DATES
+from ens10.experiments.scoring.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of, number
 from ens10.experiments.studies.ablation.cells import place_of
 from ens10.experiments.studies.ablation.spec import Ablation
-from ens10.experiments.tables import FEW_DATES
-from ens10.experiments.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of, number
 from ens10.metrics import Interval, interval, summarise
 from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, new_figure
 from ens10.metrics.uncertainty import Method, Sums, blocks_in_words, difference_of, paired_sums

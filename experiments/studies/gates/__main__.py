@@ -11,10 +11,10 @@ from jsonargparse import Namespace
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import WorldSize
+from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.experiments.studies.gates.cells import VARIANTS, WIDTH, GateCell
 from ens10.experiments.studies.gates.tables import HEADINGS, draw, read_results, table
 from ens10.experiments.studies.study import compute, image_of, run_study, study_parser
-from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.synthetic.world import WorldKind
 from ens10.usage import count, reports_errors
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ens10.experiments.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
+from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.studies.heat.module import expert_map_of, match_regions
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly

@@ -32,7 +32,7 @@ def close(forecast: Tensor, truth: Tensor) -> Tensor:
 
 
 @dataclass
-class Sums:
+class HeatSums:
     """Sums over samples, kept for each point, from which the scores are finished.
 
     Attributes:
@@ -155,7 +155,7 @@ class HeatModule(pl.LightningModule):
             raise ArgumentError("final", f"{final} is not in (0, 1]")
         self.network, self.gate_lr, self.final = network, gate_lr, final
         self._optimizer = optimizer
-        self.sums = Sums()
+        self.sums = HeatSums()
 
     def setup(self, stage: str) -> None:  # noqa: ARG002
         """Set the true map in gates that use it."""
@@ -183,7 +183,7 @@ class HeatModule(pl.LightningModule):
 
     def on_test_start(self) -> None:
         """Reset the sums of the scores."""
-        self.sums = Sums()
+        self.sums = HeatSums()
 
     def test_step(self, batch: Pair) -> None:
         """Add the scores of a batch."""
@@ -197,7 +197,7 @@ class HeatModule(pl.LightningModule):
         return expert_map_of(self.network, self._data.world.grid)
 
     def scores(self) -> dict[str, Any]:
-        """Return the scores of the test runs: those of `Sums`, and `agreement` of the map."""
+        """Return the scores of the test runs: those of `HeatSums`, and `agreement` of the map."""
         regions, expert_map = self._data.world.regions, self.routing()
         agreement = None if expert_map is None else match_regions(expert_map, regions)[1]
         return {**self.sums.finish(regions), "agreement": agreement}

@@ -14,10 +14,10 @@ from matplotlib.patches import Patch
 
 from ens10.errors import MissingDataError
 from ens10.experiments.runner.tables import write_files
+from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.experiments.studies.heat.module import match_regions
 from ens10.experiments.studies.heat.world import COEFFICIENTS, HeatWorld, Ints
 from ens10.experiments.studies.json_cells import Result, read_json_cells
-from ens10.experiments.writers import columns_of, csv_of, markdown_of
 from ens10.metrics.figures.style import STYLE, new_figure
 from ens10.untrusted import read_mapping
 

@@ -11,13 +11,13 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
-from ens10.experiments import provenance
 from ens10.experiments.demo import config_path
-from ens10.experiments.lightning_warnings import suppress_lightning_warnings
-from ens10.experiments.options import StageParser
 from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.runs import provenance
+from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.studies.heat.world import HeatData, Ints, Split
 from ens10.experiments.studies.json_cells import JsonCell, Result
+from ens10.experiments.training.options import StageParser
 from ens10.untrusted import read_mapping
 
 _STATIONS = ("ens10.models", "ens10.experiments.studies.heat")

@@ -10,9 +10,9 @@ from typing import Any
 from jsonargparse import Namespace
 
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.commands import refuse_file
-from ens10.experiments.report import png
+from ens10.experiments.reporting.report import png
 from ens10.experiments.runner.tables import write_files
+from ens10.experiments.runs.commands import refuse_file
 from ens10.experiments.studies.physical_world.evaluation import (
     evaluate,
     markdown,

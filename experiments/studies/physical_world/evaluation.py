@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.optimize import minimize
 
 from ens10.errors import MissingDataError
+from ens10.experiments.scoring.writers import columns_of, markdown_of
 from ens10.experiments.studies.physical_world.fields import CHANNELS, GRID, Array
 from ens10.experiments.studies.physical_world.production import (
     STEPS,
@@ -19,7 +20,6 @@ from ens10.experiments.studies.physical_world.production import (
     read_unit,
     unit_path,
 )
-from ens10.experiments.writers import columns_of, markdown_of
 from ens10.grid import area_weights
 from ens10.metrics import crps_ensemble, crps_normal, rank_histogram, spread_error_ratio
 

@@ -202,7 +202,7 @@ def derive(levels: Array, surface: Array, model: ModelGrid) -> Array:
     return np.stack(channels, axis=-3).astype(np.float32)
 
 
-def pack(fields: Array) -> dict[str, Array]:
+def pack_fields(fields: Array) -> dict[str, Array]:
     """Pack each field (..., lat, lon) into 16 bits, as GRIB's simple packing does.
 
     Returns:
@@ -217,8 +217,8 @@ def pack(fields: Array) -> dict[str, Array]:
     return {"packed": packed, "offset": offset, "scale": scale}
 
 
-def unpack(packed: Mapping[str, Array]) -> Array:
-    """Return the fields of `pack`, float32."""
+def unpack_fields(packed: Mapping[str, Array]) -> Array:
+    """Return the fields of `pack_fields`, float32."""
     scale, offset = packed["scale"][..., None, None], packed["offset"][..., None, None]
     fields: Array = (offset + scale * packed["packed"]).astype(np.float32)
     return fields

@@ -26,8 +26,14 @@ import numpy as np
 from ens10 import catalog
 from ens10.durable import clear_leftovers, whole_path, write_whole
 from ens10.errors import ArgumentError, FileError, MissingDataError
-from ens10.experiments.runner.claims import claim
-from ens10.experiments.studies.physical_world.fields import Array, ModelGrid, derive, pack, unpack
+from ens10.experiments.runs.claims import claim
+from ens10.experiments.studies.physical_world.fields import (
+    Array,
+    ModelGrid,
+    derive,
+    pack_fields,
+    unpack_fields,
+)
 from ens10.grib import MAX_MEMBERS
 
 DATES = catalog.month_days()[1::2]  # every second start date of ENS-10: a week apart
@@ -339,7 +345,9 @@ def read_unit(work: Path, year: int, date: str) -> dict[str, Array]:
     with np.load(path) as file:
         kinds = {name.partition("_")[0] for name in file.files}
         return {
-            kind: unpack({part: file[f"{kind}_{part}"] for part in ("packed", "offset", "scale")})
+            kind: unpack_fields(
+                {part: file[f"{kind}_{part}"] for part in ("packed", "offset", "scale")}
+            )
             for kind in sorted(kinds)
         }
 
@@ -353,7 +361,7 @@ def _write_unit(unit: Path, raw: Path) -> None:
             if f"{kind}_levels" not in file.files:
                 continue
             runs = derive(file[f"{kind}_levels"], file[f"{kind}_surface"], grid)
-            packed = pack(runs[0] if kind == "nature" else runs)
+            packed = pack_fields(runs[0] if kind == "nature" else runs)
             arrays.update({f"{kind}_{part}": values for part, values in packed.items()})
     with whole_path(unit) as partial, partial.open("wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from ens10.experiments.scoring.writers import columns_of, markdown_of, number
 from ens10.experiments.studies.physical_world.evaluation import (
     NOT_NORMAL,
     Case,
@@ -14,7 +15,6 @@ from ens10.experiments.studies.physical_world.evaluation import (
     flow_share,
 )
 from ens10.experiments.studies.physical_world.production import STEPS
-from ens10.experiments.writers import columns_of, markdown_of, number
 
 _SCORES = ("raw", "spread_error", "bias_share", "removed")
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ens10.convert import prepare
-from ens10.experiments.runner.claims import make_once
 from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.runs.claims import make_once
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.grid import Weighting, area_weights

@@ -12,10 +12,7 @@ from matplotlib.figure import Figure
 from scipy.special import stdtrit
 
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.studies.json_cells import Result, read_json_cells
-from ens10.experiments.studies.study import image_of
-from ens10.experiments.studies.traps.cells import EFI_RULES, RAW
-from ens10.experiments.writers import (
+from ens10.experiments.scoring.writers import (
     ABSENT,
     NOT_CLEAR,
     Column,
@@ -25,6 +22,9 @@ from ens10.experiments.writers import (
     markdown_of,
     number,
 )
+from ens10.experiments.studies.json_cells import Result, read_json_cells
+from ens10.experiments.studies.study import image_of
+from ens10.experiments.studies.traps.cells import EFI_RULES, RAW
 from ens10.metrics.figures.style import BLUE, INK, ORANGE, STYLE, new_figure
 
 Results = Mapping[int, Mapping[str, Result]]  # by seed and name

@@ -1,0 +1,1 @@
+"""Trained models on new forecasts: loading, applying, coupling, bundles and products."""

@@ -1,0 +1,1 @@
+"""Plans: bytes, operations and memory of a training, and measured rates."""

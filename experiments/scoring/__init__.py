@@ -1,0 +1,1 @@
+"""Scores of runs, their results as rows, and tables of them."""
