@@ -4,8 +4,8 @@
 
 A synthetic date of 361 x 720 points, 11 variables of 10 members in one GRIB file. Applying is
 `ens10.experiments.forecasts.apply.apply` with the shipped U-Net, from the files to corrected
-netCDF: opening, checks, ensemble moments, normalisation, network, writing; in the line of one date reading the model
-counts too. The bound is opening and decoding the
+netCDF: opening, checks, ensemble moments, normalisation, network, writing; in the line of one date
+reading the model counts too. The bound is opening and decoding the
 same fields (`open_source`, one date computed) and the network alone on features in memory. What is
 written is first compared with the network's own output. Memory is the peak of a process that
 applies to all dates, beside one that applies to a single date.

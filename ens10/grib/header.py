@@ -102,7 +102,8 @@ _DERIVED = {
 # Edition 2, code table 4.3: fields of a template of members or forecasts that are neither
 _PROCESSES = {
     **dict.fromkeys((6, 7), FieldKind.SPREAD), 5: FieldKind.PROBABILITY,
-    8: FieldKind.OBSERVATION, 9: FieldKind.OTHER, 10: FieldKind.MEAN, **dict.fromkeys((18, 20, 21), FieldKind.DIFFERENCE),
+    8: FieldKind.OBSERVATION, 9: FieldKind.OTHER, 10: FieldKind.MEAN,
+    **dict.fromkeys((18, 20, 21), FieldKind.DIFFERENCE),
 }  # fmt: skip
 # Edition 2, code table 4.0: errors, statistics over an area, categories, parts and tiles of cells
 _TEMPLATES = {

@@ -27,7 +27,6 @@ from ens10.convert.plan import (
     differences,
     files_of_source,
     source_identity,
-    to_json_types,
 )
 from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
@@ -62,7 +61,7 @@ from ens10.source.layout import tidy
 from ens10.source.names import Names, read_names
 from ens10.source.stores import dataset_of
 from ens10.store import create_array, write_coordinates
-from ens10.store.manifest import clear_unfinished, record_files
+from ens10.store.manifest import clear_unfinished, record_files, to_json_types
 from ens10.store.opening import (
     FORMAT_ATTRIBUTE,
     PREDICTIONS_FORMAT,
