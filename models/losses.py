@@ -298,9 +298,9 @@ class EnergyLoss(_FieldsLoss):
     Gneiting and Raftery 2007, doi:10.1198/016214506000001437. The norm is the root mean square over
     the points of a row, of a patch (see `LossPatches`) or of a date's field (for fields with the
     step's weights, if any), so that the score is in units of the target, and equals the CRPS for
-    constant fields. Every point gets the score of its row, patch or date, so that the step's mean is the
-    mean over rows or patches by area, or over dates. Differences from the truth at points without
-    truth or members are 0.
+    constant fields. Every point gets the score of its row, patch or date, so that the step's mean
+    is the mean over rows or patches by area, or over dates. Differences from the truth at points
+    without truth or members are 0.
 
     Args:
         over: points that make one vector: a "row", a "field" or a "patch", which is more sensitive

@@ -78,7 +78,7 @@ def test_blocks_are_found():
 
 def parsed(command):
     """What `ens10` makes of the words of a command, which is not run."""
-    return cli.parse(command)
+    return cli.parse_command(command)
 
 
 COMMANDS = [words for page in PAGES for run in (True, False) for words in commands(page, run=run)]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,75 @@ def test_the_check_sees(name, text, word):
 )
 def test_the_check_allows(name, text):
     assert list(violations(name, text)) == []
+
+
+def module_of(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "ens10" else ("ens10", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def box(module):
+    """The package or module directly inside a folder, such as ens10.grib."""
+    parts = module.split(".")
+    return ".".join(parts[: 3 if parts[1:2] and parts[1] in FOLDERS[1:] else 2])
+
+
+TREES = {module_of(path): ast.parse(path.read_text()) for path in MODULES}
+
+
+def modules_imported(tree):
+    """Modules of the house that a module imports, also inside functions or by text."""
+    yield from called(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                module = f"{node.module}.{alias.name}"
+                yield module if module in TREES else node.module
+
+
+def boxes_imported():
+    """The boxes that each box imports, at import and inside functions or by text."""
+    graph = {}
+    for module, tree in TREES.items():
+        if module.startswith("ens10.cli"):
+            continue
+        found = {box(name) for name in modules_imported(tree) if name in TREES}
+        graph.setdefault(box(module), set()).update(found - {box(module), "ens10"})
+    return graph
+
+
+def test_no_circles_between_packages():
+    graph = boxes_imported()
+    assert len(graph) > 60
+    assert list(TopologicalSorter(graph).static_order())  # raises CycleError, which names them
+
+
+# the same thing for stores and forecasts; what each family and library has; functions of one name
+# whose modules are public
+HOMES = {"verify", "crps", "crps_ensemble", "log_score", "mean", "fit", "unpack"}
+
+
+def test_no_public_name_means_two_things():
+    public, homes = set(), {}
+    for module, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                public |= {
+                    one.value for one in ast.walk(node.value) if isinstance(one, ast.Constant)
+                }
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                homes.setdefault(node.name, set()).add(module)
+    twins = ("_torch", "_numpy", "_loops")  # the same function for another library
+    several = {
+        name
+        for name, modules in homes.items()
+        if sum(not module.endswith(twins) for module in modules) > 1 and name in public
+    }
+    assert several - HOMES == set()
+    assert HOMES - {"crps_ensemble"} <= several
 
 
 CLOCKS = {"time", "monotonic", "perf_counter", "process_time", "thread_time", "getrusage"}

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _check_python(name)
     try:
         with telling_extras(f"`ens10 {name}`", *extras), _notes_as_lines():
-            command, options = parse(words)
+            command, options = parse_command(words)
             status = int(command.run(**options) or 0)
             sys.stdout.flush()
             return status
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def parse(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
+def parse_command(words: Sequence[str]) -> tuple[Command, dict[str, Any]]:
     """Return a command and its options by name.
 
     Raises:

@@ -71,7 +71,8 @@ class ForecastProduct:
 
     A subclass is a frozen dataclass in a file of its own in `experiments/forecasts/products/`. Its
     attributes are options of the command, and of the function that `load_model` returns; the first
-    line of its docstring is its row in the documentation. Modules of products import torch inside functions.
+    line of its docstring is its row in the documentation. Modules of products import torch inside
+    functions.
 
     Attributes:
         variables: what follows the target in the names of its variables ("quantile": t2m_quantile).
