@@ -122,7 +122,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
-            remedy = "Use at most 100 letters, digits, '.', '_' and '-'; begin with none of '.-'"
+            remedy = "Use letters, digits, '.', '_' and '-', at most 100, the first no '.' or '-'"
             raise ArgumentError("name", f"{str(self.name)[:100]!r}", remedy)
         check_known("normalise_on", self.normalise_on, get_args(NormaliseOn))
         check_known("epsilon", self.epsilon, get_args(Epsilon))

@@ -270,7 +270,8 @@ class Samples(ABC):
     def missing_points(self, i: int, step: float, channel: str) -> npt.NDArray[np.bool_]:
         """Return the points (H, W) that some member of a field lacks."""
         mean, _ = self.moments(i, step, [channel])
-        return ~np.isfinite(mean[0])
+        missing: npt.NDArray[np.bool_] = ~np.isfinite(mean[0])
+        return missing
 
     @property
     def station_names(self) -> list[str]:

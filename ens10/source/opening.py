@@ -296,6 +296,7 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
             path, "a store of ens10, which is prepared already", "Open it with ens10.open_store"
         )
     check_group(path, group, dataset)
+    dataset = dataset[sorted(dataset.data_vars, key=str)]  # not as the file system lists them
     is_local = not is_url(path) and Path(path).is_dir() and not is_reference(Path(path))
     if is_local and names.absent_chunks != "fill" and not is_icechunk(Path(path)):
         opened = zarr.open_group(store, mode="r", path=group, use_consolidated=False)

@@ -51,7 +51,7 @@ PROTOCOLS = {
     "a path": ("name: ../../x", "name: '../../x'"),
     "the folder above": ("name: ..", r"name: '\.\.'"),
     "a hidden folder": ("name: .x", r"name: '\.x'"),
-    "a long name": ("name: " + "x" * 5000, "at most 100 letters"),
+    "a long name": ("name: " + "x" * 5000, "at most 100"),
     "a byte of zero in a name": ('name: "a\\0b"', "letters, digits"),
     "an infinite share": ("test: .inf", "inf"),
     "no number": ("test: .nan", "nan"),

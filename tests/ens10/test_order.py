@@ -8,7 +8,7 @@ import sys
 import pytest
 from zarr.storage import LocalStore
 
-from ens10 import open_store
+from ens10 import open_store, prepare
 from ens10.export import export
 from ens10.store import store_kinds
 
@@ -39,6 +39,19 @@ def test_variables_and_coordinates_are_in_the_order_of_their_names(store, list_f
             assert [*part.data_vars] == sorted(part.data_vars)
             assert [*part.coords] == sorted(part.coords)
             assert all(part[name].chunks for name in part.data_vars)  # still lazy
+
+
+def test_a_zarr_source_gives_the_same_store(store, list_folders, tmp_path):
+    """Also one without consolidated metadata, which zarr lists."""
+    source = open_store(store, "sfc")[["t2m", "u10"]].isel(time=[0]).drop_encoding().load()
+    source.attrs.pop("ens10_format", None)
+    source.to_zarr(tmp_path / "in.zarr", consolidated=False)
+    manifests = []
+    for backward in (False, True):
+        list_folders(backward)
+        folder = prepare(tmp_path / "in.zarr", tmp_path / f"{backward}.zarr", workers=1)
+        manifests.append((folder / "manifest/json/c/0").read_bytes())
+    assert manifests[0] == manifests[1]
 
 
 @pytest.mark.parametrize("name", ["a.nc", "a.grib"])

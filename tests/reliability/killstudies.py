@@ -239,9 +239,8 @@ def _prepare_table(folder: Path) -> int:
 
 def _finer_truth(folder: Path) -> None:
     _smaller_world(folder)
-    World("8x16", range(2000, 2002), 1, ["t2m"], seed=1, members=2, steps=(48,)).write(
-        folder / "fine"
-    )
+    finer = World("8x16", range(2000, 2002), 1, ["t2m", "u10"], seed=1, members=2, steps=(48,))
+    finer.write(folder / "fine")
 
 
 def _prepare_regridded(folder: Path) -> int:
