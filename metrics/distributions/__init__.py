@@ -5,7 +5,8 @@ predictions contain them (`attrs["forecast_kind"]` names the class), and `verify
 
 To add a family, write one module here: docs/add_into.md is the recipe. `ens10.metrics.families`,
 `FamilyHead`, stores and `verify` find it by its kind. `logistic.py` is the shortest one;
-`truncated` and `censored` make bounded families. A distribution without closed forms is a subclass of `Distribution`, such as that of `ensemble.py`.
+`truncated` and `censored` make bounded families. A distribution without closed forms is a subclass
+of `Distribution`, such as that of `ensemble.py`.
 """
 
 from ens10.metrics.distributions.base import ClosedForm, Distribution
