@@ -15,8 +15,8 @@ import numpy as np
 from scipy import special
 
 _MOST_TERMS = 200_000
-# Shapes above which series suffice: three terms of Temme's (relative error 2e-15 at three deviations
-# below the mean, against mpmath), and five of Stirling's (the next is 691 / 360360 / a^11 = 1e-16)
+# Shapes above which series suffice: three terms of Temme's (relative error 2e-15, by mpmath, at
+# three deviations below the mean), five of Stirling's (the next is 691 / 360360 / a^11 = 1e-16)
 _LARGE, _STIRLING = 1e4, 16.0
 _MANY = 0.1  # of Q, above which it is 1 - P and loses at most a digit
 _TINY = 1e-3  # a shape below which scipy's P underflows before it is near 1
