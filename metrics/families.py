@@ -445,7 +445,7 @@ def pit_interval(
 
 
 def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
-    """Return the expectation of distributions of a family, in their unit; no gradient.
+    """Return the expectation of distributions of a family, in their unit.
 
     Raises:
         UnknownNameError: an unknown family or parameter.
@@ -457,7 +457,7 @@ def mean(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> A
 
 
 def variance(family: str, parameters: Mapping[str, Any], *, check: bool = True) -> Any:
-    """Return the variance of distributions of a family, in their squared unit; no gradient.
+    """Return the variance of distributions of a family, in their squared unit.
 
     Raises:
         UnknownNameError: an unknown family or parameter.

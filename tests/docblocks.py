@@ -43,6 +43,10 @@ NOT_RUN = {
         "python -m ens10.experiments.studies.two_leads": "a minute; "
         "tests/experiments/test_two_leads.py",
     },
+    "docs/add_into.md": {
+        "python tests/generated_lists.py": "tests/test_generated_lists.py runs its parts",
+        "python -m pytest": "these are the tests",
+    },
     "docs/data.md": {
         "ens10 download era5 --kind truth --dates all --fields": "20 years of ERA5; "
         "tests/ens10/test_download_truth.py fetches some of a small one",

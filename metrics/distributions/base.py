@@ -430,14 +430,7 @@ class ClosedForm(Distribution):
         self.check_shapes()
 
     @classmethod
-    def from_moments(
-        cls,
-        mean: Any,
-        std: Any,
-        third: Any = None,  # noqa: ARG003
-        unit: Any = 1.0,  # noqa: ARG003
-        **options: Any,
-    ) -> "ClosedForm":
+    def from_moments(cls, mean: Any, std: Any, third: Any, unit: Any, **options: Any) -> Any:  # noqa: ARG003
         """Build a forecast from numbers of any size, as heads and statistical methods have them.
 
         Args:
@@ -450,8 +443,7 @@ class ClosedForm(Distribution):
             **options: further parameters, such as bounds.
         """
         build: Any = cls
-        forecast: ClosedForm = build(mu=mean, sigma=cls.unit_scale * std, positive=True, **options)
-        return forecast
+        return build(mu=mean, sigma=cls.unit_scale * std, positive=True, **options)
 
     def _evaluate(self, name: str, *y: Any) -> Any:
         """Return the result of a closed form for the parameters and, where it has one, `y`."""

@@ -276,14 +276,7 @@ class CSGD(ClosedForm, kind="csgd"):
     amounts = True
 
     @classmethod
-    def from_moments(
-        cls,
-        mean: Any,
-        std: Any,
-        third: Any = None,
-        unit: Any = 1.0,
-        **options: Any,  # noqa: ARG003
-    ) -> ClosedForm:
+    def from_moments(cls, mean: Any, std: Any, third: Any, unit: Any, **options: Any) -> Any:  # noqa: ARG003
         """Build a forecast with shift = unit exp(third), see `ClosedForm`; from tensors.
 
         The gamma variable G has the deviation `std` and the mean shift + mean. As that has to be

@@ -22,9 +22,13 @@ from ens10.metrics.distributions.gamma_functions import (
     upper_near_0,
 )
 
-# Formulas that divide by the shape cancel near 0; there the part that does is interpolated.
+# Formulas that divide differences by the shape lose digits as 1e-16 / shape. Nearer to 0 than this
+# a polynomial of degree 9 takes their place. Its error is the tenth Taylor coefficient times the
+# product of the distances to the nodes, at most 1e-14 here; at the nodes rounding is 1e-14.
 _NEAR = 0.05
 _NODES = 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
+# a z that overflows in no product; a shape at which E|X - X'| / 2 is infinite, as 1 - F falls like
+# z^(-1/shape) and its square must be integrable; an argument whose gamma function is finite
 _MOST_Z, _MOST_SHAPE, _MOST_GAMMA = 1e300, 2.0, 150.0
 _SMALL = 0.1  # a shape below which the variance is a series
 # (c(-2 s) - c(-s)) / s in powers of s, see `_standard_variance`

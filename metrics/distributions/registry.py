@@ -103,7 +103,9 @@ def from_moments(
         **options: `lower`, `upper` and `df`; those that are no parameter of the family are ignored.
     """
     cls = FAMILIES[kind]
-    return cls.from_moments(mean, std, third, unit, **_own_options(cls, **options))
+    options = _own_options(cls, **options)
+    forecast: ClosedForm = cls.from_moments(mean, std, third, unit, **options)
+    return forecast
 
 
 def _own_options(cls: type[ClosedForm], **options: Any) -> dict[str, Any]:

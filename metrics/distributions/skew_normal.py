@@ -146,14 +146,7 @@ class SkewNormal(ClosedForm, kind="skew_normal"):
     head_channels = 3
 
     @classmethod
-    def from_moments(
-        cls,
-        mean: Any,
-        std: Any,
-        third: Any = None,
-        unit: Any = 1.0,  # noqa: ARG003
-        **options: Any,  # noqa: ARG003
-    ) -> ClosedForm:
+    def from_moments(cls, mean: Any, std: Any, third: Any, unit: Any, **options: Any) -> Any:  # noqa: ARG003
         """Build a forecast with mean, deviation and skewness 0.99 tanh(third); from tensors.
 
         Location, scale and shape are a poor choice to train: near shape 0 a shift of the location

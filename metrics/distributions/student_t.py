@@ -31,9 +31,11 @@ from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.standard_logistic import log_remainder
 
 _LEAST = 0.5  # degrees of freedom, at and below which the CRPS is infinite
-_STEP = 1e-3  # of log(df - 1/2), in the derivative by df
-_MANY, _SHARE = 200.0, 0.25  # above so many degrees the step is this share of 1 / df
-_NORMAL = 1e8  # above it the derivative by 1 / df is that at 0
+_STEP = 1e-3  # of log(df - 1/2), in the derivative by df: the fourth power of it is 1e-12
+# Above so many degrees a step of log(df) changes the score by less than 1e-3 / df, which rounding
+# hides. In 1 / df it is nearly a parabola, so that a large step of it has a small error, too.
+_MANY, _SHARE = 200.0, 0.25
+_NORMAL = 1e8  # above it the derivative by 1 / df is that at 0: the difference is of order 1 / df
 _MOST_Z, _FAR = 1e300, 1e8  # of z, and of z / sqrt(df), whose square is then all there is
 _INV_SQRT_2PI, _LOG_ROOT_2PI = 1 / math.sqrt(2 * math.pi), 0.5 * math.log(2 * math.pi)
 _ROOT_HALF = math.sqrt(0.5)
@@ -225,9 +227,7 @@ class WithDf(ClosedForm):
     head_channels = 2
 
     @classmethod
-    def from_moments(
-        cls, mean: Any, std: Any, third: Any = None, unit: Any = 1.0, **options: Any
-    ) -> ClosedForm:
+    def from_moments(cls, mean: Any, std: Any, third: Any, unit: Any, **options: Any) -> Any:
         """Build a forecast, see `ClosedForm`; `df` is a number above 2, or infinite."""
         df = options.get("df", math.inf)
         share = 1.0 if math.isinf(df) else math.sqrt((df - 2) / df)
