@@ -81,3 +81,17 @@ def test_the_committed_table_is_that_of_the_results():
     for line, row in zip(lines[1:], table(found), strict=True):
         assert line.split(",")[:2] == row[:2]
         assert row[3] in line
+
+
+@pytest.mark.parametrize(("folder", "width"), [("", 16), ("46x96", 32), ("displaced-46x96", 32)])
+def test_kept_cells_have_the_configuration_of_todays_variants(folder, width):
+    kept = Results(RESULTS / folder)
+    for place in kept.places():
+        world, seed, variant = place.split("/")
+        kind, grid = world.split("-")
+        about = {"grid": grid, "years": 10, "dates": 40, "world": kind}
+        size = WorldSize.from_options(**about, steps=(48,), kinds=("sfc",))
+        number = int(seed.removeprefix("seed"))
+        cell = cells.GateCell(variant, number, Path("w"), Path("o"), size, width)
+        assert cell.place == place
+        assert kept.key(place)["config"] == cell.current_key()["config"], place
