@@ -1,5 +1,8 @@
 """ConvNeXt on the full grid: depthwise convolutions between layers of each point."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -16,11 +19,10 @@ class ConvNeXtBlock(nn.Module):
 
     Args:
         width: channels.
+        conv: makes a convolution, from its channels before and after.
         kernel_size: rows and columns of the depthwise filters, odd.
         expansion: hidden channels between the two layers, as a multiple of `width`.
         layer_scale: initial value of the learned factor of each channel of f(x).
-        periodic_longitude: True if first and last column are neighbours.
-        poles: padding beyond the first and last row, "zeros" or "replicate".
     """
 
     splittable = True
@@ -28,21 +30,13 @@ class ConvNeXtBlock(nn.Module):
     def __init__(
         self,
         width: int,
-        kernel_size: int = 7,
-        expansion: int = 4,
-        layer_scale: float = 1e-6,
-        periodic_longitude: bool = False,
-        poles: Poles = "zeros",
+        conv: Callable[..., SameConv2d],
+        kernel_size: int,
+        expansion: int,
+        layer_scale: float,
     ) -> None:
         super().__init__()
-        self.depthwise = SameConv2d(
-            width,
-            width,
-            kernel_size,
-            groups=width,
-            periodic_longitude=periodic_longitude,
-            poles=poles,
-        )
+        self.depthwise = conv(width, width, kernel_size, groups=width)
         self.points = nn.Sequential(
             nn.LayerNorm(width, eps=1e-6),
             nn.Linear(width, expansion * width),
@@ -111,16 +105,10 @@ class ConvNeXt(Network):
             if value < 1:
                 raise ArgumentError(name, f"{value} is less than 1")
         self.in_channels, self.out_channels = in_channels, out_channels
-        edges = (periodic_longitude, poles)
-        self.first = SameConv2d(
-            in_channels, width, periodic_longitude=periodic_longitude, poles=poles
-        )
-        self.blocks = nn.Sequential(
-            *(
-                ConvNeXtBlock(width, kernel_size, expansion, layer_scale, *edges)
-                for _ in range(depth)
-            )
-        )
+        conv = partial(SameConv2d, periodic_longitude=periodic_longitude, poles=poles)
+        self.first = conv(in_channels, width)
+        sizes = (kernel_size, expansion, layer_scale)
+        self.blocks = nn.Sequential(*(ConvNeXtBlock(width, conv, *sizes) for _ in range(depth)))
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.last = PointConv2d(width, out_channels)
         if zero_init:

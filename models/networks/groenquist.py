@@ -1,6 +1,7 @@
 """The bias net, the spread net and the mixed model of Groenquist et al."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -61,11 +62,7 @@ class SpreadNet(Network):
         _check_channel("spread", spread, in_channels)
         self.in_channels, self.spread = in_channels, spread
 
-        def conv(before: int, after: int, kernel: int) -> SameConv2d:
-            return SameConv2d(
-                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
-            )
-
+        conv = partial(SameConv2d, periodic_longitude=periodic_longitude, poles=poles)
         wide = len(_KERNELS) * width
         sizes = [in_channels] + [wide + in_channels] * (depth - 2)
         self.layers = nn.ModuleList(
@@ -142,11 +139,7 @@ class PaperSpreadNet(Network):
         _check_channel("spread", spread, in_channels)
         self.in_channels, self.spread = in_channels, spread
 
-        def conv(before: int, after: int, kernel: int = 3) -> SameConv2d:
-            return SameConv2d(
-                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
-            )
-
+        conv = partial(SameConv2d, periodic_longitude=periodic_longitude, poles=poles)
         self.first = nn.Sequential(
             *(conv(in_channels, 32), BatchNorm2d(32), nn.ReLU()),
             *(conv(32, 48), BatchNorm2d(48), nn.ReLU()),

@@ -1,6 +1,7 @@
 """The self-attentive ensemble transformer: a network shared by members, and attention."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -66,11 +67,7 @@ class SAET(Network):
             raise ArgumentError("depth", f"{depth} is less than 1")
         self.in_channels, self.out_channels = in_channels, out_channels
 
-        def conv(before: int, after: int, kernel: int) -> SameConv2d:
-            return SameConv2d(
-                before, after, kernel, periodic_longitude=periodic_longitude, poles=poles
-            )
-
+        conv = partial(SameConv2d, periodic_longitude=periodic_longitude, poles=poles)
         self.first = nn.Sequential(conv(in_channels, width, 5), nn.ReLU(inplace=True))
         self.blocks = nn.ModuleList(
             nn.Sequential(conv(width, width, 3), nn.ReLU(inplace=True)) for _ in range(depth)

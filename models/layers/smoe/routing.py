@@ -92,6 +92,7 @@ class RoutingRule:
         domain = current()
         if not domain.is_split:
             return self.state.loss_scale
+        # parts differ in size: a part's own share of the points, times the number of parts
         points = math.prod(fields.shape[-2:]) / math.prod(domain.shape(fields))
         return self.state.loss_scale * (domain.size * points)
 
@@ -104,6 +105,7 @@ class RoutingRule:
         Raises:
             ArgumentError: the loss was not tracked.
         """
+        # a mean over n values with second derivative c has the gradient c e / n at an error e
         return self.loss_scale(gradient) / (gradient.numel() / self.curvature)
 
 
@@ -184,7 +186,7 @@ class RoutedOutput(torch.autograd.Function):
             if rule.state.record:
                 rule.state.classification_loss = classification_loss(gate, indices, for_routing)
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
-        if rule.damping < 1:
+        if rule.damping < 1:  # of the experts only: the weights' gradient above is not damped
             part = torch.where(for_damping[:, :, None], part * rule.damping, part)
         return part, for_weights, for_gate, None, None, None, None
 
@@ -236,7 +238,8 @@ def incorrect_choices(
             raise not_finite_error()
         none = torch.zeros_like(sizes, dtype=torch.bool)
         return none, none
-    # errors are compared in units of the gradient: one number a sample is converted, not a map
+    # limits are converted to units of the gradient, one number a sample: dividing a map of errors
+    # instead would cost a pass and round each of them
     unit: Tensor | float = rule.unit(gradient) if rule.margin or rule.damping_margin else 0.0
     unit = unit if amplitude is None else unit * amplitude
     quantiles = _quantiles(sizes, rule.quantile, area)
@@ -256,6 +259,7 @@ def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
     Returns:
         (N,) in float32 or more.
     """
+    # float16 ends at 65504, which the square of 256 exceeds
     squares = _at_least_single(outputs.detach()).square()
     squares = squares if area is None else squares * area
     domain = current()
@@ -267,7 +271,9 @@ def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
 def error_sizes(gradient: Tensor, area: Tensor | None = None) -> Tensor:
     """Return the mean of |gradient| / area over filters, (N, k, H, W), at least float32."""
     sizes = gradient.detach().abs()
+    # half precision has 11 bits: too few different errors for a quantile
     sizes = _at_least_single(sizes.squeeze(2) if sizes.shape[2] == 1 else sizes.mean(2))
+    # where the area is 0 so is the gradient, and 0 / 0 would end the training: an error of 0
     return sizes if area is None else torch.where(area > 0, sizes / area, 0)
 
 
@@ -285,7 +291,7 @@ def _at_least_single(values: Tensor) -> Tensor:
 
 def all_finite(values: Tensor) -> bool:
     """Return True if all values in all parts of the grid are finite; equal on all processes."""
-    # the sum is the fastest check, but may overflow
+    # one pass without a mask: a sum with NaN or inf is not finite; but it may overflow by itself
     finite = bool(values.sum().isfinite()) or bool(values.isfinite().all())
     domain = current()
     if not domain.is_split:
@@ -322,7 +328,8 @@ def classification_gradient(
         The gradient, in shape and dtype of `gate`.
     """
     share, for_others = _targets(gate, wrong)
-    # in place on one map of E: the target of the others everywhere, then what the chosen differ
+    # d/dR [log(1 + exp R) - target R] = sigmoid(R) - target, whose targets of the E - k others are
+    # one number a point: in place on one map of E, and then what the k chosen differ from it
     gradient = gate.to(share.dtype).sigmoid().sub_(for_others)
     gradient.scatter_add_(1, planes(indices), for_others - (1 - share))
     factor = torch.as_tensor(scale, dtype=share.dtype, device=gate.device) / gate.numel()
@@ -349,7 +356,8 @@ def classification_loss(gate: Tensor, indices: Tensor, wrong: Tensor) -> Tensor:
     """
     share, for_others = _targets(gate, wrong)
     logits = gate.detach().to(share.dtype)
-    # log(1 + exp R) - target R, added up over the experts
+    # log(1 + exp R) - target R, added up over the experts; softplus is R itself for large R, where
+    # exp(R) overflows, so that neither term needs the logarithm of a sigmoid that rounds to 0
     sums = functional.softplus(logits).sum() - (logits.sum(1, keepdim=True) * for_others).sum()
     sums = sums - (logits.gather(1, planes(indices)) * (1 - share - for_others)).sum()
     domain = current()
