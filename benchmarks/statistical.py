@@ -206,7 +206,7 @@ def in_a_process(name: str, rows: int, columns: int, dates: int) -> dict[str, fl
 def answer_requests() -> None:
     """Fit the method that each line of the input names; print times, score and coefficients."""
     torch.set_num_threads(1)
-    with config.set(num_workers=2), torch.no_grad():
+    with config.set(num_workers=2):
         for line in sys.stdin:
             name, *numbers = line.split()
             rows, columns, dates = map(int, numbers)

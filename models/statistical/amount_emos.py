@@ -18,12 +18,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions.amounts import AmountFamily, amount, check_amount_family
 from ens10.metrics.distributions.base import ClosedForm
 from ens10.models.domain import current
-from ens10.models.statistical.base import SpooledMethod, members_of, require_same_grid
+from ens10.models.statistical.base import (
+    SpooledMethod,
+    check_not_negative,
+    members_of,
+    require_same_grid,
+)
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats, minimise
 from ens10.models.statistical.regression import Regression, fit_together, root_of_exponentials
@@ -68,6 +72,8 @@ def _amount_score(family: AmountFamily) -> Score:
         formula = forecast.formula("crps")
         return np.asarray(formula.apply_to_numpy(formula.value, *arrays))
 
+    @torch.inference_mode(False)  # also where a window is fitted within a prediction
+    @torch.enable_grad()
     def slopes(parameters: Sequence[Floats], _: Sequence[Floats], y: Floats) -> list[Floats]:
         points = [torch.tensor(p, requires_grad=True) for p in parameters]
         forecast, arrays = of(points, y)
@@ -124,9 +130,8 @@ class AmountEMOS(SpooledMethod):
         super().__init__()
         check_harmonics(harmonics)
         check_amount_family(family)
-        for name, value in (("strength", strength), ("threshold", threshold)):
-            if not value >= 0:
-                raise ArgumentError(name, f"{value} is not 0 or more")
+        check_not_negative("strength", strength)
+        check_not_negative("threshold", threshold)
         self.family, self.harmonics = family, harmonics
         self.threshold, self.strength = threshold, strength
         self.coefficients: Tensor

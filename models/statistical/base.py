@@ -164,6 +164,16 @@ def check_criterion(criterion: str) -> None:
         raise UnknownNameError("criterion", criterion, get_args(Criterion))
 
 
+def check_not_negative(name: str, value: float | None) -> None:
+    """Refuse a number below 0 or NaN; None is accepted.
+
+    Raises:
+        ArgumentError: such a number.
+    """
+    if value is not None and not value >= 0:
+        raise ArgumentError(name, f"{value} is not 0 or more", "Choose 0 or a positive number")
+
+
 def require_one_target(batch: Batch) -> None:
     """Refuse a batch of several targets or lead times, for which a method has no coefficients.
 

@@ -19,6 +19,7 @@ from ens10.models.statistical.base import (
     SpooledMethod,
     StatisticalMethod,
     check_criterion,
+    check_not_negative,
     require_same_grid,
 )
 from ens10.models.statistical.folds import left_out_folds
@@ -212,10 +213,7 @@ class RidgeEMOS(_PredictorEMOS):
         advection: bool = False,
     ) -> None:
         super().__init__(local, harmonics, criterion, advection)
-        if strength is not None and not strength >= 0:
-            raise ArgumentError(
-                "strength", f"{strength} is not 0 or more", "Choose a number of dates"
-            )
+        check_not_negative("strength", strength)
         self.strength = strength
         self.chosen_strength: Tensor
         self.register_buffer("chosen_strength", torch.full((3,), math.nan))

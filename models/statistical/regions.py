@@ -12,7 +12,7 @@ from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
 from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import SpooledMethod, require_same_grid
-from ens10.models.statistical.harmonics import annual_cycle
+from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Points, Spool
 
@@ -71,8 +71,7 @@ class RegionalRegression(SpooledMethod):
         super().__init__()
         if regions < 1:
             raise ArgumentError("regions", f"{regions} is less than 1")
-        if harmonics < 0:
-            raise ArgumentError("harmonics", f"{harmonics} is negative")
+        check_harmonics(harmonics)
         self.regions, self.harmonics = regions, harmonics
         self.advection = Advection() if advection else None
         self.register_buffer("region", torch.zeros(0, 0, dtype=torch.long))

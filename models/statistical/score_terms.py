@@ -136,5 +136,5 @@ def _normal_log_score(parameters: Sequence[Floats], _: Sequence[Floats], y: Floa
     mu, sigma = parameters
     z = (y - mu) / sigma
     square, slope = z * z, -z / sigma
-    second = {(0, 0): sigma**-2.0, (0, 1): -2 * slope, (1, 1): 2 * square}
+    second = {(0, 0): 1 / (sigma * sigma), (0, 1): -2 * slope, (1, 1): 2 * square}
     return Terms(np.log(sigma) + 0.5 * square, (slope, 1 - square), second)

@@ -14,7 +14,7 @@ from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution, Normal
 from ens10.metrics.distributions.registry import location_scale
 from ens10.models.domain import current
-from ens10.models.statistical.base import SpooledMethod, require_same_grid
+from ens10.models.statistical.base import SpooledMethod, check_not_negative, require_same_grid
 from ens10.models.statistical.folds import Fold, left_out_folds, several_years
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats, minimise
@@ -89,10 +89,7 @@ class SeasonalEMOS(SpooledMethod):
         check_harmonics(harmonics)
         check_family(family)
         _check_bounds(family, lower, upper)
-        if strength is not None and not strength >= 0:
-            raise ArgumentError(
-                "strength", f"{strength} is not 0 or more", "Choose a number of dates"
-            )
+        check_not_negative("strength", strength)
         self.harmonics, self.family, self.strength = harmonics, family, strength
         self.lower, self.upper = lower, upper
         self.coefficients: Tensor

@@ -131,6 +131,15 @@ def test_points_with_few_dates_keep_the_raw_ensemble_and_gaps_stay():
     torch.testing.assert_close(loaded(test).mu[1:], forecast.mu[1:])
 
 
+def test_it_can_be_fitted_within_a_prediction():
+    """As a sliding window does, in threads of dask as well as in this one."""
+    training, _ = rain(3, 40)
+    expected = solved(AmountEMOS(), training)
+    with torch.inference_mode():
+        method = solved(AmountEMOS(), training)
+    torch.testing.assert_close(method.coefficients, expected.coefficients, rtol=1e-6, atol=1e-6)
+
+
 def test_what_is_refused():
     with pytest.raises(UnknownNameError, match="csgd"):
         AmountEMOS("csg")
