@@ -170,7 +170,8 @@ class AmountEMOS(SpooledMethod):
         location, u, h, v, m = _predictors(*self._raw(batch), constants)
         location = location + a + b * u + e * h
         logs = 2 * torch.stack([c, d, g]).clamp(-_LARGEST_LOG, _LARGEST_LOG)
-        scale = (logs.exp() * torch.stack([torch.ones_like(v), v, m])).sum(0).sqrt()
+        square = (logs.exp() * torch.stack([torch.ones_like(v), v, m])).sum(0)
+        scale = (0.5 * square.log()).exp()  # no root: a csgd of large shift shows the last bit
         unit = constants[0]
         return amount(self.family, location * unit, scale * unit, third, unit)
 
