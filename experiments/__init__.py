@@ -27,8 +27,8 @@ _FORMER = {name: f"{room}.{name}" for room, names in _ROOMS.items() for name in 
 class _FormerNames(MetaPathFinder, Loader):
     """Imports of modules by the names that they had before there were rooms."""
 
-    def find_spec(self, fullname: str, *unused: object) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        package, name = fullname.rpartition(".")[::2]
         return ModuleSpec(fullname, self) if package == __name__ and name in _FORMER else None
 
     def exec_module(self, module: ModuleType) -> None:

@@ -30,7 +30,7 @@ from docblocks import (
 from packaging.requirements import Requirement
 
 from ens10 import cli, command_options
-from ens10.experiments.products import product_types
+from ens10.experiments.forecasts.products import product_types
 from ens10.models.parallel import SpatialStrategy
 from ens10.options import flags_of
 from ens10.protocol import protocol_of
