@@ -192,7 +192,7 @@ def test_commands_within_a_line_exist(page, span):
 
 
 def test_options_within_a_line_are_somebody_s():
-    folders = (ROOT / "experiments", ROOT / "benchmarks")
+    folders = (ROOT / "experiments", ROOT / "benchmarks", ROOT / "tests" / "reliability")
     sources = [*ROOT.glob("ens10/**/*.py"), *(path for f in folders for path in f.rglob("*.py"))]
     text = "".join(path.read_text() for path in sources)
     declared = [one for one in vars(command_options).values() if is_dataclass(one)]

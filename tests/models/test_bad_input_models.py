@@ -105,7 +105,7 @@ def test_experts_that_fit_are_trained(store, tmp_path, ens10):
 
 def test_a_gate_map_of_another_size(store, tmp_path, ens10):
     said = ens10(*with_experts(store, tmp_path / "run", 4, 2, "[16,8]", "true"), status=1)
-    assert "has shape (1, 4, 16, 8), must be (2, 4, 8, 16)" in said
+    assert "does not fit the data: grid is [16, 8]. Set grid to [8, 16], or leave it out" in said
 
 
 def test_more_experts_selected_than_exist(store, tmp_path, ens10):

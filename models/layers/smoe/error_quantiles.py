@@ -67,7 +67,7 @@ def lower_quantile(
         weights = torch.ones(1, dtype=torch.float64, device=values.device).expand(count)
     repeats = count // max(len(weights), 1)
     local = torch.stack([(weights > 0).sum().double(), weights.sum(dtype=torch.float64)])
-    positive_count, total_weight = (domain.total(repeats * local)).tolist()
+    positive_count, total_weight = domain.total(repeats * local).cpu().tolist()
     if positive_count == 0:
         return values.new_zeros(N)
     level = q * (1 - 1 / positive_count) * total_weight * _ROUNDING
