@@ -154,7 +154,7 @@ def _dates_in_group(
     """
     sums = sums.isel({d: i for d, i in place.items() if d not in dates}, drop=True)
     over = [str(d) for d in sums.dims if d != "time"]
-    if not dates:
+    if not dates or not sums.data_vars:  # a reference may have none of the scores
         return total_over(sums, over)
     shares = [
         share.isel({d: [i] if d == name else i for d, i in place.items() if d in share.dims})

@@ -91,8 +91,8 @@ def git(folder, *arguments):
 
 
 def test_the_commit_tells_changes(tmp_path, monkeypatch):
-    file = tmp_path / "experiments" / "provenance.py"
-    file.parent.mkdir()
+    file = tmp_path / "experiments" / "runs" / "provenance.py"
+    file.parent.mkdir(parents=True)
     file.write_text("one")
     monkeypatch.setattr(provenance, "__file__", str(file))
     assert provenance.commit() is None  # outside git

@@ -71,8 +71,8 @@ def test_gates_move_and_go_with_the_checkpoint(store, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("smoe_unet", (), "Build the gate for the grid"),
-        ("smoe_resnet", (GRID, "[16,8]"), "Build the gate for the grid"),
+        ("smoe_unet", (GRID, "[16,8]"), "Set grid to [8, 16], or leave it out"),
+        ("smoe_resnet", (GRID, "[16,8]"), "Set grid to [8, 16], or leave it out"),
         ("unet_members", ("--data.kind", "fields"), "Set data.kind to members"),
         ("unet_members", ("--data.ensemble", "1"), "needs at least 2 members"),
     ],
