@@ -33,6 +33,23 @@ def with_strategy(arguments: Sequence[str]) -> list[str]:
     return words
 
 
+def split_options(arguments: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
+    """Return the other options, and those of a flag such as "--model" after the last `--config`."""
+    groups: list[list[str]] = [[]]
+    for argument in arguments:
+        if argument.startswith("--"):
+            groups.append([])
+        groups[-1].append(argument)
+    last = max(
+        (n for n, g in enumerate(groups) if g and g[0].split("=")[0] == "--config"), default=0
+    )
+    moved = [
+        n for n, g in enumerate(groups) if n > last and g[0].split("=")[0].split(".")[0] == flag
+    ]
+    kept = [word for n, group in enumerate(groups) if n not in moved for word in group]
+    return kept, [word for n in moved for word in groups[n]]
+
+
 def check_protocol(protocol: Any) -> None:
     """Check the fields of a protocol that the parser read, and name it after its file.
 

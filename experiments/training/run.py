@@ -52,10 +52,15 @@ from ens10.experiments.runs.trust import checked_config, split_trust, write_conf
 from ens10.experiments.training.data_numbers import (
     any_numbers,
     as_options,
-    checked_numbers,
+    numbers_on_store,
     usable_inputs,
 )
-from ens10.experiments.training.options import StageParser, check_protocol, with_strategy
+from ens10.experiments.training.options import (
+    StageParser,
+    check_protocol,
+    split_options,
+    with_strategy,
+)
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
 from ens10.models.matching import advice_for_amounts
@@ -245,13 +250,11 @@ class RunCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse the options, check the protocol, and read the shapes in the checkpoint."""
         if self._inputs != "as recorded":
-            # without validation, which refuses configurations that leave numbers out
-            config = parser.parse_args(args, _skip_validation=True)[self._stage].as_dict()
-            try:
-                args = [*args, *self._options_of_data(config, args)]
-            except Ens10Error:  # mistakes in the configuration come before those of the data
-                super().parse_arguments(parser, [*args, *as_options(any_numbers(config))])
-                raise
+            # once before the options of the model: another class takes over complete parts alone
+            before, of_model = split_options(args, "--model")
+            if of_model:
+                args = [*self._with_numbers(parser, before, check=False), *of_model]
+            args = self._with_numbers(parser, args)
         super().parse_arguments(parser, args)
         check_protocol(self.config[self.config.subcommand].get("data.protocol"))
         if self._run != Path(str(self._options.run)):
@@ -262,7 +265,23 @@ class RunCLI(LightningCLI):
             path = Path(checkpoint)
             self._checkpoint = path, checkpoint_shapes(path)
 
-    def _options_of_data(self, config: dict[str, Any], args: Sequence[str]) -> list[str]:
+    def _with_numbers(
+        self, parser: LightningArgumentParser, args: Sequence[str], check: bool = True
+    ) -> list[str]:
+        """Return the options with those that the configuration takes from the data."""
+        # without validation, which refuses configurations that leave numbers out
+        config = parser.parse_args(args, _skip_validation=True)[self._stage].as_dict()
+        try:
+            return [*args, *self._options_of_data(config, args, check)]
+        except Ens10Error:  # mistakes in the configuration come before those of the data
+            if not check:
+                return list(args)
+            super().parse_arguments(parser, [*args, *as_options(any_numbers(config))])
+            raise
+
+    def _options_of_data(
+        self, config: dict[str, Any], args: Sequence[str], check: bool
+    ) -> list[str]:
         """Return the options that a configuration takes from the data; check those that it sets."""
         data = config["data"]
         if data.get("store") is None:
@@ -276,7 +295,9 @@ class RunCLI(LightningCLI):
                 if _is_first():
                     words = f"the data have no {', '.join(missing)}: trained without"
                     print(f"ens10: inputs: {words}", file=sys.stderr)
-        return as_options(changes | checked_numbers(config, data["store"]))
+        if config["model"]:
+            changes |= numbers_on_store(config, data["store"], check=check)
+        return as_options(changes)
 
     def _refuse_other_architecture(self, error: RuntimeError) -> None:
         """Raise an error that lists the differing shapes if a checkpoint does not fit the model."""

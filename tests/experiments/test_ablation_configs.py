@@ -17,7 +17,7 @@ from ens10.experiments.studies.ablation.cells import (
     write_overlay,
 )
 from ens10.experiments.studies.ablation.spec import ablation_names, load_ablation
-from ens10.experiments.training.data_numbers import as_options, checked_numbers
+from ens10.experiments.training.data_numbers import as_options, numbers_on_store
 from ens10.loader import Batches
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.synthetic import World
@@ -54,7 +54,7 @@ def test_the_overlay_is_taken_and_the_model_built(whole, tmp_path, name, variant
     words = ["--config", str(asked.config), "--config", str(tmp_path / "overlay.yaml")]
     words += ["--data.store", str(whole)]
     unfilled = parser.parse_args(words, _skip_validation=True).as_dict()
-    held = parser.parse_args([*words, *as_options(checked_numbers(unfilled, whole))])
+    held = parser.parse_args([*words, *as_options(numbers_on_store(unfilled, whole))])
     for key, value in asked.overlay.items():  # nothing of it is lost on the way
         if isinstance(value, list | int | float | bool) or value is None:
             assert held[key] == value

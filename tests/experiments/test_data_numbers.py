@@ -193,3 +193,26 @@ def test_a_class_of_the_user(stores, tmp_path, monkeypatch):
     config = fit(tmp_path / "mine.yaml", stores["two"], tmp_path / "run")
     assert value_at(config, f"{NETWORK}.in_channels") == 4 + 3
     assert value_at(config, f"{NETWORK}.grid") == [12, 24]
+
+
+def test_another_class_takes_over_a_configuration(stores, tmp_path, monkeypatch):
+    """Its network lacks numbers when the class is replaced, and would be dropped."""
+    (tmp_path / "mymodule.py").write_text(
+        "from ens10.models import PostProcessor\nclass Mine(PostProcessor):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = ["--model", "mymodule.Mine", "--model.init_args.network.init_args.hidden", 6]
+    config = fit(CONFIGS["mlp"], stores["two"], tmp_path / "run", *options)
+    assert config["model"]["class_path"] == "mymodule.Mine"
+    assert value_at(config, f"{NETWORK}.in_channels") == 4 + 3
+    assert value_at(config, f"{NETWORK}.hidden") == 6
+
+
+def test_an_option_corrects_a_number_of_the_file(stores, tmp_path):
+    content = read_mapping(CONFIGS["mlp"])
+    content["model"]["init_args"]["network"]["init_args"] = {"in_channels": 26}
+    (tmp_path / "set.yaml").write_text(yaml.safe_dump(content))
+    config = fit(
+        tmp_path / "set.yaml", stores["two"], tmp_path / "run", f"--{NETWORK}.in_channels=7"
+    )
+    assert value_at(config, f"{NETWORK}.in_channels") == 7

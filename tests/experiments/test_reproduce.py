@@ -9,9 +9,10 @@ from ens10.cli import main
 from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.reproduce import command
 from ens10.experiments.reproduce.command import MODELS, Request, find_all
-from ens10.experiments.runner import claims, running
+from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.tasks import Task, WorldSize
+from ens10.experiments.runs import claims
 from ens10.experiments.runs.claims import claim
 
 TINY = ["--grid", "6x8", "--years", "5", "--dates", "3"]

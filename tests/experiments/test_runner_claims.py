@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from waiting import PATIENCE, wait_until
 
-from ens10.experiments.runner import claims
+from ens10.experiments.runs import claims
 from ens10.experiments.runs.claims import claim, holder
 
 

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 # 2.2, nn.attention in that of 2.3, get_autocast_dtype in that of 2.4,
 # distributed.tensor in that of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
+    amax enable_grad
     baddbmm bmm broadcast_to nn.functional.binary_cross_entropy_with_logits nn.functional.leaky_relu
     Generator Size Tensor arange as_tensor autograd autograd.Function
     autograd.function.once_differentiable bool broadcast_shapes cat ceil empty_like erf exp finfo
