@@ -75,7 +75,8 @@ def without_absent_chunks(
         else:
             fields[name] = chunked.where(mask)
     if zeros:
-        note = f"{path}: absent chunks of coordinates are taken as zeros: {', '.join(sorted(zeros))}"
+        told = ", ".join(sorted(zeros))
+        note = f"{path}: absent chunks of coordinates are taken as zeros: {told}"
         warnings.warn(note, DataNote, stacklevel=5)
     return dataset.assign(fields)
 

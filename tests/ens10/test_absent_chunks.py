@@ -171,7 +171,7 @@ def test_zeros_that_xarray_leaves_out(tmp_path):
     valid = (("time", "step"), np.array([["2024-03-01"]], "M8[ns]"))
     path = one_of_each(tmp_path / "f.zarr", number=[0], step=("step", [0]), valid_time=valid)
     assert not any((path / name / "c").exists() for name in ("time", "number", "step"))
-    with pytest.warns(DataNote, match=r"as zeros: .*number 0, time 2024-03-01T00, step 0"):
+    with pytest.warns(DataNote, match=r"as zeros: number 0, step 0, time 2024-03-01T00"):
         got = open_source(path)
     assert got["time"].values.astype("M8[D]").astype(str).tolist() == ["2024-03-01"]
     assert (got["step"].item(), got["number"].item()) == (0, 0)
