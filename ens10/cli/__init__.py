@@ -24,7 +24,9 @@ def _stage(name: str, text: str) -> Command:
     def run(words: Sequence[str]) -> None:
         from ens10.experiments.training.run import run_stage
 
-        run_stage(name, words)  # type: ignore[arg-type]
+        command = run_stage(name, words)  # type: ignore[arg-type]
+        if name == "fit" and (line := command.ending()):
+            print(line)
 
     return Command(text, run, add_options=None)
 
@@ -39,6 +41,8 @@ COMMANDS = {
     **apply.COMMANDS,
     "env": Command("versions and machine, for a bug report", print_environment),
 }
+# what users of other tools try first, by the command that they mean
+_OTHER_NAMES = {"train": "fit", "evaluate": "score", "infer": "predict", "convert": "prepare"}
 _TRAIN_AND_DRAW = ("demo", "reproduce")
 
 
@@ -100,7 +104,8 @@ def _explain(word: str) -> NoReturn:
         parser.parse_args([word])
     if not word:
         parser.error("a command is required")
-    parser.error(f"{word!r} is not a command{suggestion(word, list(COMMANDS))}")
+    meant = _OTHER_NAMES.get(word, word)
+    parser.error(f"{word!r} is not a command{suggestion(meant, list(COMMANDS))}")
 
 
 def _check_python(command: str) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from ens10.experiments.reporting.groups import Group, step_of
 from ens10.experiments.reporting.scorecard import Comparison, Line
+from ens10.experiments.runs.fit_cost import duration
 from ens10.experiments.scoring.run_results import FinishedRun
 from ens10.experiments.scoring.tables import FEW_DATES, ScoreRow, columns
 from ens10.experiments.scoring.writers import ABSENT, Column, number
@@ -275,13 +276,6 @@ def _cost(models: Sequence[ScoreRow], best: ScoreRow) -> list[str]:
         price = "the same CRPS" if excess < 0.05 else f"a CRPS that is {excess:.1f} % higher"
         text += f"; {other.model} took {duration(other.seconds or 0.0)}, for {price}"
     return [f"{text}."]
-
-
-def duration(seconds: float) -> str:
-    """Return a time as text in seconds, minutes or hours, depending on its length."""
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _cautions(group: Group) -> list[str]:

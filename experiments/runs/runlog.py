@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,16 @@ class RunLog(Logger):
         writer.writeheader()
         writer.writerows(self.rows)
         return text.getvalue()
+
+    def best_validation(self) -> str:
+        """Return the least validation loss and its epoch in words; "" if none was logged."""
+        losses = [(float(r["val_loss"]), int(r["epoch"])) for r in self.rows if "val_loss" in r]
+        if not losses:
+            return ""
+        loss, epoch = min(losses, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0])
+        if len(losses) == 1:
+            return f"validation loss {loss:.4g}"
+        return f"best validation loss {loss:.4g} in epoch {epoch} (the first is 0)"
 
     def load_csv(self, text: str) -> None:
         """Replace the rows by those of a text that `to_csv` returned."""

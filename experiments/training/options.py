@@ -10,10 +10,27 @@ from ens10.protocol import Protocol, protocol_of
 from ens10.usage import Parser
 
 _SPATIAL = "ddp_spatial"
+FIRST_OPTIONS = (
+    "--config", "--data.store", "--run", "--data.target", "--data.inputs", "--data.batch_size",
+    "--trainer.max_epochs", "--trainer.accelerator", "--seed_everything", "--resume",
+)  # fmt: skip
 
 
 class StageParser(LightningArgumentParser, Parser):
-    """Lightning's parser with the errors of all commands."""
+    """Lightning's parser with the errors of all commands, and the usual options first in help."""
+
+    def format_help(self, *args: Any) -> str:
+        """Return the help; that of `ens10 fit` begins with the options that people use first."""
+        if self.prog.endswith(" fit"):
+            self.usage = "ens10 fit --config FILE --data.store STORE --run RUN [options]"
+            usual = [self._option_string_actions[name] for name in FIRST_OPTIONS]
+            for group in self._action_groups:
+                rest = [action for action in group._group_actions if action not in usual]
+                group._group_actions[:] = rest
+            group = self.add_argument_group("Options that people use first")
+            group._group_actions.extend(usual)
+            self._action_groups = [group, *(g for g in self._action_groups if g is not group)]
+        return super().format_help(*args)
 
 
 def with_strategy(arguments: Sequence[str]) -> list[str]:

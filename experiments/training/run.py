@@ -10,6 +10,7 @@ RUN/scores.nc, scores.csv   after `ens10 score`
 RUN/parts/t2m-24h/          of several targets or lead times: predictions and scores of each
 """
 
+import shlex
 import shutil
 import signal
 import sys
@@ -21,13 +22,12 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import yaml
 from jsonargparse.typing import PositiveFloat
-from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities import rank_zero_only
 
 from ens10.durable import clear_leftovers, leftovers
-from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError, printable
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.bytesread import BytesRead
 from ens10.experiments.runs.checkpoints import (
@@ -39,10 +39,11 @@ from ens10.experiments.runs.checkpoints import (
     resumable_checkpoint,
     shapes,
 )
-from ens10.experiments.runs.fit_cost import FitCost
+from ens10.experiments.runs.fit_cost import FitCost, duration
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.runs.predictions import PredictionWriter
+from ens10.experiments.runs.progress import DatesProgressBar
 from ens10.experiments.runs.reading import PREDICTIONS, run_parts
 from ens10.experiments.runs.runlog import FILE as LOG_FILE
 from ens10.experiments.runs.runlog import FOLDER as LOG_FOLDER
@@ -221,7 +222,7 @@ class RunCLI(LightningCLI):
         self, args: Sequence[str], run: Path, stop: Stop, inputs: Inputs = "as recorded"
     ) -> None:
         self._run, self._stop, self._stage, self._inputs = run, stop, args[0], inputs
-        self.cost = FitCost()
+        self.cost, self._log = FitCost(), RunLog(run)
         self._checkpoint: tuple[Path, Shapes] | None = None
         try:
             super().__init__(
@@ -317,7 +318,7 @@ class RunCLI(LightningCLI):
             "--trust", type=str, metavar="MODULE",
             help="code that the configuration of a run of someone else may use; repeatable",
         )  # fmt: skip
-        parser.add_argument("--quiet", action="store_true", help="no progress bar")
+        parser.add_argument("--quiet", action="store_true", help="no progress bar, no last line")
         parser.add_argument(
             "--checkpoint_minutes",
             type=PositiveFloat,
@@ -344,13 +345,13 @@ class RunCLI(LightningCLI):
         logger: RunLog | bool = False
         callbacks.append(SignalHandlers(self._stop))
         if self.subcommand == "fit":
-            logger = RunLog(self.run_folder)
+            logger = self._log
             bytes_read = BytesRead(self.run_folder, self.datamodule)
             callbacks += [self._checkpoint_callback(logger), bytes_read, self.cost]
         elif self.subcommand == "predict":
             callbacks.append(PredictionWriter(self.run_folder / PREDICTIONS, self.datamodule))
         if not self._options.quiet:
-            callbacks.append(RichProgressBar(leave=False))
+            callbacks.append(DatesProgressBar(leave=False))
         if not any(isinstance(callback, pl.callbacks.Checkpoint) for callback in callbacks):
             # Lightning would add one that takes the state of ours in older checkpoints for its own
             kwargs["enable_checkpointing"] = False
@@ -400,6 +401,15 @@ class RunCLI(LightningCLI):
         facts = {name: round(value, 1) for name, value in self.cost.totals().items()}
         facts["memory_mb"] = int(facts["memory_mb"])
         provenance.write(self.run_folder, {**facts, "parameters": weights + coefficients})
+
+    def ending(self) -> str:
+        """Return a line on a finished fit: loss, time, next command; "" with --quiet."""
+        if self._options.quiet or not _is_first():
+            return ""
+        result = f"{self._log.best_validation()}, trained".removeprefix(", ").capitalize()
+        seconds = duration(provenance.read_provenance(self.run_folder)["seconds"])
+        next_command = f"ens10 predict --run {shlex.quote(str(self.run_folder))}"
+        return printable(f"{result} in {seconds}. Next: {next_command}")
 
     def predict(self, **kwargs: Any) -> None:
         """Predict into the run folder, without predictions in memory."""

@@ -36,7 +36,7 @@ def lat_of_run(
     """
     networks = outermost_networks(model)
     if not networks:
-        return ChosenLat(1, "there is no network to split")
+        return ChosenLat(1, "there is no network to split", lon)
     data = getattr(trainer, "datamodule", None)
     samples = int(getattr(data, "batch_size", 1))
     members = getattr(data, "ensemble", None) or _MEMBERS

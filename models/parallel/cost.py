@@ -380,13 +380,27 @@ def _order(option: Option) -> tuple[bool, int, int]:
 
 
 class ChosenLat(NamedTuple):
-    """The value of lat="auto", and the reason for it in one line."""
+    """The value of lat="auto", and the reason for it.
+
+    Attributes:
+        lat: number of parts of the rows.
+        reason: words that follow "since".
+        lon: number of parts of the columns.
+        more: the next larger number of parts of the rows that is possible; 0 if there is none.
+    """
 
     lat: int
     reason: str
+    lon: int = 1
+    more: int = 0
 
     def __str__(self) -> str:
-        return f"lat={self.lat}: {self.reason}"
+        parts = ((self.lat, "row"), (self.lon, "column"))
+        bands = " x ".join(f"{count} {name} bands" for count, name in parts if count > 1)
+        if bands:
+            return f"each sample is split into {bands}, since {self.reason}"
+        advice = f"; set --trainer.strategy.lat {self.more} to split them" if self.more else ""
+        return f"samples are not split, since {self.reason}{advice}"
 
 
 def choose_lat(
@@ -419,15 +433,18 @@ def choose_lat(
     if world < 1 or world % lon:
         raise ArgumentError("lon", f"{lon} parts do not divide {world} processes")
     before = reason = ""
-    for lat in _divisors(world // lon):
+    choices = _divisors(world // lon)
+    for lat in choices:
         try:
             need = footprint(network, shape, grid, lat, lon, dtype=dtype).memory
         except ArgumentError as error:
             reason = str(error)
             break  # more parts cannot be cut either
         if need <= memory:
-            fit = f"{gigabytes(need)} of {gigabytes(memory)} a process{before and ', where '}"
-            return ChosenLat(lat, f"{fit}{before} ({COUNTED})")
+            fits = f"{before}, and lat={lat} " if before else "one part fits: "
+            amount = f"{gigabytes(need)} of {gigabytes(memory)} a process ({COUNTED})"
+            more = next((n for n in choices if n > lat and _can_cut(network, grid[0], n)), 0)
+            return ChosenLat(lat, fits + amount, lon, more)
         before = f"lat={lat} needs {gigabytes(need)}"
     if not before:
         raise ArgumentError("lat", f"the grid cannot be split: {reason}")
@@ -436,6 +453,15 @@ def choose_lat(
         f"nothing that divides {world} processes fits {gigabytes(memory)}: {before} ({COUNTED})",
         "Use more processes, a smaller batch, or bf16",
     )
+
+
+def _can_cut(network: nn.Module, rows: int, parts: int) -> bool:
+    try:
+        require_supported(network)
+        _cuts(network, "lat", rows, parts)
+    except ArgumentError:
+        return False
+    return True
 
 
 def footprints(

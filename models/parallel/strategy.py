@@ -166,7 +166,7 @@ class SpatialStrategy(FailureDetectingStrategy):
         return self._mesh
 
     def _choose_lat(self, grid: Grid) -> int:
-        """Return the number of parts for lat="auto"; the first process computes and logs it."""
+        """Return the number of parts for lat="auto"; the first process computes it and says so."""
         model = self.lightning_module
         outcome: ChosenLat | ArgumentError | None = None
         if self.is_global_zero:
@@ -180,7 +180,7 @@ class SpatialStrategy(FailureDetectingStrategy):
         if isinstance(choice, ArgumentError):
             raise choice
         if self.is_global_zero:
-            sys.stderr.write(f"ddp_spatial: {choice}\n")
+            sys.stderr.write(f"ens10: {choice}\n")
         return choice.lat
 
     @property

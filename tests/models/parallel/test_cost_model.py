@@ -16,6 +16,7 @@ from ens10.models.domain import use
 from ens10.models.networks import MLP, SAET, LeNet, SMoEUNet, UNet
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import (
+    ChosenLat,
     Footprint,
     Split,
     choose_lat,
@@ -196,6 +197,20 @@ def test_a_plan_of_nothing_is_refused(wrong):
         plan(of_lenet, devices, memory, batch)
 
 
+@pytest.mark.parametrize(
+    ("lat", "lon", "bands"),
+    [(2, 1, "2 row bands"), (1, 3, "3 column bands"), (2, 3, "2 row bands x 3 column bands")],
+)
+def test_the_bands_of_a_split_are_named(lat, lon, bands):
+    assert str(ChosenLat(lat, "so", lon)) == f"each sample is split into {bands}, since so"
+
+
+def test_a_split_that_is_refused_is_not_advised():
+    assert choose_lat(Mean(), (1, 5), GRID, 4, 1e9).more == 0
+    assert choose_lat(unet(), (1, 5), (12, 64), 15, 1e9).more == 3  # units of 4 rows
+    assert choose_lat(unet(), (1, 5), (8, 64), 3, 1e9).more == 0
+
+
 class Mean(Network):
     """Wrong on a part: its mean would be of the part."""
 
@@ -222,10 +237,17 @@ def test_lat_is_as_small_as_memory_allows():
     one, two = (footprint(network, (1, 5), GRID, lat).memory for lat in (1, 2))
     roomy = choose_lat(network, (1, 5), GRID, 4, one)
     assert roomy.lat == 1
-    assert "counted, not measured" in str(roomy)
+    amount = f"{one / 1e9:.3g} GB of {one / 1e9:.3g} GB a process (counted, not measured)"
+    advice = "; set --trainer.strategy.lat 2 to split them"
+    assert str(roomy) == f"samples are not split, since one part fits: {amount}{advice}"
+    assert str(choose_lat(network, (1, 5), GRID, 1, one)) == str(roomy).removesuffix(advice)
     tight = choose_lat(network, (1, 5), GRID, 4, one - 1)
     assert tight.lat == 2
-    assert "lat=1 needs" in str(tight)
+    need, memory = f"{two / 1e9:.3g} GB", f"{(one - 1) / 1e9:.3g} GB"
+    assert str(tight) == (
+        f"each sample is split into 2 row bands, since lat=1 needs {one / 1e9:.3g} GB, "
+        f"and lat=2 {need} of {memory} a process (counted, not measured)"
+    )
     assert choose_lat(network, (1, 5), GRID, 3, two).lat == 3  # 2 does not divide the world
     with pytest.raises(ArgumentError, match="lat=2 needs"):
         choose_lat(network, (1, 5), GRID, 2, two - 1)

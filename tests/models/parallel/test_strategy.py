@@ -1,5 +1,8 @@
 """Split trainings under Lightning equal serial ones: weights, logged values, checkpoints."""
 
+from contextlib import redirect_stderr
+from io import StringIO
+
 import pytest
 import pytorch_lightning as pl
 import torch
@@ -82,13 +85,19 @@ def test_parts_that_do_not_divide_the_processes():
 def chosen_lat(store):
     strategy = split_of()
     trainer = trainer_of(pretend_torchrun(), strategy, max_epochs=1, limit_train_batches=1)
-    trainer.fit(unet(), datamodule=data_of(store))
-    return trainer.strategy.distributed_sampler_kwargs["num_replicas"]
+    with redirect_stderr(StringIO()) as told:
+        trainer.fit(unet(), datamodule=data_of(store))
+    lines = [line for line in told.getvalue().splitlines() if line.startswith("ens10: ")]
+    return trainer.strategy.distributed_sampler_kwargs["num_replicas"], lines
 
 
 @SLOW
 def test_auto_does_not_split_what_fits_and_says_why(ranks, store):
-    assert ranks(2, chosen_lat, store) == [2, 2]
+    (first, (line,)), second = ranks(2, chosen_lat, store)
+    assert first == 2
+    assert second == (2, [])  # the first process alone says it
+    assert line.startswith("ens10: samples are not split, since one part fits: ")
+    assert line.endswith("; set --trainer.strategy.lat 2 to split them")
 
 
 def test_a_lost_process_is_one_error():
