@@ -141,11 +141,11 @@ def _standard(mu: Any, sigma: Any, lower: Any, y: Any) -> tuple[Any, Any, Any]:
 
 def _score(sigma: Any, shape: Any, hi: Any, lo: Any) -> tuple[Any, Any]:
     """Return the score between the bound and above over sigma, and its derivative by the shape."""
-    xi = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
+    shape = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
     hi, lo = (np.where(sigma == 0, 0.0, z) for z in (hi, lo))
-    at_y, at_bound = _lower_integral(hi, xi), _lower_integral(lo, xi)
-    above = _upper_integral(hi, xi, at_y)
-    between = _between_integral(lo, hi, xi, at_y[0] - at_bound[0])
+    at_y, at_bound = _lower_integral(hi, shape), _lower_integral(lo, shape)
+    above = _upper_integral(hi, shape, at_y)
+    between = _between_integral(lo, hi, shape, at_y[0] - at_bound[0])
     return between + above[0], at_y[1] - at_bound[1] + above[1]
 
 
