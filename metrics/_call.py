@@ -64,7 +64,7 @@ class Score:
     units: bool = True
 
 
-def on_tensors(module: str, name: str, **options: Any) -> Callable[..., Any]:
+def import_later(module: str, name: str, **options: Any) -> Callable[..., Any]:
     """Return a function that imports `module` (and with it torch) only when it is called."""
     return partial(_call_in, module, name, **options)
 

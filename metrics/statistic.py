@@ -25,7 +25,7 @@ from ens10.metrics._tables import as_labelled, names_of
 
 __all__ = ["Metric", "Part", "PointStatistic", "StateVariable", "Statistic"]
 Floats = npt.NDArray[np.float64]
-Kernel = Callable[..., Floats]
+SumKernel = Callable[..., Floats]
 Units = Literal["truth", "truth2", "1"]
 MEMBER = "__core__"  # the dimension of members in arrays that are passed to `block_sums`
 SUM = "__sum__"  # the dimension of sums in its result
@@ -52,7 +52,7 @@ class StateVariable:
         return tuple(len(labels) for labels in self.axes.values())
 
 
-Part = StateVariable  # its older name
+Part = StateVariable  # the older public name; it stays until version 1.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Statistic:
     """
 
     name: str
-    kernel: Kernel
+    kernel: SumKernel
     parts: tuple[StateVariable, ...]
 
     def sums(
@@ -80,7 +80,7 @@ class Statistic:
         weights: Any = None,
         nan: str = "propagate",
         unlike: Sequence[str] = (),
-        extra: Sequence[xr.DataArray] = (),
+        constants: Sequence[xr.DataArray] = (),
     ) -> xr.Dataset:
         """Return the state of a set of points.
 
@@ -92,7 +92,8 @@ class Statistic:
             weights: weights of the points, at least 0; 1 if None.
             nan: "propagate" returns NaN sums if a point has no value; "omit" leaves it out.
             unlike: arrays whose units may differ from those of the others.
-            extra: further arrays for the kernel, aligned by dimension names.
+            constants: further arrays for the kernel after the weights, such as levels, aligned by
+                dimension names.
 
         Returns:
             The parts, `count` (points with a value) and `missing` (points without), over the
@@ -118,7 +119,7 @@ class Statistic:
         first = next((a for a in arrays.values() if not np.isscalar(a)), None)
         names = names_of(points, dim, first)
         w = labelled.pop("weights", xr.DataArray(1.0))
-        ready = [*labelled.values(), w, *extra]
+        ready = [*labelled.values(), w, *constants]
         size = sum(prod(part.shape) for part in self.parts)
         total = block_sums(self.name, self.kernel, ready, names, size + 2)
         count, missing = (total.isel({SUM: place}).astype(np.int64) for place in (-2, -1))
@@ -159,7 +160,7 @@ class PointStatistic:
         units: units of the values: those of the truth, their square, or none.
         on_map: True to keep sums over dates at every grid point as well.
         requires: fields that the forecast's kind must offer; None for the one of this name.
-        extra: "efi" or "climatology" if that is needed in addition to forecast and truth.
+        needs_also: "efi" or "climatology" if that is needed besides forecast and truth.
     """
 
     name: str
@@ -167,7 +168,7 @@ class PointStatistic:
     units: Units = "truth"
     on_map: bool = False
     requires: tuple[str, ...] | None = None
-    extra: Literal["", "efi", "climatology"] = ""
+    needs_also: Literal["", "efi", "climatology"] = ""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -204,7 +205,7 @@ class Metric:
 
 
 def block_sums(
-    name: str, kernel: Kernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
+    name: str, kernel: SumKernel, arrays: Sequence[xr.DataArray], dims: Sequence[str], size: int
 ) -> xr.DataArray:
     """Sum a kernel over points block by block; lazy arrays stay lazy.
 
@@ -265,7 +266,7 @@ def _blocks_on_dask(
 
 
 def _block(
-    kernel: Kernel,
+    kernel: SumKernel,
     labels: Sequence[Sequence[Any]],
     kept_dims: Sequence[Any],
     reduced_dims: Sequence[Any],
@@ -381,9 +382,9 @@ def _check_point_weights(
     w = labelled["weights"]
     if any(labelled[name].sizes != array.sizes for name, array in points.items()):
         raise ArgumentError("weights", "a shape that does not broadcast to the points")
-    extra = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
-    if extra:
-        raise ArgumentError("weights", f"dimensions {extra} that the points lack")
+    unknown = sorted({str(d) for d in w.dims} - {str(d) for a in points.values() for d in a.dims})
+    if unknown:
+        raise ArgumentError("weights", f"dimensions {unknown} that the points lack")
     if w.chunks is None and bool((w < 0).any()):
         raise ArgumentError("weights", "some are negative")
 

@@ -237,7 +237,7 @@ class CombinedCorrections:
             self._add(part)
         names = (f"{part.model.name} ({part.model.checksum[:12]})" for part in parts)
         self.attributes = {
-            **(parts[0].form[2] if len(parts) == 1 else {}),
+            **(parts[0].form.attributes if len(parts) == 1 else {}),
             "corrected_by": ", ".join(dict.fromkeys(names)),
         }
 
@@ -279,7 +279,7 @@ class CombinedCorrections:
         """
         fields: dict[str, Any] = {}
         for part in self._parts:
-            for name in part.form[0]:
+            for name in part.form.fields:
                 dims, shape, _ = self.layouts[self._variable_name(part, name)]
                 small = np.full([1 if dim != "step" else len(self._steps) for dim in dims], np.nan)
                 first = fields.setdefault(
@@ -318,9 +318,9 @@ class CombinedCorrections:
 
     def _add(self, part: Corrections) -> None:
         """Add the variables and coordinates of one model."""
-        form, core, attributes = part.form
+        fields, core, attributes = part.form
         several = len(self._steps) > 1
-        for name, (dims, values, attrs) in form.items():
+        for name, (dims, values, attrs) in fields.items():
             if len(self._parts) > 1:
                 attrs = {**attrs, **attributes}
             shape: tuple[int, ...] = (len(self), *values.shape[1:])

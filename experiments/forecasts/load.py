@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from copy import copy
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +64,14 @@ _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 
 # features of one date, the record of its checks, forecast by target
 Forecasts = tuple[Batch, DateInput | None, tuple[Distribution, ...]]
+
+
+class DateResult(NamedTuple):
+    """Variables of a date, coordinates of their own dimensions, and attributes of the dataset."""
+
+    fields: Fields
+    core: dict[str, Any]
+    attributes: dict[str, str]
 
 
 class BeyondTrainingWarning(DataNote):
@@ -629,14 +637,14 @@ class Corrections:
         """
         if i in self._cached_fields:
             return self._cached_fields.pop(i)
-        return self._compute_date(i)[0]
+        return self._compute_date(i).fields
 
-    def _compute_date(self, i: int) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+    def _compute_date(self, i: int) -> DateResult:
         """Compute and check variables, coordinates and attributes of date `i`."""
         batch, record, forecasts = self._forecasts(i)
         fields, core, attributes = self._compute_batch(batch, forecasts)
         if record is None or self.checks is None:
-            return fields, core, attributes
+            return DateResult(fields, core, attributes)
         self._require_numbers(i, record, fields)
         gaps = self._input_gaps(record)
         if gaps.any():
@@ -648,7 +656,7 @@ class Corrections:
             fields = {name: self._pad(name, field, record) for name, field in fields.items()}
             used = np.array([self.checks.used[i]], np.float32)
             fields[MEMBERS_USED] = (("time",), used, _MEMBERS_USED_ATTRIBUTES)
-        return fields, core, attributes
+        return DateResult(fields, core, attributes)
 
     def _input_gaps(self, record: DateInput) -> Mask:
         """Return the points where the model reads 0 in place of an input, and no mask says so."""
@@ -677,7 +685,7 @@ class Corrections:
             wrong = _nan_points(values, complete.ndim) & complete
             if not wrong.any():
                 continue
-            without = _nan_points(self._form_of_zeros[0][name][1], complete.ndim)
+            without = _nan_points(self._form_of_zeros.fields[name][1], complete.ndim)
             if not without.all():
                 wrong &= ~without
             if wrong.any():
@@ -697,7 +705,7 @@ class Corrections:
         Members that are not there are NaN; further components of a mixture have the weight 0.
         """
         dims, values, attrs = field
-        shape = self._form_of_zeros[0][name][1].shape
+        shape = self._form_of_zeros.fields[name][1].shape
         if values.shape == shape:
             return field
         (axis,) = (n for n, size in enumerate(shape) if size != values.shape[n])
@@ -720,8 +728,8 @@ class Corrections:
         """
         fields, core, attributes = self._compute_date(i)
         if self._counts_members:  # of which date `i` may have fewer
-            core = self._form_of_zeros[1]
-        self.form = fields, core, attributes
+            core = self._form_of_zeros.core
+        self.form = DateResult(fields, core, attributes)
         self._cached_fields = {i: fields}
 
     @property
@@ -729,7 +737,7 @@ class Corrections:
         return self.checks is not None and self.checks.rules.fewer
 
     @cached_property
-    def form(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+    def form(self) -> DateResult:
         """Variables of some date, coordinates of their own dimensions, and attributes.
 
         Shapes, dimensions and attributes are those of any date; no date is read.
@@ -738,10 +746,10 @@ class Corrections:
         if self._counts_members:
             used = np.array([self.samples.members], np.float32)
             fields = fields | {MEMBERS_USED: (("time",), used, _MEMBERS_USED_ATTRIBUTES)}
-        return fields, core, attributes
+        return DateResult(fields, core, attributes)
 
     @cached_property
-    def _form_of_zeros(self) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+    def _form_of_zeros(self) -> DateResult:
         """Variables, coordinates and attributes for an input of zeros."""
         shapes = self.batches.content.shapes(len(self.samples.latitude))
         zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
@@ -762,7 +770,7 @@ class Corrections:
 
     def _compute_batch(
         self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
-    ) -> tuple[Fields, dict[str, Any], dict[str, str]]:
+    ) -> DateResult:
         """Compute variables, coordinates and attributes of the forecast for a batch of one date.
 
         Args:
@@ -774,13 +782,13 @@ class Corrections:
         date = CorrectedDate(forecast, batch, self, past)
         core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
         core |= self.products.coordinates(date)
-        return self._fields(date), core, forecast.attributes()
+        return DateResult(self._fields(date), core, forecast.attributes())
 
     def compute(self) -> xr.Dataset:
         """Return the corrected forecasts of all dates, in memory."""
         self.begin()
         parts = [self.fields(i) for i in range(len(self))]
-        return self._dataset({name: [part[name][1] for part in parts] for name in self.form[0]})
+        return self._dataset({name: [part[name][1] for part in parts] for name in self.form.fields})
 
     def lazy(self) -> xr.Dataset:
         """Return the corrected forecasts of all dates as dask arrays, one chunk a date."""
@@ -793,7 +801,7 @@ class Corrections:
         return self._dataset(
             {
                 name: [da.from_delayed(one[name], like.shape, like.dtype) for one in dates]  # type: ignore[no-untyped-call]
-                for name, (_, like, _) in self.form[0].items()
+                for name, (_, like, _) in self.form.fields.items()
             }
         )
 
@@ -801,11 +809,12 @@ class Corrections:
         """Return the Dataset of all dates from lists of the arrays of each date, by variable."""
         import dask.array as da
 
-        form, core, attributes = self.form
+        fields, core, attributes = self.form
         variables = {}
         for name, arrays in parts.items():
             concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
-            variables[name] = (form[name][0], concatenate(arrays), form[name][2])
+            dims, _, attrs = fields[name]
+            variables[name] = (dims, concatenate(arrays), attrs)
         dataset = xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
         if "number" in dataset:
             dataset["number"].attrs.update(self.member_attributes)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._call import Dim, Score, apply, checked_axes, loop_shape, on_tensors
+from ens10.metrics._call import Dim, Score, apply, checked_axes, import_later, loop_shape
 from ens10.metrics._dispatch import Array, backend_of
 from ens10.metrics._labels import checked_core
 from ens10.metrics._reduce import Over, mean_over
@@ -250,7 +250,7 @@ def crps_quantiles(
         "crps",
         "continuous ranked probability score of quantiles",
         partial(_crps, levels=checked, rule=rule, emphasis=emphasis),
-        on_tensors(_TORCH, "crps_of_quantiles", levels=checked, rule=rule, emphasis=emphasis),
+        import_later(_TORCH, "crps_of_quantiles", levels=checked, rule=rule, emphasis=emphasis),
     )
     arrays = {"values": values, "y": y}
     attrs = {"rule": rule} | ({} if emphasis is None else {"emphasis": emphasis})
@@ -385,7 +385,7 @@ def quantile_score_sums(
     )
     arrays, core = {"values": values, "y": y}, {"values": {_QUANTILE: quantile_dim}}
     level = xr.DataArray(checked, dims=[_QUANTILE])
-    sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, extra=[level])
+    sums = statistic.sums(arrays, core, dim=dim, weights=weights, nan=nan, constants=[level])
     attrs = {"edges": edges_to_text(bin_edges), "constants": edges_to_text(candidates)}
     return sums.assign_attrs(attrs).assign_coords({_QUANTILE: checked})
 

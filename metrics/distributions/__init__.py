@@ -4,7 +4,7 @@ A distribution contains numpy arrays or torch tensors. Heads return distribution
 predictions contain them (`attrs["forecast_kind"]` names the class), and `verify` scores them.
 
 To add a family, write one module here: docs/add_into.md is the recipe. `ens10.metrics.families`,
-`FamilyHead`, stores and `verify` find it by its kind. `logistic.py` is the shortest one;
+`FamilyHead`, stores and `verify` find it by its kind. `skew_normal.py` is the shortest one;
 `truncated` and `censored` make bounded families. A distribution without closed forms is a subclass
 of `Distribution`, such as that of `ensemble.py`.
 """

@@ -18,20 +18,20 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 class _Evaluate(torch.autograd.Function):
-    """A formula with its partials as gradients.
+    """A kernel with its partials as gradients.
 
     Where the score is NaN the partials may be, too; they count as 0, so that a mean that leaves
     such points out trains on the others.
     """
 
     @staticmethod
-    def forward(ctx: Any, formula: Any, *tensors: Tensor) -> Tensor:
-        ctx.formula, ctx.loops = formula, None
+    def forward(ctx: Any, kernel: Any, *tensors: Tensor) -> Tensor:
+        ctx.kernel, ctx.loops = kernel, None
         ctx.save_for_backward(*tensors)
-        if formula.loop and uses_loops(tensors[0]):
-            ctx.loops = formula.loops
+        if kernel.loop and uses_loops(tensors[0]):
+            ctx.loops = kernel.loops
             return torch.from_numpy(ctx.loops.scores(*map(_as_numpy, tensors)))
-        value: Tensor = _apply_formula(formula, formula.value, tensors)
+        value: Tensor = _apply_to_tensors(kernel, kernel.value, tensors)
         return value
 
     @staticmethod
@@ -41,9 +41,9 @@ class _Evaluate(torch.autograd.Function):
             arrays = map(_as_numpy, (*ctx.saved_tensors, grad))
             gradients = ctx.loops.gradients(*arrays, needed=ctx.needs_input_grad[1:])
             return None, *(None if g is None else torch.from_numpy(g) for g in gradients)
-        partials = _partials(ctx.formula, ctx.saved_tensors)
+        partials = _partials(ctx.kernel, ctx.saved_tensors)
         return None, *(
-            grad * (p if ctx.formula.traceable else _without_nan(p)) if needs_grad else None
+            grad * (p if ctx.kernel.traceable else _without_nan(p)) if needs_grad else None
             for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
         )
 
@@ -66,18 +66,18 @@ class CompiledMixture(torch.autograd.Function):
         return tuple(torch.where(grad == 0, 0, grad * partial) for partial in ctx.saved_tensors)
 
 
-def evaluate(formula: Any, *tensors: Tensor) -> Tensor:
-    """Return the value of a formula for tensors that broadcast; differentiable in all of them."""
+def evaluate(kernel: Any, *tensors: Tensor) -> Tensor:
+    """Return the value of a kernel for tensors that broadcast; differentiable in all of them."""
     shape, dtype = tensors[0].shape, tensors[0].dtype
     if any(t.shape != shape for t in tensors):
         tensors = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
-    if dtype in _HALF and not formula.double:
-        return evaluate(formula, *(t.float() for t in tensors)).to(dtype)
+    if dtype in _HALF and not kernel.double:
+        return evaluate(kernel, *(t.float() for t in tensors)).to(dtype)
     value: Tensor
-    if formula.traceable and torch.compiler.is_compiling():
-        value = formula.value(TORCH, *tensors)
+    if kernel.traceable and torch.compiler.is_compiling():
+        value = kernel.value(TORCH, *tensors)
     else:
-        value = _Evaluate.apply(formula, *tensors)  # type: ignore[no-untyped-call]
+        value = _Evaluate.apply(kernel, *tensors)  # type: ignore[no-untyped-call]
     return value
 
 
@@ -85,15 +85,15 @@ def _without_nan(partial: Tensor) -> Tensor:
     return partial.nan_to_num(0.0, math.inf, -math.inf)
 
 
-def _partials(formula: Any, tensors: tuple[Tensor, ...]) -> Any:
-    """Return the derivatives of a formula, by its own function or by autograd."""
-    if formula.partials is not None:
-        return _apply_formula(formula, formula.partials, tensors)
+def _partials(kernel: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Return the derivatives of a kernel, by its own function or by autograd."""
+    if kernel.partials is not None:
+        return _apply_to_tensors(kernel, kernel.partials, tensors)
     like = tensors[-1]
     wide = [t.cpu() if like.device.type == "mps" else t for t in tensors]  # which has no float64
-    leaves = [(t.double() if formula.double else t).detach().requires_grad_() for t in wide]
+    leaves = [(t.double() if kernel.double else t).detach().requires_grad_() for t in wide]
     with torch.enable_grad():
-        total = formula.value(TORCH, *leaves).sum()
+        total = kernel.value(TORCH, *leaves).sum()
     partials = torch.autograd.grad(total, leaves, materialize_grads=True)
     return [p.to(like.device, like.dtype) for p in partials]
 
@@ -102,13 +102,13 @@ def _as_numpy(tensor: Tensor) -> Any:
     return tensor.detach().resolve_neg().numpy()
 
 
-def _apply_formula(formula: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
-    """Apply a formula's function to tensors, and return its results in their dtype and device."""
+def _apply_to_tensors(kernel: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
+    """Apply a kernel's function to tensors, and return its results in their dtype and device."""
     like = tensors[-1]
-    if formula.on_host or (formula.double and like.device.type == "mps"):  # which has no float64
-        result = formula.apply_to_numpy(function, *(on_host(t) for t in tensors))
+    if kernel.on_host or (kernel.double and like.device.type == "mps"):  # which has no float64
+        result = kernel.apply_to_numpy(function, *(on_host(t) for t in tensors))
     else:
-        result = function(TORCH, *(t.double() if formula.double else t for t in tensors))
+        result = function(TORCH, *(t.double() if kernel.double else t for t in tensors))
     if isinstance(result, tuple):
         return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in result)
     return torch.as_tensor(result, dtype=like.dtype, device=like.device)

@@ -148,14 +148,14 @@ def _bound_density(n: Any, x: Any) -> Any:
     return np.where(np.abs(x) >= _FAR, 0.0, _density(n, x))
 
 
-def _value(crps_inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
+def _crps(crps_inside: Callable[..., Any], _ops: Any, *arguments: Any) -> Any:
     _, mu, sigma, a, b, y = arguments
     n, z, lower, upper, outside = _standard(*arguments)
     score = np.abs(outside) + sigma * crps_inside(n, z, lower, upper)[0]
     return np.where(sigma == 0, np.abs(y - np.clip(mu, a, b)), score)
 
 
-def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
+def _crps_partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tuple[Any, ...]:
     n, z, lower, upper, outside = _standard(*arguments)
     value, by_l, by_u, by_z = crps_inside(n, z, lower, upper)
     slope = value - by_l * lower - by_u * upper - by_z * z  # Euler's theorem
@@ -163,7 +163,7 @@ def _partials(crps_inside: Callable[..., Any], ops: Any, *arguments: Any) -> tup
     by_a = by_l + np.where(side < 0, by_z + 1, 0.0)
     by_b = by_u + np.where(side > 0, by_z - 1, 0.0)
 
-    by_df = _by_df(partial(_value, crps_inside), ops, *arguments)
+    by_df = _by_df(partial(_crps, crps_inside), ops, *arguments)
     return by_df, -(by_l + by_u + by_z), slope, by_a, by_b, np.where(side == 0, by_z, side)
 
 
@@ -290,7 +290,7 @@ def _quantile(truncated: bool, ops: Any, df: Any, *arguments: Any) -> Any:
 
 def _kernels(truncated: bool) -> dict[str, Kernel]:
     crps_inside = _truncated_crps if truncated else _censored_crps
-    value, partials = partial(_value, crps_inside), partial(_partials, crps_inside)
+    value, partials = partial(_crps, crps_inside), partial(_crps_partials, crps_inside)
     slopes = partial(_cdf_partials, truncated)
     kernels = {
         "crps": Kernel(value, partials, double=True, on_host=True),

@@ -26,14 +26,14 @@ from ens10.metrics.distributions.gev import (
     GEV,
     _cdf,
     _cdf_partials,
+    _crps,
+    _crps_partials,
     _exponent,
     _interpolate,
     _log_score,
     _log_score_partials,
-    _partials,
     _quantile,
-    _remainder,
-    _value,
+    _without_location,
     _z,
     by_shape_of_exponent,
 )
@@ -115,7 +115,7 @@ def _upper_integral(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, An
     value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, low_t.shape)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent[high_t])
-    remainder, by_shape = _remainder(exponent[high_t], t, shape[high_t])
+    remainder, by_shape = _without_location(exponent[high_t], t, shape[high_t])
     value[high_t] = z[high_t] * (2 * np.exp(-t) - 1) + remainder - below[0][high_t]
     slope[high_t] = by_shape - below[1][high_t]
     return value, slope
@@ -141,11 +141,11 @@ def _standard(mu: Any, sigma: Any, lower: Any, y: Any) -> tuple[Any, Any, Any]:
 
 def _score(sigma: Any, shape: Any, hi: Any, lo: Any) -> tuple[Any, Any]:
     """Return the score between the bound and above over sigma, and its derivative by the shape."""
-    xi = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
+    shape = np.where(shape >= _HEAVIEST, 0.0, shape)  # NaN stays
     hi, lo = (np.where(sigma == 0, 0.0, z) for z in (hi, lo))
-    at_y, at_bound = _lower_integral(hi, xi), _lower_integral(lo, xi)
-    above = _upper_integral(hi, xi, at_y)
-    between = _between_integral(lo, hi, xi, at_y[0] - at_bound[0])
+    at_y, at_bound = _lower_integral(hi, shape), _lower_integral(lo, shape)
+    above = _upper_integral(hi, shape, at_y)
+    between = _between_integral(lo, hi, shape, at_y[0] - at_bound[0])
     return between + above[0], at_y[1] - at_bound[1] + above[1]
 
 
@@ -156,7 +156,7 @@ def _value_censored(ops: Any, mu: Any, sigma: Any, shape: Any, lower: Any, y: An
     value = np.where(sigma == 0, at_0, value)
     value = np.where((shape >= _HEAVIEST) & (sigma > 0), math.inf, value) + outside
     value = np.where(np.isinf(y), math.inf, value)
-    free = _value(ops, mu, sigma, shape, y) if np.isinf(lower).any() else value
+    free = _crps(ops, mu, sigma, shape, y) if np.isinf(lower).any() else value
     return _where_bounded(lower, value, free)
 
 
@@ -189,7 +189,7 @@ def _partials_censored(
     finite = [np.where(flat | np.isinf(y), 0.0, part) for part in parts]
     free = finite
     if np.isinf(lower).any():
-        mu_, sigma_, shape_, y_ = _partials(ops, mu, sigma, shape, y)
+        mu_, sigma_, shape_, y_ = _crps_partials(ops, mu, sigma, shape, y)
         free = [mu_, sigma_, shape_, np.zeros_like(y_), y_]
     return tuple(_where_bounded(lower, p, f) for f, p in zip(free, finite, strict=True))
 

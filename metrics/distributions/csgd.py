@@ -95,7 +95,7 @@ def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
     return result
 
 
-def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
+def _crps(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     """Return the CRPS: integrals of F^2 between 0 and y and of (1 - F)^2 above y.
 
     Where the censored part is most of the probability, or the shape is below 1, the first is that
@@ -121,7 +121,7 @@ def _value(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     return np.where(is_score_infinite(k, scale, y) & ~np.isnan(shift), math.inf, score)
 
 
-def _partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
     x, c, _ = _points(scale, shift, y)
     f, g, f_0, g_0 = lower(k, x), upper(k, x), lower(k, c), upper(k, c)
     step_y, step_0, half = step(k, x), step(k, c), half_beta(k)
@@ -262,7 +262,7 @@ class CSGD(ClosedForm, kind="csgd"):
     }
     oracles = "scoringrules, simulation, mpmath"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, on_host=True, double=True),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "cdf_below": Kernel(_cdf_below, _cdf_partials, on_host=True, double=True),

@@ -1,7 +1,12 @@
 """Closed-form scores as functions of arrays of any library.
 
 A closed form is written once, as functions of (ops, *parameters, y), where `ops` is `NUMPY` or
-`TORCH`: the score, and its derivatives. `Formula` turns it into a public function.
+`TORCH`: the score, and its derivatives, together a `Kernel`. `Formula` turns it into a public
+function. From the call to the numbers, for the CRPS of normals:
+
+    crps_normal -> Formula.__call__ -> apply(Score, ...) -> _on_numpy or on_tensors -> Kernel.value
+
+and backward from `on_tensors` to `Kernel.partials`.
 """
 
 import math
@@ -91,18 +96,30 @@ class Kernel:
     traceable: bool = False
     estimator: str = ""
 
+    @property
+    def loops(self) -> Any:
+        """Return the module with compiled loops."""
+        return import_module(self.loop)
+
+    def apply_to_numpy(self, function: Callable[..., Any], *arrays: Any) -> Any:
+        """Apply `value` or `partials` to numpy arrays of one shape."""
+        if self.double or arrays[0].dtype == np.float16:
+            wide = np.float64 if self.double else np.float32
+            arrays = tuple(a.astype(wide) for a in arrays)
+        with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
+            return function(NUMPY, *arrays)
+
     def formula(self, result: str, parameters: Mapping[str, Parameter], family: str) -> "Formula":
         """Return the `Formula` of "crps", "log_score", "cdf", "cdf_below", "mean", "variance"."""
         name, long_name, options = _RESULTS[result]
         domains: dict[str, Domain] = {
             k: "positive" if k in self.positive else p.domain for k, p in parameters.items()
         }
-        own = {k: v for k, v in vars(self).items() if k != "positive"}
         return Formula(
             name,
             long_name,
             domains,
-            **own,
+            self,
             **options,
             ascending=tuple(k for k in ("lower", "upper") if k in parameters),
             unitless=tuple(k for k, p in parameters.items() if p.unit == "1"),
@@ -114,13 +131,11 @@ class Kernel:
 class Formula:
     """One closed form of one family, as a function of arrays of any library.
 
-    `value`, `partials`, `on_host`, `double`, `loop`, `traceable` and `estimator` are those of a
-    `Kernel`.
-
     Args:
         name: name of the result, such as "crps".
         long_name: its name in words.
         domains: domain of each parameter by name, in order.
+        kernel: its functions; `domains` takes the place of `Kernel.positive`.
         ascending: parameters of which each must be less than the next, such as bounds.
         units: True if the score has the unit of y.
         unitless: parameters that have no unit (shapes).
@@ -132,19 +147,13 @@ class Formula:
     name: str
     long_name: str
     domains: Mapping[str, Domain]
-    value: Function
-    partials: Function | None = None
-    on_host: bool = False
-    double: bool = False
+    kernel: Kernel
     ascending: tuple[str, ...] = ()
     units: bool = True
     unitless: tuple[str, ...] = ()
     has_observation: bool = True
     squared_unit: bool = False
     family: str = ""
-    loop: str = ""
-    traceable: bool = False
-    estimator: str = ""
 
     def __call__(
         self,
@@ -178,7 +187,8 @@ class Formula:
         unit = None
         if not self.units:  # which `apply` then does not compare
             unit = check_alike(inputs, [name for name in inputs if name not in self.unitless])
-        attrs = {k: v for k in ("estimator", "family") if (v := getattr(self, k))}
+        attrs = {"estimator": self.kernel.estimator, "family": self.family}
+        attrs = {k: v for k, v in attrs.items() if v}
         score = apply(
             self.score, inputs, options={"check": check}, attrs=attrs, unlike=self.unitless
         )
@@ -190,7 +200,7 @@ class Formula:
     @property
     def has_gradient(self) -> bool:
         """Return True if results for tensors have a gradient."""
-        return self.partials is not None or not self.on_host
+        return self.kernel.partials is not None or not self.kernel.on_host
 
     @property
     def score(self) -> Score:
@@ -221,19 +231,6 @@ class Formula:
                     f"Pass {lower} < {upper}",
                 )
 
-    @property
-    def loops(self) -> Any:
-        """Return the module with compiled loops."""
-        return import_module(self.loop)
-
-    def apply_to_numpy(self, function: Callable[..., Any], *arrays: Any) -> Any:
-        """Apply `value` or `partials` to numpy arrays of one shape."""
-        if self.double or arrays[0].dtype == np.float16:
-            wide = np.float64 if self.double else np.float32
-            arrays = tuple(a.astype(wide) for a in arrays)
-        with np.errstate(all="ignore"):  # limits are taken with `where`; NaN says what is undefined
-            return function(NUMPY, *arrays)
-
 
 def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
     dtype = common_dtype(*arguments)  # plain numbers come beside DataArrays
@@ -241,9 +238,10 @@ def _on_numpy(formula: Formula, *arguments: Any, check: bool) -> Any:
     if check:
         formula.check(*arrays)
     shared = np.broadcast_arrays(*arrays)
-    if formula.loop and uses_loops(shared[0]):
-        return formula.loops.scores(*shared)
-    score = formula.apply_to_numpy(formula.value, *shared)
+    kernel = formula.kernel
+    if kernel.loop and uses_loops(shared[0]):
+        return kernel.loops.scores(*shared)
+    score = kernel.apply_to_numpy(kernel.value, *shared)
     with np.errstate(over="ignore"):  # a score beyond the range of float32 is inf
         return score.astype(dtype, copy=False)
 
@@ -254,7 +252,7 @@ def on_tensors(formula: Formula, *tensors: Any, check: bool) -> Any:
 
     if check:
         formula.check(*(t.detach() for t in tensors))
-    return evaluate(formula, *tensors)
+    return evaluate(formula.kernel, *tensors)
 
 
 def check_domain(name: str, domain: Domain, values: Any) -> None:

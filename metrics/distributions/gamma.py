@@ -52,7 +52,7 @@ def ratio_to_scale(y: Any, scale: Any) -> Any:
     return np.minimum(np.maximum(y, 0.0) / scale, MOST)
 
 
-def _value(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
+def _crps(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     """Return the CRPS; P and P' are the distribution functions at x of `shape` and `shape` + 1.
 
     Above a shape of 1 it is (x - shape) (2 P - 1) + 2 shape (P - P') - half_beta, whose terms are
@@ -74,7 +74,7 @@ def is_score_infinite(shape: Any, scale: Any, y: Any) -> Any:
     return finite_inputs & (np.isinf(y) | np.isinf(shape * scale))
 
 
-def _partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:
     x = ratio_to_scale(y, scale)
     below, above = lower(shape, x), upper(shape, x)
     change, half = step(shape, x), half_beta(shape)
@@ -160,7 +160,7 @@ class Gamma(ClosedForm, kind="gamma"):
     parameters: ClassVar = {"shape": SHAPE, "scale": POSITIVE_SCALE}
     oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "mean": Kernel(_mean),

@@ -69,7 +69,7 @@ def _z(mu: Any, sigma: Any, y: Any) -> Any:
     return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
-def _parts(t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
+def _away_from_0(t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
     """Return the CRPS less z (2 F - 1) at t, and its derivative by the shape, away from shape 0.
 
     Without `slope` the derivative is NaN.
@@ -77,64 +77,65 @@ def _parts(t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
     It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
     exponential S. Gamma functions that overflow are taken by their logarithms.
     """
-    a = 1 - xi
+    a = 1 - shape
     log_full, below = special.gammaln(a), special.gammainc(a, t)
     full = special.gamma(np.minimum(a, _MOST_GAMMA))
     vast = a > _MOST_GAMMA
-    doubled = np.where(vast, np.exp(log_full + xi * math.log(2)), 2.0**xi * full)
+    doubled = np.where(vast, np.exp(log_full + shape * math.log(2)), 2.0**shape * full)
     full_below = np.where(
         vast,
         np.exp(log_full + np.log(below)),
         full * below,
     )
-    partial = (full_below + np.expm1(-t)) / xi
+    partial = (full_below + np.expm1(-t)) / shape
     beyond = np.isinf(doubled)
-    value = np.where(beyond, math.inf, 2 * partial - (doubled - 1) / xi)
+    value = np.where(beyond, math.inf, 2 * partial - (doubled - 1) / shape)
     if not slope:
         return value, np.full_like(value, math.nan)
     psi, by_a = special.psi(a), gammainc_by_shape(a, t)
     full_by_a = np.where(
         by_a == 0, 0.0, np.where(vast, np.exp(np.minimum(log_full, 700.0)), full) * by_a
     )
-    by_partial = -(psi * full_below + full_by_a + partial) / xi
-    by_double = (doubled * (math.log(2) - psi) - (doubled - 1) / xi) / xi
+    by_partial = -(psi * full_below + full_by_a + partial) / shape
+    by_double = (doubled * (math.log(2) - psi) - (doubled - 1) / shape) / shape
     return value, np.where(beyond, -math.inf, 2 * by_partial - by_double)
 
 
-def _heavy_parts(exponent: Any, t: Any, xi: Any) -> tuple[Any, Any]:
-    """Return the result of `_parts` for shapes from 1/2 to 2; at 1 single gamma functions diverge.
+def _through_1(exponent: Any, t: Any, shape: Any) -> tuple[Any, Any]:
+    """Return the result of `_away_from_0` for shapes from 1/2 to 2.
 
+    At 1 its gamma functions diverge, but not their difference.
     With a = 1 - shape, 2 gamma(a, t) - 2^(1 - a) Gamma(a) is
     2 [Gamma(1 + a) (1 - 2^-a) / a - Gamma(a, t)]: finite at a = 0, and its analytic continuation.
     """
-    a = 1 - xi
+    a = 1 - shape
     (change, by_change), (halving, by_halving) = gamma_change(a), power_change(a, -math.log(2))
     upper, by_upper = upper_near_0(a, t, -exponent)
     full, by_full = 1 + a * change, change + a * by_change
     # (1 - 2^-a) / a is less the change of a power of 1/2
     sum_of_parts = 2 * (-full * halving - upper) + 2 * np.expm1(-t) + 1
     by_a = 2 * (-by_full * halving - full * by_halving - by_upper)
-    value = sum_of_parts / xi
-    return value, -(by_a + value) / xi
+    value = sum_of_parts / shape
+    return value, -(by_a + value) / shape
 
 
-def _remainder(exponent: Any, t: Any, xi: Any, *, slope: bool = True) -> tuple[Any, Any]:
+def _without_location(exponent: Any, t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
     """Return the CRPS less z (2 F - 1) and its derivative by the shape, for every shape below 2."""
-    far, heavy = np.abs(xi) >= _NEAR, (xi > 0.5) & (xi < 2)
-    usual = np.where(far & (xi <= 0.5), xi, 0.5)
-    value, by_shape = map(np.asarray, _parts(t, usual, slope=slope))
+    far, heavy = np.abs(shape) >= _NEAR, (shape > 0.5) & (shape < 2)
+    usual = np.where(far & (shape <= 0.5), shape, 0.5)
+    value, by_shape = map(np.asarray, _away_from_0(t, usual, slope=slope))
     if heavy.any():
-        others = _heavy_parts(np.where(heavy, exponent, 0.0), t, np.where(heavy, xi, 1.0))
+        others = _through_1(np.where(heavy, exponent, 0.0), t, np.where(heavy, shape, 1.0))
         value, by_shape = (
             np.where(heavy, h, v) for h, v in zip(others, (value, by_shape), strict=True)
         )
-    near = ~far & ~np.isnan(xi + t)
+    near = ~far & ~np.isnan(shape + t)
     if near.any():
-        at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(xi, value.shape)[near]
-        every = [_parts(at, np.full_like(at, node), slope=False) for node in _NODES]
+        at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(shape, value.shape)[near]
+        every = [_away_from_0(at, np.full_like(at, node), slope=False) for node in _NODES]
         nodes = np.stack([value_at_node for value_at_node, _ in every])
         value[near], by_shape[near] = _interpolate(nodes, where)
-    undefined = np.isnan(xi + t)
+    undefined = np.isnan(shape + t)
     return np.where(undefined, np.nan, value), np.where(undefined, np.nan, by_shape)
 
 
@@ -149,27 +150,31 @@ def _interpolate(values: Any, x: Any) -> tuple[Any, Any]:
     return value, slope
 
 
-def _terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) -> tuple[Any, ...]:
+def _crps_terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) -> tuple[Any, ...]:
+    """Return the slopes of the CRPS by y, by sigma and, over sigma, by the shape.
+
+    The CRPS is the sum of (y - mu) and sigma times their slopes, as both have its unit.
+    """
     exponent = _exponent(_z(mu, sigma, y), shape)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
     arguments = (np.asarray(v, np.float64) for v in (exponent, t, shape))
-    remainder, by_shape = _remainder(*arguments, slope=slope)
-    return by_y, remainder, by_shape
+    by_sigma, by_shape = _without_location(*arguments, slope=slope)
+    return by_y, by_sigma, by_shape
 
 
-def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
-    by_y, remainder, _ = _terms(mu, sigma, shape, y, slope=False)
-    score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * remainder)
+def _crps(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
+    by_y, by_sigma, _ = _crps_terms(mu, sigma, shape, y, slope=False)
+    score = np.where(sigma == 0, np.abs(y - mu), (y - mu) * by_y + sigma * by_sigma)
     return np.where((shape >= _MOST_SHAPE) & (sigma > 0), math.inf, score)
 
 
-def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
-    by_y, remainder, by_shape = _terms(mu, sigma, shape, y)
+def _crps_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+    by_y, by_sigma, by_shape = _crps_terms(mu, sigma, shape, y)
     by_y = np.where(sigma == 0, np.sign(y - mu), by_y)
     undefined = shape >= _MOST_SHAPE  # where the score is infinite, it has no slope
-    partials = (-by_y, remainder, sigma * by_shape, by_y)
+    partials = (-by_y, by_sigma, sigma * by_shape, by_y)
     return tuple(np.where(undefined, 0.0, part) for part in partials)
 
 
@@ -299,7 +304,7 @@ class GEV(ClosedForm, kind="gev"):
     }
     oracles = "mpmath in 40 digits"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
         "log_score": Kernel(
             _log_score, _log_score_partials, on_host=True, double=True, positive=("sigma",)
         ),
@@ -331,9 +336,14 @@ def crps_gev(
 ) -> Any:
     """Return the CRPS of generalised extreme value distributions, elementwise.
 
-    The closed form of Friederichs & Thorarinsdottir (2012, doi:10.1002/env.2176), arranged so
+    With t = -log F(y) and the lower incomplete gamma function it is
+
+        (mu - y - sigma / shape) (1 - 2 F(y))
+            - (sigma / shape) [2^shape Gamma(1 - shape) - 2 gamma(1 - shape, t)],
+
+    the closed form of Friederichs & Thorarinsdottir (2012, doi:10.1002/env.2176). It is arranged so
     that nothing cancels near shape 0 (relative error below 1e-12), and continued through shape 1,
-    where its gamma functions have a pole and the score has none: the integral of
+    where the gamma functions have a pole and the score has none: the integral of
     (F - 1{x >= y})^2 is finite for shapes below 2, without a mean too. It is inf for shapes of 2
     and more, with gradient 0. Tensors are computed on the host; gradients are analytic.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions import censored, truncated
-from ens10.metrics.distributions import standard_logistic as shape
+from ens10.metrics.distributions import standard_logistic as standard
 from ens10.metrics.distributions.base import LOCATION, SCALE, Bounded, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.gamma_functions import UNIT_POINTS, UNIT_WEIGHTS
@@ -16,13 +16,13 @@ from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.shapes import Window, narrow_parts, times
 
 
-def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+def _crps(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z = ops.abs(standardise(ops, mu, sigma, y))
     # z - 2 log F(z) - 1, with log F(z) = -log(1 + e^-z), is even in z
     return ops.abs(y - mu) + sigma * (2 * ops.softplus(-z) - 1)
 
 
-def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     z = standardise(ops, mu, sigma, y)
     by_y = ops.tanh(0.5 * z)
     size = ops.abs(z)
@@ -36,13 +36,13 @@ def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    return ops.log(sigma) - shape.log_density(ops, (y - mu) / sigma)
+    return ops.log(sigma) - standard.log_density(ops, (y - mu) / sigma)
 
 
 def _log_score_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     z = (y - mu) / sigma
-    by_y = shape.slope(ops, z) / sigma
-    return -by_y, (1 - z * shape.slope(ops, z)) / sigma, by_y
+    by_y = standard.slope(ops, z) / sigma
+    return -by_y, (1 - z * standard.slope(ops, z)) / sigma, by_y
 
 
 def _mean(_ops: Any, mu: Any, sigma: Any) -> Any:
@@ -63,7 +63,7 @@ def _variance_censored(ops: Any, *arguments: Any) -> Any:
     s = censored.standard(ops, (*arguments, mu))
     on_a, on_b = ops.expit(s.lower), ops.expit(-s.upper)
     first = times(ops, on_a, s.lower) + times(ops, on_b, s.upper)
-    first = first + shape.partial_mean(ops, s.lower) - shape.partial_mean(ops, s.upper)
+    first = first + standard.partial_mean(ops, s.lower) - standard.partial_mean(ops, s.upper)
     ends = times(ops, on_a, s.lower**2) + times(ops, on_b, s.upper**2)
     second = ends + _partial_square(ops, s.upper) - _partial_square(ops, s.lower)
     return sigma**2 * ops.maximum(second - first**2, 0.0)
@@ -72,15 +72,15 @@ def _variance_censored(ops: Any, *arguments: Any) -> Any:
 def _variance_truncated(ops: Any, *arguments: Any) -> Any:
     """Return Var Y, from mu, sigma, lower and upper."""
     mu, sigma, a, b = arguments
-    s = truncated.standard(ops, shape, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
+    s = truncated.standard(ops, standard, (*arguments, ops.minimum(ops.maximum(mu, a), b)))
     window = s.window
     above, around = _tail_square(ops, window), _central_square(ops, window)
     square = ops.where(window.lower > 0, above, around)
     middle, h = window.lower + 0.5 * window.w, 0.5 * window.w
-    small = shape.is_narrow(ops, middle, h)
+    small = standard.is_narrow(ops, middle, h)
     if ops.any_true(small):
         h = ops.where(small, h, ops.full_like(h, 0.01))
-        square = ops.where(small, narrow_parts(ops, shape, window, middle, h).square, square)
+        square = ops.where(small, narrow_parts(ops, standard, window, middle, h).square, square)
     return sigma**2 * (square - s.parts.mean**2)
 
 
@@ -99,7 +99,7 @@ def _tail_square(ops: Any, window: Window) -> Any:
     c, v, w = ops.exp(-window.lower), ops.exp(-window.w), window.w
     e = v * (1 + c) / (1 + c * v)
     p = -ops.expm1(-w) / (1 + c * v)
-    at_upper = times(ops, v, w) * shape.log_over(ops, c * v)
+    at_upper = times(ops, v, w) * standard.log_over(ops, c * v)
     of_t = (1 + c) * (_dilog_over(ops, c) - v * _dilog_over(ops, c * v) - at_upper)
     return (2 * of_t - times(ops, times(ops, e, w), w)) / p
 
@@ -119,7 +119,7 @@ def _dilog_over(ops: Any, x: Any) -> Any:
     # the mean of log(1 + u) / u from 0 to x, whose nearest singularity is at u = -1: 10 nodes of
     # Gauss and Legendre are exact to 6^-20, and no library has it for tensors
     nodes = zip(UNIT_POINTS.tolist(), UNIT_WEIGHTS.tolist(), strict=True)
-    return sum(weight * shape.log_over(ops, point * x) for point, weight in nodes)
+    return sum(weight * standard.log_over(ops, point * x) for point, weight in nodes)
 
 
 @dataclass(eq=False)
@@ -139,7 +139,7 @@ class Logistic(ClosedForm, kind="logistic"):
     parameters: ClassVar = {"mu": LOCATION, "sigma": SCALE}
     oracles = "mpmath, scoringrules"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials),
+        "crps": Kernel(_crps, _crps_partials),
         "log_score": Kernel(_log_score, _log_score_partials, positive=("sigma",)),
         "cdf": Kernel(_cdf),
         "mean": Kernel(_mean),
@@ -149,7 +149,7 @@ class Logistic(ClosedForm, kind="logistic"):
     symmetric = True
     censored_as = "censored_logistic"
     head_channels = 2
-    unit_scale = shape.UNIT_SCALE
+    unit_scale = standard.UNIT_SCALE
 
 
 def crps_logistic(
@@ -196,10 +196,10 @@ class TruncatedLogistic(Bounded, kind="truncated_logistic"):
     """Truncated logistic, see `Bounded`: a logistic variable given that it is between bounds."""
 
     oracles = "mpmath, scoringrules"
-    kernels: ClassVar = truncated.kernels(shape, _variance_truncated)
+    kernels: ClassVar = truncated.kernels(standard, _variance_truncated)
     truncates = True
-    unit_scale = shape.UNIT_SCALE
-    inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
+    unit_scale = standard.UNIT_SCALE
+    inverse = partial(truncated.quantile, standard.cdf, standard.quantile)
 
 
 def crps_truncated_logistic(
@@ -255,9 +255,9 @@ class CensoredLogistic(Bounded, kind="censored_logistic"):
     """Censored logistic, see `Bounded`: a logistic variable moved to the nearest of two bounds."""
 
     oracles = "mpmath, scoringrules"
-    kernels: ClassVar = censored.kernels(shape, _variance_censored)
-    inverse = partial(censored.quantile, shape.quantile)
-    unit_scale = shape.UNIT_SCALE
+    kernels: ClassVar = censored.kernels(standard, _variance_censored)
+    inverse = partial(censored.quantile, standard.quantile)
+    unit_scale = standard.UNIT_SCALE
     censored_as = "censored_logistic"
 
 

@@ -69,7 +69,7 @@ def _crps_wide(ops: Any, mu: Any, sigma: Any, y: Any, z: Any) -> Any:
     return ops.where(beyond == math.inf, above, above - beyond) + outer
 
 
-def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+def _crps(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     s = _clip_sigma(ops, sigma)
     z, d = _standardise(ops, mu, s, y)
     small = s < _SMALL
@@ -83,7 +83,7 @@ def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     return ops.where(missing, ops.full_like(score, math.nan), score)
 
 
-def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     s = _clip_sigma(ops, sigma)
     z, _ = _standardise(ops, mu, s, y)
     positive = ops.where((y > 0) & (ops.abs(z) < _MOST), y, ops.full_like(y, 0.0))
@@ -169,7 +169,7 @@ class Lognormal(ClosedForm, kind="lognormal"):
     }
     oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, double=True),
+        "crps": Kernel(_crps, _crps_partials, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, positive=("sigma",)),
         "cdf": Kernel(_cdf),
         "mean": Kernel(_mean),

@@ -11,7 +11,7 @@ from ens10.metrics._ops import NUMPY
 from ens10.metrics._reduce import Over
 from ens10.metrics._thresholds import checked_thresholds
 from ens10.metrics.distributions import censored, truncated
-from ens10.metrics.distributions import standard_normal as shape
+from ens10.metrics.distributions import standard_normal as standard
 from ens10.metrics.distributions.base import Bounded, ClosedForm, clip
 from ens10.metrics.distributions.formula import Formula, Kernel, Parameter, check_domain
 
@@ -64,15 +64,15 @@ def crps_normal(
     return Normal.formula("crps")(mu, sigma, y, check=check, dim=dim, weights=weights, nan=nan)
 
 
-def _value(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+def _crps(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
     d = y - mu
     # with the slopes as constants autograd gives their values, which are finite everywhere
-    by_d, by_sigma = map(ops.detach, shape.crps_slopes(ops, ops.detach(d), ops.detach(sigma)))
+    by_d, by_sigma = map(ops.detach, standard.crps_slopes(ops, ops.detach(d), ops.detach(sigma)))
     return ops.addcmul(d * by_d, sigma, by_sigma)
 
 
-def _partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
-    by_d, by_sigma = shape.crps_slopes(ops, y - mu, sigma)
+def _crps_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+    by_d, by_sigma = standard.crps_slopes(ops, y - mu, sigma)
     return -by_d, by_sigma, by_d
 
 
@@ -88,7 +88,7 @@ def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 
 
 def _log_score(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    return ops.log(sigma) - shape.log_density(ops, (y - mu) / sigma)
+    return ops.log(sigma) - standard.log_density(ops, (y - mu) / sigma)
 
 
 def _log_score_partials(_ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
@@ -119,14 +119,14 @@ def _twcrps(ops: Any, *arguments: Any) -> Any:
     It is computed by integrals that do not cancel where both lie far from mu, or close together.
     """
     *parameters, y = arguments
-    return censored.crps(shape, ops, *parameters, clip(ops, y, *parameters[2:]))
+    return censored.crps(standard, ops, *parameters, clip(ops, y, *parameters[2:]))
 
 
 def _twcrps_partials(ops: Any, *arguments: Any) -> tuple[Any, ...]:
     *parameters, y = arguments
     lower, upper = parameters[2:]
     inside = clip(ops, y, lower, upper)
-    by_mu, by_sigma, by_a, by_b, by_y = censored.crps_partials(shape, ops, *parameters, inside)
+    by_mu, by_sigma, by_a, by_b, by_y = censored.crps_partials(standard, ops, *parameters, inside)
     below, above, none = y <= lower, y >= upper, ops.full_like(by_y, 0.0)
     # y counts as the threshold that it lies beyond
     by_a, by_b = by_a + ops.where(below, by_y, none), by_b + ops.where(above, by_y, none)
@@ -137,8 +137,7 @@ TWCRPS_NORMAL = Formula(
     "twcrps",
     "threshold-weighted CRPS",
     {"mu": "real", "sigma": "nonnegative", "lower": "real", "upper": "real"},
-    _twcrps,
-    _twcrps_partials,
+    Kernel(_twcrps, _twcrps_partials),
 )
 
 
@@ -224,8 +223,8 @@ class Normal(ClosedForm, kind="normal"):
     oracles = "properscoring, closed form, gradcheck"
     kernels: ClassVar = {
         "crps": Kernel(
-            _value,
-            _partials,
+            _crps,
+            _crps_partials,
             loop="ens10.metrics.distributions._normal_loops",
             traceable=True,
             estimator="normal",
@@ -301,9 +300,9 @@ class TruncatedNormal(Bounded, kind="truncated_normal"):
     """Truncated normal, see `Bounded`: a normal variable given that it lies between two bounds."""
 
     oracles = "mpmath in 120 digits, scoringrules"
-    kernels: ClassVar = truncated.kernels(shape, partial(truncated.variance_normal, shape))
+    kernels: ClassVar = truncated.kernels(standard, partial(truncated.variance_normal, standard))
     truncates = True
-    inverse = partial(truncated.quantile, shape.cdf, shape.quantile)
+    inverse = partial(truncated.quantile, standard.cdf, standard.quantile)
 
 
 def crps_truncated_normal(
@@ -362,8 +361,8 @@ class CensoredNormal(Bounded, kind="censored_normal"):
     """Censored normal, see `Bounded`: a normal variable moved to the nearest of two bounds."""
 
     oracles = "mpmath in 120 digits, scoringrules"
-    kernels: ClassVar = censored.kernels(shape, partial(censored.variance_normal, shape))
-    inverse = partial(censored.quantile, shape.quantile)
+    kernels: ClassVar = censored.kernels(standard, partial(censored.variance_normal, standard))
+    inverse = partial(censored.quantile, standard.quantile)
     censored_as = "censored_normal"
 
 

@@ -54,12 +54,12 @@ def _standard_cdf(z: Any, shape: Any) -> Any:
     return np.clip(special.ndtr(z) - 2 * special.owens_t(z, shape), 0.0, 1.0)
 
 
-def _value(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
+def _crps(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> Any:
     z = standardise(NUMPY, mu, sigma, y)
     return (y - mu) * (2 * _standard_cdf(z, shape) - 1) + sigma * _remainder(z, shape)
 
 
-def _partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(_ops: Any, mu: Any, sigma: Any, shape: Any, y: Any) -> tuple[Any, ...]:
     z, s = standardise(NUMPY, mu, sigma, y), np.hypot(1.0, shape)
     by_y = 2 * _standard_cdf(z, shape) - 1
     # all terms of the densities cancel on paper
@@ -135,7 +135,7 @@ class SkewNormal(ClosedForm, kind="skew_normal"):
     }
     oracles = "quadrature, scipy"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, double=True, positive=("sigma",)),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "mean": Kernel(_mean),

@@ -106,7 +106,7 @@ def _standard(mu: Any, sigma: Any, y: Any) -> Any:
     return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
-def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
+def _crps(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
     z, valid_df = _standard(mu, sigma, y), np.where(df > _LEAST, df, 1.0)
     by_y = 2 * _standard_cdf(valid_df, z) - 1
     distance = np.where(y == mu, 0.0, y - mu)
@@ -116,7 +116,7 @@ def _value(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> Any:
     return np.where(np.isnan(df) | np.isnan(sigma) | np.isnan(distance), np.nan, score)
 
 
-def _partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
+def _crps_partials(_ops: Any, df: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     undefined = df <= _LEAST  # where the score is infinite, it has no slope
     z, valid_df = _standard(mu, sigma, y), np.where(undefined, 1.0, df)
     by_y = np.where(sigma == 0, np.sign(y - mu), 2 * _standard_cdf(valid_df, z) - 1)
@@ -257,7 +257,7 @@ class StudentT(WithDf, kind="student_t"):
     }
     oracles = "scoringrules, scipy, mpmath at the ends of its parameters"
     kernels: ClassVar = {
-        "crps": Kernel(_value, _partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
         "log_score": Kernel(_log_score, _log_score_partials, double=True, positive=("sigma",)),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "mean": Kernel(_mean),

@@ -11,7 +11,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of, common_dtype
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
-from ens10.metrics.distributions.formula import Formula
+from ens10.metrics.distributions.formula import Formula, Kernel
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
 
@@ -160,8 +160,7 @@ _NORMAL = Formula(
     "probability",
     "probability of exceeding the threshold",
     {"mu": "real", "sigma": "nonnegative"},
-    _value,
-    _partials,
+    Kernel(_value, _partials),
     units=False,
 )
 

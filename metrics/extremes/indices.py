@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics._call import Dim, Score, apply, on_tensors
+from ens10.metrics._call import Dim, Score, apply, import_later
 from ens10.metrics._dispatch import Array
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.extremes._input import (
@@ -128,7 +128,7 @@ def efi(
 
 def _score(method: str, levels: Levels, epsilon: float | None) -> tuple[Score, dict[str, Any]]:
     if method == "exact":
-        return Score("efi", _LONG_NAME, _exact, on_tensors(_TORCH, "exact"), False), {
+        return Score("efi", _LONG_NAME, _exact, import_later(_TORCH, "exact"), False), {
             "levels": levels
         }
     if method == "ecmwf":

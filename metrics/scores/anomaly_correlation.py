@@ -108,7 +108,7 @@ def _finish(means: Sequence[Floats], members: int | None) -> Floats:  # noqa: AR
 
 
 STATISTICS = tuple(
-    PointStatistic(name, values, "truth2", requires=("error",), extra="climatology")
+    PointStatistic(name, values, "truth2", requires=("error",), needs_also="climatology")
     for name, values in (
         ("anomaly_product", _product),
         ("forecast_anomaly2", _forecast2),

@@ -27,8 +27,8 @@ def _ratio(means: Sequence[Floats], members: int | None) -> Floats:  # noqa: ARG
 
 
 STATISTICS = (
-    PointStatistic("eecrps", _eecrps, extra="efi"),
-    PointStatistic("abs_efi", _abs_efi, "1", extra="efi"),
+    PointStatistic("eecrps", _eecrps, needs_also="efi"),
+    PointStatistic("abs_efi", _abs_efi, "1", needs_also="efi"),
 )
 # Both normalisations are functions of the same sums, and have the same skill.
 METRICS = (

@@ -185,7 +185,7 @@ def select_scores(
 def required_inputs(scores: Sequence[str] | None) -> set[str]:
     """Return the further inputs that scores need: "efi", "climatology"."""
     metrics = [metric_of(name) for name in scores or () if name not in TABLES]
-    inputs = {str(STATISTICS[mean].extra) for one in metrics for mean in one.score.means}
+    inputs = {str(STATISTICS[mean].needs_also) for one in metrics for mean in one.score.means}
     return inputs - {""}
 
 

@@ -58,7 +58,9 @@ class ConvNeXt(Network):
     channels, four times as many channels with GELU, and a factor of each channel that starts at
     1e-6), and the isotropic form of its section 3.3, all of whose blocks have one resolution.
     Choices of this implementation: a 3x3 convolution to `width` channels instead of patches, few
-    and narrow blocks, layer normalisation and a 1x1 convolution at the end. A point sees 6 rows and
+    and narrow blocks, layer normalisation and a 1x1 convolution at the end. Other than in
+    the paper, initial weights are those of torch (there: a truncated normal of deviation 0.02), and
+    no block is left out at random in training (there: stochastic depth). A point sees 6 rows and
     columns more with each block. Parameters with the defaults: 69,938 for 14 channels.
 
     Args:

@@ -31,7 +31,7 @@ from ens10.models.statistical.base import (
 from ens10.models.statistical.harmonics import annual_cycle, check_harmonics
 from ens10.models.statistical.newton import Floats, minimise
 from ens10.models.statistical.regression import Regression, fit_together, root_of_exponentials
-from ens10.models.statistical.score_terms import Score, with_differences
+from ens10.models.statistical.score_terms import ScoreTerms, with_differences
 from ens10.models.statistical.spool import Points, Spool
 
 _COMMON_SAMPLES = 1 << 15  # that the common coefficients are fitted to, at 16 points at least
@@ -59,7 +59,7 @@ def _predictors(mean: Any, std: Any, wet: Any, constants: Any) -> tuple[Any, Any
     return over, u, h, (std / unit) ** 2 / variance, over * (over > 0) / level
 
 
-def _amount_score(family: AmountFamily) -> Score:
+def _amount_score(family: AmountFamily) -> ScoreTerms:
     """Return the CRPS of `amount` by location, scale and third parameter, and its derivatives."""
 
     def of(parameters: Sequence[Any], y: Floats) -> tuple[ClosedForm, Sequence[Floats]]:
@@ -69,16 +69,16 @@ def _amount_score(family: AmountFamily) -> Score:
 
     def value(parameters: Sequence[Floats], _: Sequence[Floats], y: Floats) -> Floats:
         forecast, arrays = of([torch.tensor(p) for p in parameters], y)
-        formula = forecast.formula("crps")
-        return np.asarray(formula.apply_to_numpy(formula.value, *arrays))
+        kernel: Any = forecast.kernels["crps"]
+        return np.asarray(kernel.apply_to_numpy(kernel.value, *arrays))
 
     @torch.inference_mode(False)  # also where a window is fitted within a prediction
     @torch.enable_grad()
     def slopes(parameters: Sequence[Floats], _: Sequence[Floats], y: Floats) -> list[Floats]:
         points = [torch.tensor(p, requires_grad=True) for p in parameters]
         forecast, arrays = of(points, y)
-        formula = forecast.formula("crps")
-        partials: Any = formula.apply_to_numpy(formula.partials, *arrays)
+        kernel: Any = forecast.kernels["crps"]
+        partials: Any = kernel.apply_to_numpy(kernel.partials, *arrays)
         pairs = [
             (p, torch.tensor(by))
             for p, by in zip(forecast.values_by_name.values(), partials, strict=False)

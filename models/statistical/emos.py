@@ -33,8 +33,14 @@ _COEFFICIENTS = ("bias", "slope", "centre", "c", "d")
 def fit(blocks: Blocks[Samples], criterion: Criterion = "crps") -> Floats:
     """Return the EMOS coefficients of least mean score.
 
-    The unit of the regression is the residual of a least-squares line; it starts at this line with
-    gamma^2 and delta^2 from the regression of its squared residual on the variance.
+    The model is fitted in standardised form: with `unit` the standard deviation of the residual of
+    a least-squares line and the other constants those of `Units`,
+
+        (truth - mean - bias) / unit ~ N(alpha + beta u, gamma^2 + delta^2 v + 1e-8),
+        u = (mean - centre) / width,    v = var / spread.
+
+    The search starts at this line, where gamma^2 + delta^2 = 1, with delta^2 from the regression
+    of the squared residual on v - 1.
 
     Args:
         blocks: samples of P problems, in blocks.
@@ -54,16 +60,17 @@ def fit(blocks: Blocks[Samples], criterion: Criterion = "crps") -> Floats:
         y, w = (s.error - units.bias) / unit, s.w / units.weight
         return Regression(score_of("normal", criterion), root_of_squares, y, w, (1.0, u), (1.0, v))
 
-    def share_sums(r: Regression) -> Floats:
-        square, off = (r.y - line / unit * r.location[1]) ** 2, r.scale[1] - 1.0
-        return np.stack([(r.w * x).sum(1, keepdims=True) for x in (square * off, off**2)])
+    def sums_for_delta2(r: Regression) -> Floats:
+        residual2, v_change = (r.y - line / unit * r.location[1]) ** 2, r.scale[1] - 1.0
+        terms = (residual2 * v_change, v_change**2)
+        return np.stack([(r.w * term).sum(1, keepdims=True) for term in terms])
 
     problems = blocks.map(regression)
-    product, spread = problems.sum(share_sums)
+    product, square = problems.sum(sums_for_delta2)
     # inside (0, 1): a gamma or delta of 0 would never leave 0
-    share = np.clip(product / np.maximum(spread, 1e-12), 0.05, 0.95)
-    share = np.where(np.isinf(units.spread), 0.0, share)
-    start = [np.zeros_like(line), line / unit, np.sqrt(1 - share), np.sqrt(share)]
+    delta2 = np.clip(product / np.maximum(square, 1e-12), 0.05, 0.95)
+    delta2 = np.where(np.isinf(units.spread), 0.0, delta2)
+    start = [np.zeros_like(line), line / unit, np.sqrt(1 - delta2), np.sqrt(delta2)]
     theta = minimise(np.concatenate(start, 1), BlockSum(problems))
     alpha, beta, gamma, delta = (theta[:, i : i + 1] * unit for i in range(4))
     c = np.hypot(gamma, np.sqrt(VARIANCE_FLOOR) * unit)

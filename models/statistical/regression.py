@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.models.statistical.newton import Evaluation, Floats, minimise
-from ens10.models.statistical.score_terms import Score, Terms
+from ens10.models.statistical.score_terms import ScoreTerms, Terms
 from ens10.models.statistical.spool import Blocks
 
+LOCATION, SCALE, THIRD = range(3)  # places of the parameters in `Terms`
 VARIANCE_FLOOR = 1e-8  # in standardised units: keeps the residual over the scale finite
 Predictors = Sequence[Floats | float]  # (P, N), or 1 for a constant
 
@@ -100,7 +101,7 @@ class Regression:
         penalty: (P, D), its strength.
     """
 
-    score: Score
+    score: ScoreTerms
     link: Link
     y: Floats
     w: Floats
@@ -126,43 +127,50 @@ class Regression:
     def evaluate(self, theta: Floats) -> Evaluation:
         """Return mean score plus penalty with gradient and Hessian in theta (P, D)."""
         value, gradient, hessian = self.mean_score(theta)
-        off = theta - self.prior
-        value = value + 0.5 * (self.penalty * off**2).sum(1)
+        departure = theta - self.prior
+        value = value + 0.5 * (self.penalty * departure**2).sum(1)
         index = np.arange(theta.shape[1])
         hessian[:, index, index] += self.penalty
-        return value, gradient + self.penalty * off, hessian
+        return value, gradient + self.penalty * departure, hessian
 
     def mean_score(self, theta: Floats) -> Evaluation:
         """Return the mean score alone, with gradient and Hessian; theta is (P, D) or (1, D)."""
         eta = self._at_dates(theta)
-        a, b = len(self.location), len(self.location) + len(self.scale)
+        first_scale = len(self.location)
+        first_third = first_scale + len(self.scale)
         products = [x * e for x, e in zip(self.location, eta, strict=False)]
-        scale = self.link(eta[a:b], self.scale)
-        parameters = [np.asarray(sum(products, self.offset)), scale.value, *eta[b:]]
+        scale = self.link(eta[first_scale:first_third], self.scale)
+        parameters = [np.asarray(sum(products, self.offset)), scale.value, *eta[first_third:]]
         parameters = [np.broadcast_to(p, self.y.shape) for p in parameters]
         terms = self.score(parameters, self.bounds, self.y)
         return (self.w * terms.value).sum(1), *self._by_coefficients(terms, scale)
 
     def _by_coefficients(self, terms: Terms, scale: Scale) -> tuple[Floats, Floats]:
         """Return gradient (P, D) and Hessian (P, D, D) of the mean score, by the chain rule."""
-        rows: Predictors = [*self.location, *scale.slopes, *[1.0] * self.third]  # J of each block
-        first_scale, count = len(self.location), len(rows)
-        kinds = [0] * first_scale + [1] * len(scale.slopes) + [2] * self.third
-        push = self.w * terms.first[1]
-        second = {**terms.second, (1, 1): terms.second[1, 1] + terms.first[1] * scale.cross}
+        jacobian: Predictors = [*self.location, *scale.slopes, *[1.0] * self.third]  # J_b
+        first_scale, count = len(self.location), len(jacobian)
+        parameter_of = [LOCATION] * first_scale + [SCALE] * len(scale.slopes) + [THIRD] * self.third
+        by_scale = terms.first[SCALE]
+        weighted_by_scale = self.w * by_scale
+        # for the scale, dJ_b/deta_c has a part cross J_b J_c, which S_rs takes in
+        second = {
+            **terms.second,
+            (SCALE, SCALE): terms.second[SCALE, SCALE] + by_scale * scale.cross,
+        }
         points, size = len(self.y), 1 if self.cycle is None else self.cycle.shape[1]
         gradient = np.empty((points, count, size))
         hessian = np.empty((points, count, size, count, size))
-        for i, kind in enumerate(kinds):
-            weighted = self.w * rows[i]
-            gradient[:, i] = self._sums(weighted, terms.first[kind], self.cycle)
-            left = {m: weighted * second[kind, m] for m in range(kind, kinds[-1] + 1)}
-            for j in range(i, count):
-                x, y = left[kinds[j]], rows[j]
-                if i == j and kind == 1:
-                    x, y = x * y + push * scale.curvatures[i - first_scale], 1.0
-                block = self._sums(x, y, self._products).reshape(-1, size, size)
-                hessian[:, i, :, j], hessian[:, j, :, i] = block, block
+        for b, r in enumerate(parameter_of):
+            weighted = self.w * jacobian[b]
+            gradient[:, b] = self._sums(weighted, terms.first[r], self.cycle)
+            with_second = {s: weighted * second[r, s] for s in range(r, parameter_of[-1] + 1)}
+            for c in range(b, count):
+                factor, other = with_second[parameter_of[c]], jacobian[c]  # S_rs J_b J_c
+                if b == c and r == SCALE:  # and S_r dJ_b/deta_b
+                    curvature = scale.curvatures[b - first_scale]
+                    factor, other = factor * other + weighted_by_scale * curvature, 1.0
+                block = self._sums(factor, other, self._products).reshape(-1, size, size)
+                hessian[:, b, :, c], hessian[:, c, :, b] = block, block
         return gradient.reshape(points, -1), hessian.reshape(points, count * size, -1)
 
     @cached_property
@@ -181,13 +189,15 @@ class Regression:
         return list(eta.swapaxes(0, 1))
 
     @staticmethod
-    def _sums(x: Floats, y: Floats | float, functions: Floats | None) -> Floats:
-        """Return the sums over the samples of x y times each function, (P, F)."""
+    def _sums(factor: Floats, other: Floats | float, functions: Floats | None) -> Floats:
+        """Return the sums over the samples of the product times each function, (P, F)."""
         if functions is not None:
-            return np.asarray((x * y) @ functions)
-        if isinstance(y, float):
-            return np.asarray(x.sum(1, keepdims=True) * y)
-        return np.asarray(np.einsum("pn,pn->p", x, y))[:, None]  # one pass, without a temporary
+            return np.asarray((factor * other) @ functions)
+        if isinstance(other, float):
+            return np.asarray(factor.sum(1, keepdims=True) * other)
+        return np.asarray(np.einsum("pn,pn->p", factor, other))[
+            :, None
+        ]  # one pass, without a temporary
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Terms(NamedTuple):
 
 # of location, scale and perhaps a third parameter, of bounds and observations
 Function = Callable[[Sequence[Floats], Sequence[Floats], Floats], Any]
-Score = Callable[[Sequence[Floats], Sequence[Floats], Floats], Terms]
+ScoreTerms = Callable[[Sequence[Floats], Sequence[Floats], Floats], Terms]
 
 
 def check_family(name: str) -> None:
@@ -52,17 +52,7 @@ def check_family(name: str) -> None:
         raise UnknownNameError("family", name, get_args(FamilyName))
 
 
-def is_bounded(name: str) -> bool:
-    """Return True if the family has bounds."""
-    return "lower" in FAMILIES[name].parameters
-
-
-def standard_deviation(name: str) -> float:
-    """Return the standard deviation of the family for scale 1, without its bounds."""
-    return math.pi / math.sqrt(3) if "logistic" in name else 1.0
-
-
-def score_of(family: str, criterion: Criterion = "crps") -> Score:
+def score_of(family: str, criterion: Criterion = "crps") -> ScoreTerms:
     """Return a score of a family with location and scale, and its derivatives.
 
     The normal's are exact. For the other families the first derivatives are exact
@@ -74,21 +64,21 @@ def score_of(family: str, criterion: Criterion = "crps") -> Score:
     """
     if family == "normal":
         return _normal_crps if criterion == "crps" else _normal_log_score
-    formula = FAMILIES[family].formula("crps" if criterion == "crps" else "log_score")
+    kernel: Any = FAMILIES[family].kernels["crps" if criterion == "crps" else "log_score"]
 
     def value(parameters: Sequence[Floats], bounds: Sequence[Floats], y: Floats) -> Floats:
         arrays = np.broadcast_arrays(*parameters, *bounds, y)
-        return np.asarray(formula.apply_to_numpy(formula.value, *arrays))
+        return np.asarray(kernel.apply_to_numpy(kernel.value, *arrays))
 
     def slopes(parameters: Sequence[Floats], bounds: Sequence[Floats], y: Floats) -> Any:
         arrays = np.broadcast_arrays(*parameters, *bounds, y)
-        by_mu, by_sigma, *_ = formula.apply_to_numpy(formula.partials, *arrays)
+        by_mu, by_sigma, *_ = kernel.apply_to_numpy(kernel.partials, *arrays)
         return by_mu, by_sigma * parameters[1]
 
     return with_differences(value, slopes, _STEP)
 
 
-def with_differences(value: Function, slopes: Function, step: float) -> Score:
+def with_differences(value: Function, slopes: Function, step: float) -> ScoreTerms:
     """Add second derivatives to a score by differences of the first ones.
 
     Their error affects only Newton's steps: the minimum is where the first derivatives vanish.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
-from ens10.metrics.distributions import Distribution, Normal
+from ens10.metrics.distributions import FAMILIES, Distribution, Normal
 from ens10.metrics.distributions.registry import location_scale
 from ens10.models.domain import current
 from ens10.models.statistical.base import SpooledMethod, check_not_negative, require_same_grid
@@ -24,13 +24,7 @@ from ens10.models.statistical.regression import (
     fit_together,
     root_of_exponentials,
 )
-from ens10.models.statistical.score_terms import (
-    FamilyName,
-    check_family,
-    is_bounded,
-    score_of,
-    standard_deviation,
-)
+from ens10.models.statistical.score_terms import FamilyName, check_family, score_of
 from ens10.models.statistical.spool import Blocks, Points, Spool
 from ens10.models.statistical.standardise import Samples, Units
 
@@ -147,7 +141,7 @@ class SeasonalEMOS(SpooledMethod):
 
 
 def _check_bounds(family: str, lower: float, upper: float) -> None:
-    if is_bounded(family):
+    if FAMILIES[family].bounds:
         if not lower < upper:
             raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
         if math.isinf(lower) and math.isinf(upper):
@@ -189,8 +183,8 @@ class SeasonalFit:
     def __init__(
         self, spool: Spool, family: str, harmonics: int, bounds: tuple[float, float]
     ) -> None:
-        self.spool, self.bounds = spool, bounds if is_bounded(family) else ()
-        self.score, self.deviation = score_of(family), standard_deviation(family)
+        self.spool, self.bounds = spool, bounds if FAMILIES[family].bounds else ()
+        self.score, self.deviation = score_of(family), 1 / FAMILIES[family].unit_scale
         self.harmonics = harmonics
         self.cycle: Floats = annual_cycle(torch.from_numpy(spool.dates), harmonics).numpy()
 

@@ -48,7 +48,7 @@ def test_imports_go_one_way():
         "from ens10.metrics.b import x",
         "def f():\n    from ens10.metrics.b.c import x",
         "from ens10.metrics import b as other",
-        'x = on_tensors("ens10.metrics.b._torch", "f")',
+        'x = import_later("ens10.metrics.b._torch", "f")',
     ],
 )
 def test_a_circle_is_seen(text):
