@@ -45,6 +45,7 @@ NOT_RUN = {
     },
     "docs/add_into.md": {
         "python tests/generated_lists.py": "tests/test_generated_lists.py runs its parts",
+        "python tests/result_versions.py": "tests/experiments/test_result_versions.py",
         "python -m pytest": "these are the tests",
     },
     "docs/data.md": {
