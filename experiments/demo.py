@@ -1,7 +1,6 @@
 """The demonstration on a synthetic world: GRIB files, store, five models, scores, one page."""
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ens10.experiments.reporting.report import write_report
 from ens10.experiments.runs import provenance
 from ens10.experiments.scoring.optimum import score_optimum
 from ens10.experiments.scoring.score import STATES, score_run
+from ens10.experiments.training.data_numbers import config_path as config_path
 from ens10.experiments.training.run import run_stage
 from ens10.options import chosen, takes
 from ens10.synthetic import World
@@ -68,11 +68,6 @@ def run_demo(
         print((out / "report" / "table.md").read_text())
         print(f"Report: {page}")
     return page
-
-
-def config_path(name: str) -> Path:
-    """Return the path of a configuration that comes with the package."""
-    return Path(str(files("ens10.experiments"))) / "configs" / f"{name}.yaml"
 
 
 def _world(out: Path, seed: int, kind: WorldKind, quiet: bool) -> World:

@@ -14,9 +14,8 @@ from rich.table import Table
 
 from ens10 import catalog
 from ens10.errors import FileError, UnknownNameError
-from ens10.experiments.demo import config_path
 from ens10.experiments.planning.rates import DEVICES, Grid, build_part, measured_steps, on_grid
-from ens10.experiments.training.data_numbers import read_config
+from ens10.experiments.training.data_numbers import config_path, read_config
 from ens10.grid import grid_shape
 from ens10.models.networks.base import Network
 from ens10.models.parallel.cost import (

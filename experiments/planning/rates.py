@@ -22,11 +22,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.demo import config_path
 from ens10.experiments.runner.tasks import MEMBERS
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
-from ens10.experiments.training.data_numbers import read_config
+from ens10.experiments.training.data_numbers import config_path, read_config
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import uses_members
 from ens10.progress import track

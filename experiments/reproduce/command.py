@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from ens10.catalog import variable
 from ens10.channels import split
 from ens10.errors import ArgumentError, Ens10Error, FileError
-from ens10.experiments.demo import config_path
 from ens10.experiments.runner.tasks import (
     MEMBERS,
     Task,
@@ -19,6 +18,7 @@ from ens10.experiments.runner.tasks import (
     store_of,
 )
 from ens10.experiments.runs.commands import refuse_file
+from ens10.experiments.training.data_numbers import config_path
 from ens10.protocol import Protocol, protocol_of
 from ens10.store import store_kinds
 

@@ -7,6 +7,7 @@ before the strict parse, so that the `config.yaml` of a run holds them.
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,11 @@ _SYNTHETIC_GRID = (46, 96)  # of the worlds that the tables are of
 _MASKED = "sst"  # the one variable of ENS-10 with gaps
 
 Config = Mapping[str, Any]
+
+
+def config_path(name: str) -> Path:
+    """Return the path of a configuration that comes with the package."""
+    return Path(str(files("ens10.experiments"))) / "configs" / f"{name}.yaml"
 
 
 def training_batches(data: Config, store: Path | str) -> Batches:
