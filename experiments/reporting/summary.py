@@ -7,7 +7,7 @@ import numpy as np
 
 from ens10.experiments.reporting.groups import Group, step_of
 from ens10.experiments.reporting.scorecard import Comparison, Line
-from ens10.experiments.runs.fit_cost import duration
+from ens10.experiments.runs.provenance import duration
 from ens10.experiments.scoring.run_results import FinishedRun
 from ens10.experiments.scoring.tables import FEW_DATES, ScoreRow, columns
 from ens10.experiments.scoring.writers import ABSENT, Column, number

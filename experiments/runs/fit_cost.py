@@ -37,10 +37,3 @@ class FitCost(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Read the cost of the previous processes from the checkpoint."""
         self._previous = dict(state_dict)
-
-
-def duration(seconds: float) -> str:
-    """Return a time as text in seconds, minutes or hours, depending on its length."""
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

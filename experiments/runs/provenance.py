@@ -159,3 +159,10 @@ def _git(top: Path, *arguments: str) -> str:
         ["git", "-C", str(top), *arguments], check=True, capture_output=True, text=True, timeout=10
     )
     return result.stdout.strip()
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text in seconds, minutes or hours, depending on its length."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"

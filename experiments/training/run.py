@@ -39,7 +39,7 @@ from ens10.experiments.runs.checkpoints import (
     resumable_checkpoint,
     shapes,
 )
-from ens10.experiments.runs.fit_cost import FitCost, duration
+from ens10.experiments.runs.fit_cost import FitCost
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.runs.predictions import PredictionWriter
@@ -407,7 +407,7 @@ class RunCLI(LightningCLI):
         if self._options.quiet or not _is_first():
             return ""
         result = f"{self._log.best_validation()}, trained".removeprefix(", ").capitalize()
-        seconds = duration(provenance.read_provenance(self.run_folder)["seconds"])
+        seconds = provenance.duration(provenance.read_provenance(self.run_folder)["seconds"])
         next_command = f"ens10 predict --run {shlex.quote(str(self.run_folder))}"
         return printable(f"{result} in {seconds}. Next: {next_command}")
 

@@ -11,8 +11,8 @@ from realruns import command, config_path
 
 from ens10.cli import main
 from ens10.experiments.runs import provenance
-from ens10.experiments.runs.fit_cost import duration
 from ens10.experiments.runs.progress import DatesProgressBar
+from ens10.experiments.runs.provenance import duration
 from ens10.experiments.runs.runlog import RunLog
 from ens10.experiments.training.options import FIRST_OPTIONS
 from ens10.loader.datamodule import EnsembleDataModule
