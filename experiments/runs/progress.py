@@ -49,5 +49,6 @@ class DatesPerSecond(ProcessingSpeedColumn):
             batches = data.batches(split)
         else:
             batches = data.batches(data.predict_split, 1)
-        dates = (task.speed or 0.0) * len(batches.index) / len(batches)
+        of_batch = len(batches.index) / max(len(batches), 1)  # a method may train on no date
+        dates = (task.speed or 0.0) * of_batch
         return Text(f"{dates:.2f} dates/s", style=self.style)
