@@ -5,7 +5,7 @@ A score is written once as a function of (ops, *arrays), where `ops` is `NUMPY` 
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,17 @@ def is_tensor(value: Any) -> bool:
     """Return True for a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def are_tensors(arrays: Iterable[Any]) -> bool:
+    """Return True if all are torch tensors of one dtype."""
+    torch = sys.modules.get("torch")
+    dtypes = set()
+    for array in arrays:
+        if torch is None or not isinstance(array, torch.Tensor):
+            return False
+        dtypes.add(array.dtype)
+    return len(dtypes) == 1
 
 
 def ops_of(*arrays: Any) -> Any:

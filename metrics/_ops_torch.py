@@ -83,9 +83,7 @@ class _TorchOps:
     def double_like(values: Any, like: Any) -> Any:
         return torch.as_tensor(values, dtype=torch.float64, device=like.device)
 
-    @staticmethod
-    def detach(x: Any) -> Any:
-        return x.detach()
+    detach = staticmethod(torch.Tensor.detach)
 
     @staticmethod
     def to_integers(x: Any) -> Any:

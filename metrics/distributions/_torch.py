@@ -69,8 +69,10 @@ class CompiledMixture(torch.autograd.Function):
 def evaluate(kernel: Any, *tensors: Tensor) -> Tensor:
     """Return the value of a kernel for tensors that broadcast; differentiable in all of them."""
     shape, dtype = tensors[0].shape, tensors[0].dtype
-    if any(t.shape != shape for t in tensors):
-        tensors = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
+    for tensor in tensors:
+        if tensor.shape != shape:
+            tensors = torch.broadcast_tensors(*tensors)  # type: ignore[no-untyped-call]
+            break
     if dtype in _HALF and not kernel.double:
         return evaluate(kernel, *(t.float() for t in tensors)).to(dtype)
     value: Tensor
@@ -108,7 +110,7 @@ def _apply_to_tensors(kernel: Any, function: Any, tensors: tuple[Tensor, ...]) -
     if kernel.on_host or (kernel.double and like.device.type == "mps"):  # which has no float64
         result = kernel.apply_to_numpy(function, *(on_host(t) for t in tensors))
     else:
-        result = function(TORCH, *(t.double() if kernel.double else t for t in tensors))
+        result = function(TORCH, *([t.double() for t in tensors] if kernel.double else tensors))
     if isinstance(result, tuple):
         return tuple(torch.as_tensor(m, dtype=like.dtype, device=like.device) for m in result)
     return torch.as_tensor(result, dtype=like.dtype, device=like.device)

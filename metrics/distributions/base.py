@@ -17,7 +17,7 @@ import xarray as xr
 
 from ens10.errors import ArgumentError
 from ens10.metrics._dispatch import fill_masked
-from ens10.metrics._ops import NUMPY, is_tensor, ops_of
+from ens10.metrics._ops import NUMPY, are_tensors, is_tensor, ops_of
 from ens10.metrics.distributions.formula import Formula, Function, Kernel, Parameter, on_tensors
 
 FIELD = ("time", "latitude", "longitude")
@@ -449,9 +449,8 @@ class ClosedForm(Distribution):
         """Return the result of a closed form for the parameters and, where it has one, `y`."""
         formula: Formula = self.formula(name)
         # tensors of one dtype take the path with analytic gradients
-        arguments = (*self.values_by_name.values(), *y)
-        dtype = getattr(arguments[-1], "dtype", None)
-        if formula.has_gradient and all(is_tensor(a) and a.dtype == dtype for a in arguments):
+        arguments = (*map(self.__getattribute__, self.parameters), *y)
+        if formula.has_gradient and are_tensors(arguments):
             return on_tensors(formula, *arguments, check=not self.positive)
         return formula(*arguments, check=not self.positive)
 
