@@ -90,7 +90,7 @@ def is_tensor(value: Any) -> bool:
 def are_tensors(arrays: Iterable[Any]) -> bool:
     """Return True if all are torch tensors of one dtype."""
     torch = sys.modules.get("torch")
-    dtypes = set()
+    dtypes: set[Any] = set()
     for array in arrays:
         if torch is None or not isinstance(array, torch.Tensor):
             return False
