@@ -58,6 +58,7 @@ class Form:
         records_position: True if chunks record their path in the store; those of older stores do
             not.
         refuse_empty: True if a field without any value is an error.
+        dates: dates that share a chunk.
     """
 
     members: int
@@ -69,6 +70,7 @@ class Form:
     any_values: bool = False
     records_position: bool = True
     refuse_empty: bool = False
+    dates: int = 1
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def chunk_path(array: str, place: Sequence[int], inner: int) -> str:
 
 def create(
     path: Path, forecasts: xr.Dataset, truth: xr.Dataset | None, codec: Codec,
-    ensembles: Sequence[int],
+    ensembles: Sequence[int], dates: int = 1,
 ) -> None:  # fmt: skip
     """Create all groups and arrays of a store, and write their coordinates.
 
@@ -115,6 +117,8 @@ def create(
         truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
         codec: of the forecasts.
         ensembles: sizes of the smaller ensembles, of the first members, that get statistics too.
+        dates: dates that share a chunk; of more than one, all chunks hold plain numbers and a
+            checksum.
     """
     root = zarr.open_group(for_zarr(path), mode="a")
     points = list(station_coordinates(forecasts))
@@ -124,24 +128,28 @@ def create(
         if names:
             level = ["level"] if kind == "pl" else []
             coordinates = ["time", "step", *level, *_CHUNK_DIMS, "valid_time", *points]
-            _create_fields(root, kind, forecasts[names], coordinates, codec)
-    _create_statistics(root, forecasts, ensembles)
+            _create_fields(
+                root, kind, forecasts[names], coordinates, codec if dates == 1 else None, dates
+            )
+    _create_statistics(root, forecasts, ensembles, dates)
     if truth is not None:
         level = ["level"] if "level" in truth.dims else []
         coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time", *points]
-        _create_fields(root, "truth", truth, coordinates, None)
+        _create_fields(root, "truth", truth, coordinates, None, dates)
 
 
 def _create_fields(
-    root: zarr.Group, kind: str, dataset: xr.Dataset, names: Sequence[str], codec: Codec | None
-) -> None:
+    root: zarr.Group, kind: str, dataset: xr.Dataset, names: Sequence[str], codec: Codec | None,
+    dates: int,
+) -> None:  # fmt: skip
     group = root.create_group(kind)
     write_coordinates(group, dataset, names)
     for name, field in dataset.data_vars.items():
         dims, attributes = [str(d) for d in field.dims], _attributes(str(name), field)
         create_array(
             group, str(name), field.shape, dims, attributes=attributes, codec=codec,
-            chunks=[field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims],
+            chunks=[dates, *(field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims[1:])],
+            checksum=dates > 1,
         )  # fmt: skip
 
 
@@ -155,7 +163,9 @@ def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], .
     return ("", members), *((f"_first{k}", k) for k in sorted(set(ensembles)))
 
 
-def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
+def _create_statistics(
+    root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int], dates_of_chunk: int
+) -> None:
     group = root.create_group("statistics")
     channels = channel_names(dataset)
     names = np.array(channels, dtype=np.dtypes.StringDType())
@@ -172,24 +182,31 @@ def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequenc
         for kind in ("mean", "std"):
             name, text = f"ensemble_{kind}{suffix}", f"ensemble {kind}{of_members}"
             label = {"long_name": f"{text}, each channel in its units"}
-            chunks = (1, 1, *field)
-            create_array(group, name, dates, _MOMENT_DIMS, chunks=chunks, attributes=label)
+            is_shared = dates_of_chunk > 1
+            chunks = (dates_of_chunk, 1, *field)
+            create_array(
+                group, name, dates, _MOMENT_DIMS, chunks=chunks, attributes=label,
+                checksum=is_shared,
+            )  # fmt: skip
+            chunks = (len(years) if is_shared else 1, 1, *field)
             for part in SUMS:
                 name, dtype = f"{kind}{suffix}_{part}", np.int64 if part == "count" else np.float64
-                create_array(group, name, sums, _SUM_DIMS, chunks=chunks, dtype=dtype)
+                create_array(
+                    group, name, sums, _SUM_DIMS, chunks=chunks, dtype=dtype, checksum=is_shared
+                )
 
 
 def form_of(
     path: Path, forecasts: xr.Dataset, ensembles: Sequence[int], any_values: bool = False,
-    records_position: bool = True, refuse_empty: bool = False,
+    records_position: bool = True, refuse_empty: bool = False, dates: int = 1,
 ) -> Form:  # fmt: skip
     """Return sizes and options of the forecasts' units; see `Form` for the arguments."""
     sizes = forecasts.sizes
     return Form(
         members=sizes["number"], rows=sizes["latitude"], columns=sizes["longitude"],
         channels=len(channel_names(forecasts)), ensembles=suffixes(sizes["number"], ensembles),
-        packing=_packing(path, forecasts), any_values=any_values, records_position=records_position,
-        refuse_empty=refuse_empty,
+        packing=_packing(path, forecasts) if dates == 1 else None, any_values=any_values,
+        records_position=records_position, refuse_empty=refuse_empty, dates=dates,
     )  # fmt: skip
 
 

@@ -57,7 +57,10 @@ def _has_recorded_files(path: Path, identity: dict[str, Any]) -> bool:
 
 
 Plan = dict[str, Any]
-_FORMAT_KEYS = ("places",)  # of the format that a version of this package writes, no options
+_FORMAT_KEYS = (
+    "places",
+    "chunk_dates",
+)  # of the format that a version of this package writes, no options
 
 
 def source_identity(source: Source | None) -> Plan | None:

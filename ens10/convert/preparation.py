@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import xarray as xr
 
+from ens10.channels import channel_names
 from ens10.command_options import PrepareOptions
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import DiskFullError, Folder, partial_store, write_files
@@ -60,6 +62,9 @@ from ens10.store.manifest import (
     read_plan,
     to_json_types,
 )
+
+_FEW_POINTS = 16  # of a grid whose dates share chunks
+_SHARED_BYTES = 1 << 20  # of a chunk of several dates
 
 
 @takes(PrepareOptions)
@@ -255,10 +260,11 @@ class StoreBuilder:
             from ens10.quantiles import check_climate
 
             check_climate(forecasts.template, climate)
-        self._create_structure(resume, forecasts.template, truth, ensembles)
+        self._create_structure(resume, forecasts, truth, ensembles)
         options = self.plan["options"]
         flags = (options["any_values"], options.get("places", False), missing == "error")
-        form = form_of(path, forecasts.template, ensembles, *flags)
+        dates = options.get("chunk_dates", 1)
+        form = form_of(path, forecasts.template, ensembles, *flags, dates=dates)
         with self._disk_full_error():
             try:
                 self._execute("prepare", planned_units(forecasts, form, truth, label))
@@ -323,6 +329,8 @@ class StoreBuilder:
             if not changes:
                 self.plan["axes"] = stored_plan["axes"]
                 self.plan["options"]["places"] = stored_plan["options"].get("places", False)
+                if "chunk_dates" in stored_plan["options"]:
+                    self.plan["options"]["chunk_dates"] = stored_plan["options"]["chunk_dates"]
                 self._fingerprints = stored_plan.get(INPUTS) or fingerprints(files)
                 return True
             if not self.force:
@@ -338,12 +346,12 @@ class StoreBuilder:
     def _create_structure(
         self,
         resume: bool,
-        forecasts: xr.Dataset,
+        forecasts: Forecasts,
         truth: xr.Dataset | None,
         ensembles: Sequence[int],
     ) -> None:
         """Create the empty store and record its plan, or check the recorded plan."""
-        folder, axes = self.folder, axes_of(forecasts, truth)
+        folder, axes = self.folder, axes_of(forecasts.template, truth)
         if resume:
             changes = differences(self.plan["axes"], axes)
             if not changes:
@@ -357,7 +365,11 @@ class StoreBuilder:
             self.partial.clear()
             folder.scratch.mkdir(parents=True)
         self.plan["axes"] = axes
-        create(folder.store, forecasts, truth, self.plan["options"]["codec"], ensembles)
+        options = self.plan["options"]
+        dates = dates_of_chunk(forecasts, options["codec"])
+        if dates > 1:  # plans of other stores are as before
+            options["chunk_dates"] = dates
+        create(folder.store, forecasts.template, truth, options["codec"], ensembles, dates)
         (folder.path / "units").mkdir()
         sync_files(folder.store, files_of(folder.store))
         self.partial.write_plan({**self.plan, INPUTS: self._fingerprints})
@@ -448,6 +460,20 @@ def _fields_to_check(
     if truth is not None:
         fields.append((label, truth))
     return [] if has_stations(forecasts.template) else fields
+
+
+def dates_of_chunk(forecasts: Forecasts, codec: str) -> int:
+    """Return how many dates share a chunk: several of stations and of grids of a few points.
+
+    GRIB fields keep their packing, and compressed chunks are those of one date.
+    """
+    sizes, channels = forecasts.template.sizes, len(channel_names(forecasts.template))
+    points = sizes["latitude"] * sizes["longitude"]
+    is_small = has_stations(forecasts.template) or points <= _FEW_POINTS
+    if not is_small or codec != "none" or isinstance(forecasts, GribForecasts):
+        return 1
+    size = points * max(sizes["number"], channels) * np.dtype(np.float32).itemsize
+    return min(max(_SHARED_BYTES // size, 1), sizes["time"])
 
 
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:

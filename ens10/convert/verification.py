@@ -330,14 +330,16 @@ def repair_units(
     with _repair_folder(store) as folder:
         forecasts, paired_truth = _open_sources(store, manifest.plan, source, truth)
         options, template = manifest.plan["options"], forecasts.template
-        create(folder.store, template, paired_truth, options["codec"], options["ensembles"])
+        dates = options.get("chunk_dates", 1)
+        ensembles = options["ensembles"]
+        create(folder.store, template, paired_truth, options["codec"], ensembles, dates)
         _copy_climate(store, folder, manifest, faulty_paths)
         length = (store / NAME).stat().st_size
         create_manifest_arrays(folder.store, length, with_copy=_COPY_METADATA in manifest.paths())
         consolidate(folder.store)
         (folder.path / "units").mkdir()
         flags = (options["any_values"], options.get("places", False))
-        form = form_of(folder.store, template, options["ensembles"], *flags)
+        form = form_of(folder.store, template, ensembles, *flags, dates=dates)
         label = "truth" if truth is None else str(truth)
         planned = planned_units(forecasts, form, paired_truth, label)
         units = [unit for unit in planned if unit.name in unit_names]

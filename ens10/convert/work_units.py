@@ -1,7 +1,7 @@
 """Work units of `prepare`: forecasts of one date and step, truth of one date, sums of one year.
 
 A unit is a plain object that can be sent to another process or machine, and can be repeated without
-harm: it writes the same bytes.
+harm: it writes the same bytes. Where dates share a chunk, the units of these dates are one unit.
 """
 
 from collections import defaultdict
@@ -15,22 +15,25 @@ from typing import Any
 
 import dask
 import numpy as np
+import numpy.typing as npt
 import xarray as xr
 
 from ens10.climate import blocks
 from ens10.convert.empty_store import SUMS, Form, StorePart, chunk_path, forecast_parts
-from ens10.convert.files import Writer
+from ens10.convert.files import Bytes, ChunkWriter
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.convert.plan import Plan
 from ens10.convert.sources import Fields, Forecasts
 from ens10.convert.workers import Unit
 from ens10.errors import FileError, MissingDataError
 from ens10.identity import member_labels
+from ens10.packed16.codec import decode
 from ens10.packed16.layout import encode, values_begin
 from ens10.progress import track
 from ens10.source.layout import read_values
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
+from ens10.store.chunks import CHECKSUM_BYTES, with_checksum
 from ens10.store.manifest import Row, field_checksums
 
 _SLAB = 1 << 16  # points
@@ -55,7 +58,7 @@ class ForecastUnit:
     parts: tuple[StorePart, ...]
     fields: Fields
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: ChunkWriter) -> None:
         """Read each field once, and write its chunks."""
         form = self.form
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
@@ -165,7 +168,7 @@ class TruthUnit:
     any_values: bool = False
     refuse_empty: bool = False
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: ChunkWriter) -> None:
         """Read each field once, and write its chunks."""
         for name, field in read_values(self.dataset, self.where).data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
@@ -190,6 +193,7 @@ class SumsUnit:
         dates: indices of the block's dates, ascending.
         kinds: such as "mean" or "std_first5".
         shape: (channels, rows, columns).
+        dates_of_chunk: dates that share a chunk.
     """
 
     name: str
@@ -198,29 +202,94 @@ class SumsUnit:
     dates: tuple[int, ...]
     kinds: tuple[str, ...]
     shape: tuple[int, int, int]
+    dates_of_chunk: int = 1
 
-    def write(self, writer: Writer) -> None:
+    def write(self, writer: ChunkWriter) -> None:
         """Sum over the dates in order, so that the sums depend on the data alone."""
         points = int(np.prod(self.shape))
         for kind in self.kinds:
             sums = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
-            paths = [
-                self.root / chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
+            array, shared = f"statistics/ensemble_{kind}", self.dates_of_chunk
+            places = [
+                (self.root / chunk_path(array, (date // shared, self.place[1]), 3), date % shared)
                 for date in self.dates
             ]
-            for path in paths:
-                if path.stat().st_size != 4 * points:
-                    reason = f"{path.stat().st_size} bytes instead of {4 * points}"
+            size = 4 * points * shared + (CHECKSUM_BYTES if shared > 1 else 0)
+            for path, _ in places:
+                if path.stat().st_size != size:
+                    reason = f"{path.stat().st_size} bytes instead of {size}"
                     raise FileError(path, reason, "Prepare the store anew")
             # By slabs of points, so that the sums stay in the processor's cache for all dates.
             for begin in range(0, points, _SLAB):
                 slab = [values[begin : begin + _SLAB] for values in sums]
-                for path in paths:
-                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
+                for path, n in places:
+                    offset = 4 * (n * points + begin)
+                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=offset), *slab)
             for part, values in zip(SUMS, sums, strict=True):
                 details = [field_checksums(values.reshape(self.shape[0], -1))]
                 key = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
                 writer.put(key, values, details)
+
+
+class _ChunksOfDates:
+    """Chunks of single dates as plain numbers, collected to be joined.
+
+    Attributes:
+        values: of each date, by the path of the chunk that they share.
+        details: entries of the manifest of each date, likewise.
+    """
+
+    def __init__(self, form: Form, length: int) -> None:
+        self._form, self._length = form, length
+        self.values: dict[str, list[npt.NDArray[Any]]] = defaultdict(list)
+        self.details: dict[str, list[Row]] = defaultdict(list)
+
+    def put(self, path: str, data: Bytes, details: Row | None = None, codec: Any = None) -> None:  # noqa: ARG002
+        """Collect the chunk of one date; forecasts are unpacked."""
+        array, _, place = path.partition("/c/")
+        date, _, others = place.partition("/")
+        values = np.asarray(data)
+        if array.startswith(("sfc/", "pl/")):
+            form = self._form
+            values = decode(np.frombuffer(data, np.uint8), form.members, form.rows, form.columns)
+        shared_path = f"{array}/c/{int(date) // self._length}/{others}"
+        self.values[shared_path].append(values)
+        self.details[shared_path].append(details or [])
+
+
+@dataclass(frozen=True)
+class SharedUnit:
+    """Units of consecutive dates that share chunks, or of all blocks of sums.
+
+    Attributes:
+        name: of the unit.
+        units: in the order of the dates.
+        form: sizes and options.
+        length: positions of a chunk along the first dimension.
+    """
+
+    name: str
+    units: tuple[Unit, ...]
+    form: Form
+    length: int
+
+    def write(self, writer: ChunkWriter) -> None:
+        """Write the chunks of all dates as one for each array, step and level."""
+        chunks = _ChunksOfDates(self.form, self.length)
+        for unit in self.units:
+            unit.write(chunks)
+        for path, values in chunks.values.items():
+            joined = np.zeros((self.length, *values[0].shape), values[0].dtype)  # the last is cut
+            joined[: len(values)] = values
+            writer.put(path, with_checksum(joined), _join_details(chunks.details[path]))
+
+
+def _join_details(rows: Sequence[Row]) -> Row:
+    """Return range and gaps of several fields; nothing for checksums of single fields."""
+    if len(rows[0]) == 1:
+        return []
+    lows, highs = ([row[n] for row in rows if row[n] is not None] for n in (0, 1))
+    return [min(lows, default=None), max(highs, default=None), sum(row[2] for row in rows), ""]
 
 
 _FLOAT_BYTES, _SUM_BYTES = 4, 8
@@ -283,7 +352,7 @@ def planned_units(
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
     parts = forecast_parts(forecasts.template)
     header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
-    units = []
+    units: list[PlannedUnit] = []
     for place in product(range(sizes["time"]), range(sizes["step"])):
         name = f"forecast-{place[0]:06d}-{place[1]:03d}"
         size = forecasts.max_bytes(place, parts) + header_size + moments
@@ -293,7 +362,25 @@ def planned_units(
         fields = sum(field[0].size for field in truth.data_vars.values())
         for i in range(truth.sizes["time"]):
             units.append(_plan_truth(truth, i, fields * _FLOAT_BYTES, where, form))
-    return units
+    return _join_dates(units, form, form.dates)
+
+
+def _join_dates(units: list[PlannedUnit], form: Form, length: int) -> list[PlannedUnit]:
+    """Return one unit for the dates that share chunks; `units` if none do."""
+    if form.dates == 1:
+        return units
+    groups: dict[str, list[PlannedUnit]] = defaultdict(list)
+    for unit in units:
+        kind, date, *step = unit.name.split("-")
+        groups["-".join([kind, f"{int(date) // length:06d}", *step])].append(unit)
+
+    def make(name: str) -> Unit:
+        return SharedUnit(name, tuple(unit.make() for unit in groups[name]), form, length)
+
+    return [
+        PlannedUnit(name, sum(unit.size for unit in group), partial(make, name))
+        for name, group in groups.items()
+    ]
 
 
 def _forecast_unit(
@@ -325,12 +412,13 @@ def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[PlannedU
     shape = (form.channels, form.rows, form.columns)
     kinds = tuple(f"{kind}{suffix}" for suffix, _ in form.ensembles for kind in ("mean", "std"))
     size = len(kinds) * len(SUMS) * int(np.prod(shape)) * _SUM_BYTES
-    units = []
+    units: list[PlannedUnit] = []
     for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
         dates = tuple(i for i, date_block in enumerate(block_of) if date_block == block)
-        unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
+        name, place = f"sums-{block:06d}-{step:03d}", (block, step)
+        unit = SumsUnit(name, root, place, dates, kinds, shape, form.dates)
         units.append(PlannedUnit(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
-    return units
+    return _join_dates(units, form, len(years))
 
 
 def axes_of(forecasts: xr.Dataset, truth: xr.Dataset | None) -> Plan:

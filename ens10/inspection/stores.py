@@ -24,7 +24,7 @@ from ens10.packed16.layout import DamagedChunkError, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
-from ens10.store.chunks import MEND, Form, check
+from ens10.store.chunks import CHECKSUM_BYTES, MEND, Form, check
 from ens10.store.file_bytes import MemoryBytes
 from ens10.store.manifest import (
     CHECKSUM_DIFFERS,
@@ -229,14 +229,22 @@ class _Scan:
         if file.sums is not None:
             compare(file.sums, MemoryBytes(raw))
         if chunk_form and _is_shown(file.array, chunk_form):
-            self._add_values(chunk, chunk_form, path, statistics)
+            self._add_values(chunk, chunk_form, file, statistics)
 
     def _add_values(
-        self, chunk: npt.NDArray[np.uint8], form: Form, path: Path, statistics: FieldStatistics
+        self,
+        chunk: npt.NDArray[np.uint8],
+        form: Form,
+        file: _StoreFile,
+        statistics: FieldStatistics,
     ) -> None:
-        fields, rows, columns = form.field_shape
+        path, (fields, rows, columns) = self.path / file.path, form.field_shape
         if form.codec != "packed16":
-            for n, values in enumerate(chunk.view("<f4").reshape(fields, rows, columns)):
+            plain = chunk[: chunk.size - form.checksum * CHECKSUM_BYTES].view("<f4")
+            first = form.chunk[0] * (file.place or (0,))[0]
+            dates = min(form.chunk[0], form.shape[0] - first)  # the last chunk is filled up
+            plain = plain.reshape(fields, rows, columns)[: fields // form.chunk[0] * dates]
+            for n, values in enumerate(plain):
                 statistics.add(values, f"{path} field {n}")
             return
         points = rows * columns
@@ -303,7 +311,8 @@ def _row(variable: xr.DataArray, level: int, result: _LevelResult, kind: str) ->
 
 def _fields_in(variable: xr.DataArray) -> int:
     """Return the number of fields in one chunk."""
-    return int(variable.sizes.get("number", 1))
+    dates: int = variable.encoding.get("chunks", (1,))[0]
+    return dates * int(variable.sizes.get("number", 1))
 
 
 def is_partial(path: Path) -> bool:
@@ -326,10 +335,13 @@ def partial_rows(path: Path) -> list[Row]:
 def _units_in_plan(path: Path) -> dict[str, int]:
     """Return the number of units by kind from the plan; empty without a plan."""
     try:
-        axes: Any = parse_json((path / _PLAN).read_bytes())["axes"]
-        totals = {"forecast": len(axes["forecasts"]["time"]) * len(axes["forecasts"]["step"])}
-        if "truth" in axes:
-            totals["truth"] = len(axes["truth"]["time"])
+        plan: Any = parse_json((path / _PLAN).read_bytes())
+        axes = plan["axes"]
+        dates = plan["options"].get("chunk_dates", 1)
+        chunks = {kind: -(-len(axis["time"]) // dates) for kind, axis in axes.items()}
+        totals = {"forecast": chunks["forecasts"] * len(axes["forecasts"]["step"])}
+        if "truth" in chunks:
+            totals["truth"] = chunks["truth"]
     except (OSError, ValueError, LookupError, TypeError):
         return {}
     return totals

@@ -1,7 +1,8 @@
 """Read chunks of a store straight into the caller's buffer: no dask, no zarr, no new memory.
 
 Every array that a training reads is chunked so that each chunk contains its last two or three
-dimensions completely and one position along the others. A reader computes where each field of such
+dimensions completely and one position along the others; of small grids and stations, several
+positions along the first one. A reader computes where each field of such
 a chunk lies, checks it, reads the selected rows and fields, and unpacks them into reusable memory.
 """
 
@@ -22,6 +23,7 @@ from numcodecs.blosc import compress
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import (
     DamagedChunkError,
+    crc32c,
     length_of,
     max_chunk_bytes,
     parse,
@@ -35,6 +37,8 @@ from ens10.store.file_bytes import Buffer, FileBytes, MapCache, MemoryBytes, Sou
 from ens10.store.manifest import ArraySums, Record, compare
 from ens10.untrusted import parse_json
 
+CHECKSUM_BYTES = 4
+
 
 @dataclass(frozen=True)
 class Form:
@@ -47,6 +51,7 @@ class Form:
         codec: "packed16", "bytes" (plain numbers) or "other", which is not checked.
         compressed: True if the chunk is an lz4 frame.
         dtype: type of the numbers, "" where they are none.
+        checksum: True if a chunk of plain numbers ends with its crc32c.
     """
 
     shape: tuple[int, ...]
@@ -55,6 +60,7 @@ class Form:
     codec: str
     compressed: bool
     dtype: str
+    checksum: bool = False
 
     @classmethod
     def read(cls, metadata: bytes | str) -> Self:
@@ -66,7 +72,10 @@ class Form:
         try:
             array_metadata: Mapping[str, Any] = parse_json(metadata)
             serializer, *compressors = [codec["name"] for codec in array_metadata["codecs"]]
-            is_supported = serializer in ("packed16", "bytes") and compressors in ([], ["blosc"])
+            checksum = serializer == "bytes" and compressors == ["crc32c"]
+            is_supported = checksum or (
+                serializer in ("packed16", "bytes") and compressors in ([], ["blosc"])
+            )
             is_numeric = isinstance(array_metadata["data_type"], str) and is_supported
             return cls(
                 shape=tuple(array_metadata["shape"]),
@@ -75,6 +84,7 @@ class Form:
                 codec=serializer if is_supported else "other",
                 compressed=is_supported and compressors == ["blosc"],
                 dtype=np.dtype(array_metadata["data_type"]).name if is_numeric else "",
+                checksum=checksum,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of an array ({error!r})") from error
@@ -86,8 +96,8 @@ class Form:
 
     @property
     def plain_size(self) -> int:
-        """Bytes of a chunk of plain numbers."""
-        return prod(self.chunk) * np.dtype(self.dtype).itemsize
+        """Bytes of a chunk of plain numbers, with its checksum if it has one."""
+        return prod(self.chunk) * np.dtype(self.dtype).itemsize + self.checksum * CHECKSUM_BYTES
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """Yield the position of every chunk, in the array's order."""
@@ -121,6 +131,11 @@ def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
     return chunk
 
 
+def with_checksum(values: npt.NDArray[Any]) -> bytes:
+    """Return the bytes of plain numbers and their crc32c, as the Zarr codec `crc32c` has them."""
+    return values.tobytes() + crc32c(values).to_bytes(CHECKSUM_BYTES, "little")
+
+
 def plain_frame(chunk: Buffer) -> bytes:
     """Wrap bytes in an lz4 frame whose decompression is a mere copy."""
     frame: bytes = compress(chunk, b"lz4", 0, 0)
@@ -150,6 +165,8 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
     size = form.plain_size
     if chunk.size != size:
         raise DamagedChunkError(min(chunk.size, size), f"{chunk.size} bytes instead of {size}")
+    if form.checksum and with_checksum(chunk[:-CHECKSUM_BYTES]) != chunk.tobytes():
+        raise DamagedChunkError(0, "the values do not match their checksum")
 
 
 Place = tuple[int, ...]
@@ -178,11 +195,13 @@ class Reader(ABC):
         fields: fields in a chunk (members or channels; 1 where there is no such dimension).
         rows: latitudes.
         columns: longitudes.
+        dates: positions along the first dimension that share a chunk.
     """
 
     fields: int
     rows: int
     columns: int
+    dates: int
 
     def read_into(
         self, place: Place, out: Field, fields: Sequence[int] | None = None,
@@ -191,7 +210,7 @@ class Reader(ABC):
         """Read fields of one chunk into `out`.
 
         Args:
-            place: the chunk's position along the array's outer dimensions.
+            place: position along the array's outer dimensions.
             out: shape (fields, rows, columns), of the array's type; each field contiguous.
             fields: positions of the fields to read, all if None.
             rows: slice of the rows to read, without a step.
@@ -210,6 +229,10 @@ class Reader(ABC):
         first, last, _ = rows.indices(self.rows)
         numbers = range(self.fields) if fields is None else fields
         return self._read(_Request(place, out, numbers, first, max(first, last), move))
+
+    def chunk_of(self, place: Place) -> Place:
+        """Return the position of the chunk that holds a position along the outer dimensions."""
+        return place if self.dates == 1 else (place[0] // self.dates, *place[1:])
 
     @abstractmethod
     def _read(self, request: _Request) -> int:
@@ -256,6 +279,7 @@ class ChunkReader(Reader):
         _compare_metadata(metadata, folder, self.name, record)
         self.shape, self.dtype = form.shape, np.dtype(dtype)
         self.outer = _count_outer_dims(folder, self.shape, form.chunk, form.dims)
+        self.dates = form.chunk[0] if self.outer else 1
         *field_counts, self.rows, self.columns = self.shape[self.outer :]
         self.fields = field_counts[0] if field_counts else 1
         self.packed, self.compressed = form.codec == "packed16", form.compressed
@@ -264,14 +288,16 @@ class ChunkReader(Reader):
         if form.dtype != dtype:
             raise FileError(folder, f"holds {form.dtype}, not {dtype}", "Open it with zarr")
         self._thread_buffers, self._maps = threading.local(), MapCache()
-        self._sums = record.array(self.name, self.shape[: self.outer]) if record else None
+        self._chunk_fields, self._plain_size = self.dates * self.fields, form.plain_size
+        counts = [-(-size // part) for size, part in zip(self.shape, form.chunk, strict=True)]
+        self._sums = record.array(self.name, tuple(counts[: self.outer])) if record else None
         # state of each chunk's file when it was compared, and True for fields that were compared
-        self._file_states = np.zeros(prod(self.shape[: self.outer]), np.int64)
-        self._is_compared = np.zeros((self._file_states.size, self.fields), np.bool_)
+        self._file_states = np.zeros(prod(counts[: self.outer]), np.int64)
+        self._is_compared = np.zeros((self._file_states.size, self._chunk_fields), np.bool_)
 
     def path_of(self, place: Place) -> Path:
         """Return the file of the chunk at a position along the outer dimensions."""
-        return self.folder.joinpath("c", *self._key_parts(place))
+        return self.folder.joinpath("c", *self._key_parts(self.chunk_of(place)))
 
     def _key_parts(self, place: Place) -> list[str]:
         return [*map(str, place), *["0"] * (len(self.shape) - self.outer)]
@@ -279,6 +305,10 @@ class ChunkReader(Reader):
     def _read(self, request: _Request) -> int:
         path = self.path_of(request.place)
         self._check(request)
+        if self.dates > 1:
+            first = request.place[0] % self.dates * self.fields
+            fields = [first + field for field in request.fields]
+            request = request._replace(place=self.chunk_of(request.place), fields=fields)
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
@@ -305,14 +335,15 @@ class ChunkReader(Reader):
             self._is_compared[n], self._file_states[n] = False, source.state
         pending = [field for field in request.fields if not self._is_compared[n, field]]
         if pending:
-            fields = compare(sums.at(n), source, pending, self.fields, self._scratch("file"))
+            buffer = self._scratch("file")
+            fields = compare(sums.at(n), source, pending, self._chunk_fields, buffer)
             self._is_compared[n, fields] = True
 
     def _read_packed(self, source: Source, request: _Request) -> int:
         key = "/".join([self.name, "c", *self._key_parts(request.place)])
         first, move = request.first, request.move
-        head = source.read(0, values_begin(self.fields), self._scratch("head"))
-        records = parse(head.data, self.fields, self.rows, self.columns, source.size, key)
+        head = source.read(0, values_begin(self._chunk_fields), self._scratch("head"))
+        records = parse(head.data, self._chunk_fields, self.rows, self.columns, source.size, key)
         count, points = head.size, (request.last - first) * self.columns
         for n, (field, target) in enumerate(zip(request.fields, request.out, strict=True)):
             record = records[field]
@@ -331,9 +362,8 @@ class ChunkReader(Reader):
     def _read_plain(self, source: Source, request: _Request) -> int:
         _, out, fields, first_row, last_row, move = request
         row_bytes, rows = self.columns * self.dtype.itemsize, last_row - first_row
-        expected_size = self.fields * self.rows * row_bytes
-        if source.size != expected_size:
-            raise DamagedChunkError(source.size, f"{source.size} bytes instead of {expected_size}")
+        if source.size != (expected := self._plain_size):
+            raise DamagedChunkError(source.size, f"{source.size} bytes instead of {expected}")
         for first, last in _runs(fields) if rows == self.rows else pairwise(range(len(fields) + 1)):
             begin = (fields[first] * self.rows + first_row) * row_bytes
             size = (last - first) * rows * row_bytes
@@ -345,7 +375,7 @@ class ChunkReader(Reader):
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
         frame = source.read(0, source.size, self._scratch("file"))
-        max_size = max_chunk_bytes(self.fields, self.rows, self.columns)
+        max_size = max_chunk_bytes(self._chunk_fields, self.rows, self.columns)
         chunk = inflate(frame, max_size, self._scratch("chunk"))
         return MemoryBytes(chunk)
 
@@ -383,6 +413,7 @@ class _ZarrReader(Reader):
         array: Any = open_strictly(store, record)[name]
         dims = array.metadata.dimension_names
         outer = _count_outer_dims(f"{store}/{name}", array.shape, array.chunks, dims)
+        self.dates = array.chunks[0] if outer else 1
         chunk_shape: Place = array.shape[outer:]
         self.rows, self.columns = chunk_shape[-2:]
         self.fields = chunk_shape[0] if len(chunk_shape) == 3 else 1
@@ -412,9 +443,10 @@ def _copy(_: int, values: Field, out: Field) -> None:
 
 
 def _count_outer_dims(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:
-    """Return the number of outer dimensions, along which a chunk is one position."""
+    """Return the number of outer dimensions; a chunk is one position along all but the first."""
     outer = len(shape) - (3 if dims[-3:-2] and dims[-3] in _FIELD_DIMS else 2)
-    if outer < 0 or chunk != (*(1,) * outer, *shape[outer:]):
+    first = chunk[: min(outer, 1)]
+    if outer < 0 or chunk != (*first, *(1,) * (outer - len(first)), *shape[outer:]):
         raise FileError(folder, f"chunks of {chunk} in an array of {shape}", "Prepare it anew")
     return outer
 
