@@ -31,7 +31,7 @@ def rank_histogram(
     y: Any,
     *,
     member_dim: int | str,
-    seed: int,
+    seed: int | None = None,
     dim: Over = "all",
     nan: str = "omit",
 ) -> xr.Dataset:
@@ -47,7 +47,7 @@ def rank_histogram(
         members: the ensemble.
         y: observations: the members' shape, or dimensions, without the member axis.
         member_dim: the member axis: a number for arrays, a dimension name for DataArrays.
-        seed: seed of the random ranks among ties.
+        seed: seed of the random ranks among ties; None if there are none.
         dim: dimensions that are counted over: axes of `y`, names, or "all"; other dimensions
             are kept, such as latitude for counts by band.
         nan: "omit" leaves out points with a NaN; "skip-members" ranks among the m members that
@@ -63,12 +63,13 @@ def rank_histogram(
         >>> import numpy as np
         >>> from ens10.metrics import rank_histogram
         >>> members, y = np.array([[1.0, 2.0, 3.0]] * 4), np.array([0.5, 1.5, 2.5, 2.6])
-        >>> rank_histogram(members, y, member_dim=1, seed=0, dim="all")["count"].values
+        >>> rank_histogram(members, y, member_dim=1)["count"].values
         array([1, 1, 2, 0])
 
     Raises:
         ArgumentError: no such dimension, observations with a member axis, units or coordinates
-            that differ, a seed that is not a whole number.
+            that differ, a seed that is not a whole number; without a seed a point that needs a
+            random rank (lazy arrays when computed).
         UnknownNameError: an unknown policy for NaN.
     """
     if nan not in get_args(RankNan):
@@ -79,20 +80,25 @@ def rank_histogram(
         raise ArgumentError("members", "there are none to rank among")
     points = {"members": labelled["members"].isel({MEMBER: 0}, drop=True), "y": labelled["y"]}
     names = names_of(points, dim, members)
-    keys = dimension_keys(points, seed)
-    kernel = partial(_rank_counts, skip=nan == "skip-members")
+    keys = dimension_keys(points, 0 if seed is None else seed)
+    kernel = partial(_rank_counts, skip=nan == "skip-members", seeded=seed is not None)
     sums = block_sums(
         "rank_histogram", kernel, [labelled["members"], labelled["y"], *keys], names, M + 2
     )
     return _table(sums, xr.DataArray(np.arange(M + 1), dims="rank"), "rank of the observation")
 
 
-def _rank_counts(x: Array, y: Array, *keys: Any, skip: bool) -> npt.NDArray[np.float64]:
+def _rank_counts(
+    x: Array, y: Array, *keys: Any, skip: bool, seeded: bool
+) -> npt.NDArray[np.float64]:
     M = x.shape[0]
     below, equal, present = members_below(x, y)
     short = (present < M) & (present > 0) & skip
     ranks = below.astype(np.int64)
-    at = np.nonzero((equal > 0) | short)  # elsewhere the rank is sure
+    at = np.nonzero(((equal > 0) & (present == M)) | short)  # elsewhere the rank is sure
+    if at[0].size and not seeded:
+        reason = f"{at[0].size} points have members equal to the observation, or missing ones"
+        raise ArgumentError("seed", f"{reason}: their ranks are random", "Pass a number: seed=0")
     if at[0].size:
         random = uniform(*(key[at] for key in keys))
         # ranks among m members are stretched over those among M

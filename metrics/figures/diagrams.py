@@ -10,26 +10,37 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.special import bdtr, bdtrik
 
-from ens10.errors import ArgumentError, MissingDataError
+from ens10.errors import ArgumentError, MissingDataError, listing
 from ens10.metrics.figures.maps import degrees
-from ens10.metrics.figures.style import BLUE, GREY, INK, STYLE, in_units, line_style, new_figure
+from ens10.metrics.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    STYLE,
+    by_title,
+    in_units,
+    line_style,
+    new_figure,
+)
 
 _ACROSS = 3
 
 
-def reliability_figure(diagrams: Mapping[str, xr.Dataset]) -> Figure:
+def reliability_figure(diagrams: Mapping[str, xr.Dataset] | xr.Dataset) -> Figure:
     """Draw reliability diagrams, one panel per forecast.
 
     The bars are consistency bands: where a reliable forecast's points lie by chance. Below
     each panel is a histogram of the forecast probabilities.
 
     Args:
-        diagrams: by title, Datasets of `ens10.metrics.events.reliability_diagram`, over `bin`.
+        diagrams: Dataset of `ens10.metrics.events.reliability_diagram`, over `bin`; or several, by
+            title.
 
     Raises:
         ArgumentError: no diagrams.
         MissingDataError: a Dataset lacks a variable.
     """
+    diagrams = by_title(diagrams)
     _check(diagrams, ("forecast_mean", "observed_frequency", "share"), "bin")
     with mpl.rc_context(STYLE):
         across = min(_ACROSS, len(diagrams))
@@ -80,16 +91,17 @@ def _draw_sharpness(axes: Axes, diagram: xr.Dataset) -> None:
     axes.set_ylim(0, max(0.05, 1.1 * float(np.nanmax(share, initial=0.0))))
 
 
-def roc_figure(curves: Mapping[str, xr.Dataset]) -> Figure:
+def roc_figure(curves: Mapping[str, xr.Dataset] | xr.Dataset) -> Figure:
     """Draw ROC curves, one line per forecast, with the area under the curve in the legend.
 
     Args:
-        curves: by name, Datasets of `ens10.metrics.events.roc_curve`, over `threshold`.
+        curves: Dataset of `ens10.metrics.events.roc_curve`, over `threshold`; or several, by name.
 
     Raises:
         ArgumentError: no curves.
         MissingDataError: a Dataset lacks a variable.
     """
+    curves = by_title(curves)
     _check(curves, ("hit_rate", "false_alarm_rate", "area"), "threshold")
     with mpl.rc_context(STYLE):
         figure = new_figure(3.2, 5.2)
@@ -124,7 +136,7 @@ def _check(datasets: Mapping[str, xr.Dataset], names: tuple[str, ...], dim: str)
 
 
 def histogram_figure(
-    counts: Mapping[str, xr.DataArray],
+    counts: Mapping[str, xr.DataArray | xr.Dataset] | xr.DataArray | xr.Dataset,
     *,
     cases: int | None = None,
     confidence: float = 0.9,
@@ -133,7 +145,8 @@ def histogram_figure(
     """Draw rank or PIT histograms, as frequencies relative to a flat histogram (the line at 1).
 
     Args:
-        counts: by title, each over `rank` (whole numbers) or `pit_bin` (in [0, 1]).
+        counts: over `rank` (whole numbers) or `pit_bin` (in [0, 1]), or a Dataset that holds them,
+            such as those of `rank_histogram`, `pit_histogram` and `verify`; or several, by title.
         cases: effective number of independent cases, for a band that contains the bins of a
             calibrated forecast. Errors of neighbouring points are correlated, so that it is near
             the number of dates, not that of points; None for no band.
@@ -143,26 +156,38 @@ def histogram_figure(
     Raises:
         ArgumentError: no counts, or of another dimension.
     """
-    if not counts:
+    fields = {title: _counts_of(one) for title, one in by_title(counts).items()}
+    if not fields:
         raise ArgumentError("counts", "there are none to draw")
-    for name, field in counts.items():
+    for name, field in fields.items():
         if field.dims not in (("rank",), ("pit_bin",)):
             raise ArgumentError("counts", f"{name} has the dimensions {field.dims}")
     with mpl.rc_context(STYLE):
-        across = min(_ACROSS, len(counts))
-        down = -(-len(counts) // across)
+        across = min(_ACROSS, len(fields))
+        down = -(-len(fields) // across)
         figure = new_figure(0.4 + 1.65 * down)
         grid = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
-        for axes, (name, field) in zip(grid, counts.items(), strict=False):
+        for axes, (name, field) in zip(grid, fields.items(), strict=False):
             histogram_panel(axes, field, (colours or {}).get(name, BLUE))
             if cases:
                 axes.axhspan(*_band(field.size, cases, confidence), color="0.88", zorder=0)
             axes.set_title(name, loc="left")
-        for axes in grid[len(counts) :]:
+        for axes in grid[len(fields) :]:
             axes.set_visible(False)
         grid[0].set_ylim(bottom=0)
         figure.supylabel("frequency, 1 if calibrated", fontsize=9)
     return figure
+
+
+def _counts_of(counts: xr.DataArray | xr.Dataset) -> xr.DataArray:
+    """Return the counts of a Dataset: of ranks if it has them, otherwise of the PIT."""
+    if isinstance(counts, xr.DataArray):
+        return counts
+    for name in ("rank_count", "pit_count", "count"):
+        if name in counts and counts[name].dims in (("rank",), ("pit_bin",)):
+            return counts[name]
+    reason = f"no counts over rank or pit_bin, only {listing([str(name) for name in counts])}"
+    raise ArgumentError("counts", reason)
 
 
 def relative_frequency(field: xr.DataArray) -> npt.NDArray[np.float64]:
@@ -209,18 +234,22 @@ _PARALLELS = (-90, -60, -45, -30, -15, 0, 15, 30, 45, 60, 90)
 
 
 def latitude_figure(
-    scores: Mapping[str, xr.DataArray], *, label: str | None = None, zero: bool = False
+    scores: Mapping[str, xr.DataArray] | xr.DataArray,
+    *,
+    label: str | None = None,
+    zero: bool = False,
 ) -> Figure:
     """Draw scores by latitude, on an axis in which equal areas of the Earth have equal length.
 
     Args:
-        scores: by name, each over latitude.
+        scores: over latitude; or several, by name.
         label: label of the scores' axis; None for the first one's `long_name` and `units`.
         zero: True to draw a line at 0, for skill and bias.
 
     Raises:
         ArgumentError: no scores, or other dimensions.
     """
+    scores = by_title(scores)
     if not scores:
         raise ArgumentError("scores", "there are none to draw")
     for name, field in scores.items():
@@ -252,13 +281,16 @@ def _end_latitudes(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
 
 
 def spread_error_figure(
-    scores: Mapping[str, xr.Dataset], *, along: str = "step", units: str | None = None
+    scores: Mapping[str, xr.Dataset] | xr.Dataset,
+    *,
+    along: str = "step",
+    units: str | None = None,
 ) -> Figure:
     """Draw RMSE (solid) and spread (dashed) by lead time, one colour per forecast.
 
     Args:
-        scores: by name, Datasets with `rmse` and `spread_error` (the ratio spread / error) over
-            `along`.
+        scores: Dataset with `rmse` and `spread_error` (the ratio spread / error) over `along`,
+            such as `verify(..., by=["step"])`; or several, by name.
         along: the dimension of the axis.
         units: units of `along`; None for those of its coordinate.
 
@@ -266,6 +298,7 @@ def spread_error_figure(
         ArgumentError: no scores.
         MissingDataError: a Dataset lacks one of the two, or the dimension.
     """
+    scores = by_title(scores)
     if not scores:
         raise ArgumentError("scores", "there are none to draw")
     for name, dataset in scores.items():

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from ens10.errors import ArgumentError
 from ens10.grid import is_global
-from ens10.metrics.figures.style import STYLE, WIDTH, new_figure
+from ens10.metrics.figures.style import STYLE, WIDTH, by_title, new_figure
 from ens10.stations import STATION
 
 Floats = npt.NDArray[np.float64]
@@ -187,7 +187,7 @@ _COLOURS = {"better": "RdBu", "deviation": "RdBu_r", "no": "viridis"}
 
 
 def score_maps(
-    fields: Mapping[str, xr.DataArray],
+    fields: Mapping[str, xr.DataArray] | xr.DataArray,
     label: str,
     *,
     signed: Signed,
@@ -198,8 +198,8 @@ def score_maps(
     """Draw maps, one panel per field, with one colour bar; missing points are grey.
 
     Args:
-        fields: by title, each over latitude and longitude on one grid (global or regional), or
-            over `station` with the coordinates `lat` and `lon`, each station a point.
+        fields: over latitude and longitude (a global or regional grid), or over `station` with the
+            coordinates `lat` and `lon`, each station a point; or several on one grid, by title.
         label: label of the colour bar, with the unit.
         signed: "better" for skill (blue is above 0), "deviation" for a bias (red is above 0),
             "no" for scores of 0 and above.
@@ -213,6 +213,7 @@ def score_maps(
     Raises:
         ArgumentError: no fields, other dimensions, or coasts without cartopy.
     """
+    fields = by_title(fields)
     if not fields:
         raise ArgumentError("fields", "there are none to draw")
     for name, field in fields.items():

@@ -1,8 +1,10 @@
 """Style of all figures: text-column width, light axes, colour-blind safe colours."""
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
+import xarray as xr
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -40,6 +42,11 @@ def png(figure: Figure) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
     return file.getvalue()
+
+
+def by_title(data: Any) -> Mapping[str, Any]:
+    """Return data by title; a single Dataset or DataArray is titled "forecast"."""
+    return {"forecast": data} if isinstance(data, xr.Dataset | xr.DataArray) else data
 
 
 def in_units(units: str) -> str:

@@ -184,8 +184,8 @@ class Interval:
 
 
 def interval(
-    sums: Sums,
-    statistic: Statistic,
+    sums: Sums | npt.ArrayLike,
+    statistic: Statistic = mean_of_sums,
     *,
     method: Method = "bootstrap",
     confidence: float = 0.95,
@@ -210,8 +210,10 @@ def interval(
     of two of them, is the (paired) t interval exactly; it takes dates as independent, for few.
 
     Args:
-        sums: additive states by name, each of shape (n,), one entry per date, in time order.
-        statistic: function from totals of shape (...,) to values of that shape.
+        sums: additive states by name, each of shape (n,), one entry per date, in time order; or an
+            array of one value per date, of which dates with NaN do not count (`sum`, `weight`).
+        statistic: function from totals of shape (...,) to values of that shape, such as sum /
+            weight, the default; it is not called with single dates, so that it takes no mean.
         method: "bootstrap" (circular blocks), "moving", "stationary" or "student".
         confidence: nominal coverage of the interval.
         seed: seed of the resampling; the same seed draws the same dates for every statistic.
@@ -226,22 +228,35 @@ def interval(
     Examples:
         >>> import numpy as np
         >>> from ens10.metrics import interval
-        >>> sums = {"sum": np.array([1.0, 1.2, 0.9, 1.4, 1.1, 0.8]), "weight": np.ones(6)}
-        >>> mean = interval(sums, lambda s: s["sum"] / s["weight"], method="student")
+        >>> daily = np.array([1.0, 1.2, 0.9, 1.4, 1.1, 0.8])
+        >>> mean = interval(daily, method="student")
         >>> round(mean.value, 3), round(mean.lower, 3), round(mean.upper, 3)
         (1.067, 0.84, 1.293)
+        >>> squares = {"sum": daily**2, "weight": np.ones(6)}
+        >>> rms = interval(squares, lambda s: np.sqrt(s["sum"] / s["weight"]), method="student")
+        >>> round(rms.value, 3)
+        1.085
 
     Raises:
         UnknownNameError: an unknown method.
         ArgumentError: no sums, or of different numbers of dates; a confidence outside (0, 1); a
-            block length below 1, or with which fixed blocks hold all dates.
+            block length below 1, or with which fixed blocks hold all dates; a statistic that does
+            not return one value for each total.
     """
     if method not in get_args(Method):
         raise UnknownNameError("method", method, get_args(Method))
     if not 0.0 < confidence < 1.0:
         raise ArgumentError("confidence", f"expected a number between 0 and 1, got {confidence}")
+    if not isinstance(sums, Mapping):
+        daily = as_array(sums, dtype=np.float64)
+        sums = {"sum": np.where(np.isnan(daily), 0.0, daily), "weight": ~np.isnan(daily)}
     sums = {name: as_array(values, dtype=np.float64) for name, values in sums.items()}
     n = _dates(sums)
+    totals = {name: np.repeat(values.sum(), 2) for name, values in sums.items()}
+    if n and (shape := np.shape(statistic(totals))) != (2,):
+        reason = f"returned shape {shape} for totals of shape (2,)"
+        remedy = "It takes sums over dates: use sum / weight in place of a mean over dates"
+        raise ArgumentError("statistic", reason, remedy)
     value = float(statistic({k: v.sum() for k, v in sums.items()})) if n else np.nan
     if n < 2 or np.isnan(value):
         return Interval(value, np.nan, np.nan)

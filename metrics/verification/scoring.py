@@ -30,6 +30,7 @@ from ens10.metrics.verification.alignment import (
 )
 from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, collect_sums
 from ens10.metrics.verification.climatology import AlignedClimatology, align_climatology
+from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
@@ -38,15 +39,17 @@ from ens10.stations import has_stations
 
 
 def verify(
-    forecast: xr.Dataset,
+    forecast: xr.Dataset | xr.DataArray,
     truth: xr.DataArray,
     scores: Sequence[str] | None = None,
     *,
-    reference: xr.Dataset | None = None,
+    reference: xr.Dataset | xr.DataArray | None = None,
     options: ScoringOptions | None = None,
     confidence: float = 0.95,
     method: Method = "bootstrap",
     block_length: int | None = None,
+    member_dim: str = "number",
+    time_dim: str | None = None,
     **settings: Any,
 ) -> xr.Dataset:
     """Score a forecast, with confidence bounds over dates: `summarise(score_states(...))`.
@@ -54,8 +57,10 @@ def verify(
     With a reference, points where either forecast is missing are left out of both.
 
     Args:
-        forecast: a Dataset with `attrs["forecast_kind"]`, see `score_states`.
-        truth: the truth as a DataArray, over time [, step] [, level], latitude, longitude.
+        forecast: members as a DataArray, or a Dataset with `attrs["forecast_kind"]`, see
+            `score_states`. Dimensions have any names: those besides members, dates, `step` and
+            `level` are the points, of one station (none), stations (one) or a grid (two).
+        truth: the truth as a DataArray, over dates [, step] [, level] and the same points.
         scores: names of scores, see `score_states`; None for the usual ones.
         reference: a forecast of the same dates, often the raw ensemble, for skill scores; it may
             be the ensemble whose EFI weights the EECRPS.
@@ -63,19 +68,20 @@ def verify(
         confidence: nominal coverage of the confidence bounds.
         method: "bootstrap" or "student" (for few dates).
         block_length: dates in a block of the bootstrap; None for an automatic length.
+        member_dim: dimension of the members.
+        time_dim: dimension of the dates; None for `time`, or the only one that has dates.
         **settings: single settings of `ScoringOptions`, such as weights="cos", by=["season"] or
             join="inner", which replace those of `options`.
 
     Returns:
-        The Dataset of `summarise`.
+        The Dataset of `summarise`, over `station` or `latitude` and `longitude`.
 
     Examples:
-        >>> import ens10, xarray
+        >>> import ens10
         >>> from ens10.metrics import verify
         >>> members = ens10.open_store("store.zarr", "sfc")["t2m"].isel(step=0)
-        >>> raw = xarray.Dataset({"members": members}, attrs={"forecast_kind": "ensemble"})
         >>> truth = ens10.open_store("store.zarr", "truth")["t2m"].isel(step=0)
-        >>> scores = verify(raw, truth, ["crps"], method="student")
+        >>> scores = verify(members, truth, ["crps"], method="student")
         >>> bool(scores["crps_lower"] < scores["crps"] < scores["crps_upper"])
         True
 
@@ -83,7 +89,10 @@ def verify(
         ArgumentError, UnknownNameError, MissingDataError: those of `score_states`, `summarise`.
     """
     options = (options or ScoringOptions()).with_settings(settings)
-    states, other = paired_states(forecast, truth, scores, reference=reference, options=options)
+    names = DimensionNames(member_dim, time_dim)
+    other = None if reference is None else names.forecast(reference, "reference")
+    forecast, truth = names.forecast(forecast), names.standard(truth, "truth")
+    states, other = paired_states(forecast, truth, scores, reference=other, options=options)
     return summarise(
         states,
         other,

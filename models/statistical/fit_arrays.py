@@ -1,5 +1,6 @@
 """Statistical methods fitted to DataArrays and applied to them, without a store."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,11 +10,15 @@ import numpy.typing as npt
 import torch
 import xarray as xr
 
-from ens10.errors import ArgumentError
+from ens10.convert.moments import ensemble_moments
+from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import area_weights
 from ens10.loader.batch import Batch
 from ens10.metrics.verification.alignment import Join, check_same_grid, match_truth, valid_times
+from ens10.metrics.verification.dimension_names import DimensionNames
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import StatisticalMethod, join_dates
+from ens10.models.statistical.coupling import couple
 from ens10.stations import as_row, as_stations
 
 _DIMS = ("time", "number", "latitude", "longitude")
@@ -27,36 +32,68 @@ class FittedMethod:
     Args:
         method: the method, solved.
         points: coordinates of the grid or the stations that it was fitted at.
+        names: of the dimensions of the user's arrays.
+        predictors: names of the predictors of the fit.
     """
 
     method: StatisticalMethod
     points: xr.Dataset
+    names: DimensionNames = DimensionNames()
+    predictors: tuple[str, ...] = ()
 
-    def __call__(self, members: xr.DataArray) -> xr.Dataset:
+    def __call__(
+        self,
+        members: xr.DataArray,
+        predictors: xr.Dataset | None = None,
+        *,
+        quantiles: Sequence[float] = (),
+        coupling: str | None = None,
+    ) -> xr.Dataset:
         """Return the forecast distribution of each date and point.
 
         Args:
             members: raw ensemble as in `fit`, at the points of the fit.
+            predictors: as in `fit`.
+            quantiles: levels between 0 and 1.
+            coupling: "ecc" for corrected members in the order of the raw ones.
 
         Returns:
-            Dataset that `ens10.metrics.verify` scores: the parameters of the distribution over time
-            and the points, with the kind in the attribute `forecast_kind`.
+            Dataset that `ens10.metrics.verify` scores, under the names of the arrays' dimensions:
+            the parameters of the distribution over dates and points, with the kind in the attribute
+            `forecast_kind`; `NAME_quantile` over `quantile_level`, and `NAME` over members, where
+            NAME is that of the members (`forecast` without one).
 
         Raises:
             ArgumentError: other dimensions, other stations, or a single member.
-            MissingDataError: another grid.
+            MissingDataError: another grid, or predictors that are missing.
+            UnknownNameError: another coupling.
         """
-        raw = _checked(members)
+        if coupling not in (None, "ecc"):
+            raise UnknownNameError("coupling", coupling, ["ecc"])
+        raw = _standard(members, self.names)
         check_same_grid("members", self.points, raw)
+        fields = _fields(predictors, self.predictors, raw, self.names)
         starts = range(0, raw.sizes["time"], _DATES)
+        batches = (_batch(raw, fields, slice(n, n + _DATES)) for n in starts)
         with torch.no_grad():
-            parts = [self.method(_batch(raw.isel(time=slice(n, n + _DATES)))) for n in starts]
+            forecast = join_dates([self.method(batch) for batch in batches])
         places = {name: raw[name].to_numpy() for name in ("time", "latitude", "longitude")}
         times = {"valid_time": ("time", valid_times(raw)[:, 0]), "step": 0}
         units = str(raw.attrs.get("units", ""))
-        forecast = join_dates(parts).to_dataset(places | times, units).drop_vars("step")
-        own = {k: c for k, c in raw.coords.items() if "number" not in c.dims}
-        return as_stations(forecast.assign_coords(own))
+        result = forecast.to_dataset(places | times, units).drop_vars("step")
+        name, attrs = str(members.name or "forecast"), {"units": units}
+        if quantiles:
+            levels = np.sort(np.asarray(quantiles, np.float64))
+            values = forecast.quantile(levels).transpose(0, 1)
+            dims = ("time", "quantile_level", *_DIMS[2:])
+            result[f"{name}_quantile"] = (dims, values, attrs)
+            result["quantile_level"] = levels
+        if coupling:
+            template = torch.from_numpy(raw.to_numpy().astype(np.float32))
+            coupled = couple(forecast, template, torch.from_numpy(_seconds(raw)))
+            result[name] = (_DIMS, coupled.members, attrs)
+        own = {k: c for k, c in raw.coords.items() if coupling or "number" not in c.dims}
+        return self.names.original(as_stations(result.assign_coords(own)), members)
 
 
 def fit(
@@ -64,83 +101,142 @@ def fit(
     members: xr.DataArray,
     truth: xr.DataArray,
     *,
+    predictors: xr.Dataset | None = None,
+    member_dim: str = "number",
+    time_dim: str | None = None,
     join: Join = "exact",
 ) -> FittedMethod:
     """Fit a statistical method to past forecasts and their truth.
 
     Forecasts are matched with the truth at their valid times: the coordinate `valid_time` if there
-    is one, otherwise `time`. Points of a grid are weighted by area, stations equally; dates with a
-    missing member or truth do not count. Predictors are those of the ensemble itself: `RidgeEMOS`
-    and `BoostedEMOS` see its mean and spread, and no other variables.
+    is one, otherwise the dates. Dimensions have any names, which the fitted method keeps: those
+    besides members and dates are the points, of one station (none), stations (one) or a grid (two).
+    Points of a grid are weighted by area, stations equally; dates with a missing member or truth do
+    not count. Coefficients are those of a fit through a store, for the same members and dates.
 
     Args:
         method: such as `EMOS(local=True)`; it is copied, and not changed.
-        members: raw ensemble over time, number and latitude, longitude (or station), of one lead
-            time; read in batches of 64 dates if it is lazy.
-        truth: over time and the same points, in the same units; it may hold more times.
+        members: raw ensemble over dates, members and points, of one lead time; read in batches of
+            64 dates if it is lazy.
+        truth: over dates and the same points, in the same units; it may hold more dates.
+        predictors: further variables, of which `RidgeEMOS`, `BoostedEMOS` and
+            `RegionalRegression` take mean and deviation over members; an advection takes its wind
+            from them. Variables without members have deviation 0.
+        member_dim: dimension of the members.
+        time_dim: dimension of the dates; None for `time`, or the only one that has dates.
         join: "exact" refuses dates without truth; "inner" leaves them out and warns.
 
     Returns:
         The fitted method, to be called with the members of other dates.
 
     Raises:
-        ArgumentError: other dimensions, units that differ, a single member, or data that the method
-            cannot be fitted to.
-        MissingDataError: dates or points that the truth lacks.
+        ArgumentError: other dimensions, units that differ, a single member, no date with members
+            and truth, or data that the method cannot be fitted to.
+        MissingDataError: dates or points that the truth or a predictor lacks.
 
     Examples:
         >>> import numpy as np, xarray as xr
         >>> from ens10.models import statistical
         >>> rng = np.random.default_rng(0)
-        >>> time = np.arange("2020-01-01", "2020-07-01", dtype="M8[D]").astype("M8[ns]")
-        >>> weather = rng.normal(280, 5, (time.size, 1, 3))
-        >>> dims = ("time", "number", "station")
-        >>> coords = {"time": time, "station": ["a", "b", "c"]}
-        >>> noise = rng.normal(size=(time.size, 10, 3))
-        >>> members = xr.DataArray(weather + noise, coords, dims, attrs={"units": "K"})
-        >>> truth = (members.mean("number") + 2).assign_attrs(units="K")
-        >>> fitted = statistical.fit(statistical.EMOS(local=True), members, truth)
-        >>> forecast = fitted(members)
-        >>> (forecast["mu"] - members.mean("number")).mean().round(2).item()
+        >>> date = np.arange("2020-01-01", "2020-07-01", dtype="M8[D]").astype("M8[ns]")
+        >>> weather = rng.normal(280, 5, (date.size, 1, 3))
+        >>> coords = {"date": date, "site": ["a", "b", "c"]}
+        >>> noise = rng.normal(size=(date.size, 10, 3))
+        >>> members = xr.DataArray(weather + noise, coords, ("date", "realization", "site"))
+        >>> truth = members.mean("realization") + 2
+        >>> emos = statistical.EMOS(local=True)
+        >>> fitted = statistical.fit(emos, members, truth, member_dim="realization")
+        >>> forecast = fitted(members, quantiles=[0.1, 0.9])
+        >>> (forecast["mu"] - members.mean("realization")).mean().round(2).item()
         2.0
+        >>> forecast["forecast_quantile"].dims
+        ('date', 'quantile_level', 'site')
     """
-    forecast = xr.Dataset({"members": _checked(members)}, attrs={"forecast_kind": "ensemble"})
-    match = match_truth(forecast, truth, join, "members")
+    names = DimensionNames(member_dim, time_dim)
+    forecast = xr.Dataset({"members": _standard(members, names)}).assign_attrs(
+        forecast_kind="ensemble"
+    )
+    match = match_truth(forecast, names.standard(truth, "truth"), join, "members")
     raw, copy = match.forecast["members"], deepcopy(method)
+    inputs = () if predictors is None else tuple(map(str, predictors.data_vars))
+    fields = _fields(predictors, inputs, raw, names)
+    for part in copy.modules():
+        if isinstance(part, Advection):
+            channels, grid = (
+                [f"{name}:mean" for name in inputs],
+                (raw["latitude"], raw["longitude"]),
+            )
+            part.place(channels, str(members.name or ""), *(axis.to_numpy() for axis in grid))
+    total = 0.0
     for first in range(0, raw.sizes["time"], _DATES):
         dates = slice(first, first + _DATES)
-        copy.collect(_batch(raw.isel(time=dates), match.observations(dates)[:, 0, 0]))
+        batch = _batch(raw, fields, dates, match.observations(dates)[:, 0, 0])
+        total += float(batch["weights"].sum())
+        copy.collect(batch)
+    if not total:
+        raise ArgumentError("truth", "no date has its value and that of all members")
     copy.solve()
-    return FittedMethod(copy, raw.coords.to_dataset())
+    return FittedMethod(copy, raw.coords.to_dataset(), names, inputs)
 
 
-def _checked(members: xr.DataArray) -> xr.DataArray:
-    """Return the members as (time, number, latitude, longitude), stations in one row."""
-    raw = as_row(members)
+def _standard(
+    data: xr.DataArray, names: DimensionNames, name: str = "members", members: bool = True
+) -> xr.DataArray:
+    """Return members, or a field of one, as (time, number, latitude, longitude)."""
+    raw = as_row(names.standard(data, name, ("number",) if members else ()))
     raw = raw.squeeze("step") if raw.sizes.get("step") == 1 else raw
+    raw = raw if members else raw.expand_dims("number")
     if set(raw.dims) != set(_DIMS):
-        reason = f"dimensions {members.dims} instead of time, number and latitude, longitude"
-        remedy = "Select one lead time and level, or name the dimension of stations 'station'"
-        raise ArgumentError("members", reason, remedy)
-    if raw.sizes["number"] < 2:
+        reason = f"dimensions {data.dims} instead of members, dates and one or two of points"
+        raise ArgumentError(name, reason, "Select one lead time and level")
+    if name == "members" and raw.sizes["number"] < 2:
         raise ArgumentError("members", "a single member has no spread", "Pass two or more")
     return raw.transpose(*_DIMS)
 
 
-def _batch(raw: xr.DataArray, truth: npt.NDArray[Any] | None = None) -> Batch:
+def _fields(
+    predictors: xr.Dataset | None, inputs: Sequence[str], raw: xr.DataArray, names: DimensionNames
+) -> list[xr.DataArray]:
+    """Return the predictors on the dates and points of the members."""
+    fields = []
+    for name in inputs:
+        if predictors is None or name not in predictors:
+            raise MissingDataError("predictors", [name], "Pass those of the fit")
+        field = _standard(predictors[name], names, name, names.member in predictors[name].dims)
+        check_same_grid(name, raw.coords, field)
+        missing = np.setdiff1d(raw["time"], field["time"])
+        if missing.size:
+            raise MissingDataError(name, [str(date)[:19] for date in missing])
+        fields.append(field.sel(time=raw["time"]))
+    return fields
+
+
+def _seconds(raw: xr.DataArray) -> npt.NDArray[np.int64]:
+    return valid_times(raw)[:, 0].astype("M8[s]").astype(np.int64)
+
+
+def _batch(
+    raw: xr.DataArray,
+    predictors: Sequence[xr.DataArray],
+    dates: slice,
+    truth: npt.NDArray[Any] | None = None,
+) -> Batch:
     """Return a batch of some dates; without truth all weights are 0."""
-    members = raw.to_numpy().astype(np.float64)
-    mean, std = members.mean(1), members.std(1, ddof=1)
+
+    def moments(field: xr.DataArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        return ensemble_moments(field[dates].to_numpy().astype(np.float32), 1)
+
+    mean, std = moments(raw)
     target = np.full_like(mean, np.nan) if truth is None else truth
     weights = area_weights(raw["latitude"].to_numpy())[:, None] * np.isfinite(mean + target)
+    features = [*zip(*map(moments, predictors), strict=True)] or [[np.zeros_like(mean)]]
     fields = {
-        "features": np.zeros_like(mean[:, None]),  # constant: no method selects it
-        "members": members,
+        "features": np.stack([field for moment in features for field in moment], 1),
+        "members": raw[dates].to_numpy(),
         "raw_mean": mean,
         "raw_std": std,
         "target": np.where(weights > 0, target, 0.0),
         "weights": weights,
     }
-    dates = valid_times(raw)[:, 0].astype("M8[s]").astype(np.int64)
     batch = {name: torch.from_numpy(x.astype(np.float32)) for name, x in fields.items()}
-    return cast("Batch", batch | {"dates": torch.from_numpy(dates)})
+    return cast("Batch", batch | {"dates": torch.from_numpy(_seconds(raw[dates]))})
