@@ -117,8 +117,9 @@ def create(
         truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
         codec: of the forecasts.
         ensembles: sizes of the smaller ensembles, of the first members, that get statistics too.
-        dates: dates that share a chunk; of more than one, all chunks hold plain numbers and a
-            checksum.
+        dates: dates that share a chunk. If there are several, chunks hold plain numbers and a
+            checksum, ensemble means and deviations are not stored, and the truth has only those
+            coordinates that differ from the forecasts'.
     """
     root = zarr.open_group(for_zarr(path), mode="a")
     points = list(station_coordinates(forecasts))
@@ -128,13 +129,14 @@ def create(
         if names:
             level = ["level"] if kind == "pl" else []
             coordinates = ["time", "step", *level, *_CHUNK_DIMS, "valid_time", *points]
-            _create_fields(
-                root, kind, forecasts[names], coordinates, codec if dates == 1 else None, dates
-            )
-    _create_statistics(root, forecasts, ensembles, dates)
+            _create_fields(root, kind, forecasts[names], coordinates, codec, dates)
+    if dates == 1:
+        _create_statistics(root, forecasts, ensembles)
     if truth is not None:
         level = ["level"] if "level" in truth.dims else []
         coordinates = ["time", "step", *level, "latitude", "longitude", "valid_time", *points]
+        if dates > 1:
+            coordinates = [c for c in coordinates if not truth[c].equals(forecasts[c])]
         _create_fields(root, "truth", truth, coordinates, None, dates)
 
 
@@ -147,9 +149,9 @@ def _create_fields(
     for name, field in dataset.data_vars.items():
         dims, attributes = [str(d) for d in field.dims], _attributes(str(name), field)
         create_array(
-            group, str(name), field.shape, dims, attributes=attributes, codec=codec,
+            group, str(name), field.shape, dims, attributes=attributes,
+            codec=codec if dates == 1 else None, checksum=dates > 1,
             chunks=[dates, *(field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims[1:])],
-            checksum=dates > 1,
         )  # fmt: skip
 
 
@@ -163,9 +165,7 @@ def suffixes(members: int, ensembles: Sequence[int]) -> tuple[tuple[str, int], .
     return ("", members), *((f"_first{k}", k) for k in sorted(set(ensembles)))
 
 
-def _create_statistics(
-    root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int], dates_of_chunk: int
-) -> None:
+def _create_statistics(root: zarr.Group, dataset: xr.Dataset, ensembles: Sequence[int]) -> None:
     group = root.create_group("statistics")
     channels = channel_names(dataset)
     names = np.array(channels, dtype=np.dtypes.StringDType())
@@ -182,18 +182,11 @@ def _create_statistics(
         for kind in ("mean", "std"):
             name, text = f"ensemble_{kind}{suffix}", f"ensemble {kind}{of_members}"
             label = {"long_name": f"{text}, each channel in its units"}
-            is_shared = dates_of_chunk > 1
-            chunks = (dates_of_chunk, 1, *field)
-            create_array(
-                group, name, dates, _MOMENT_DIMS, chunks=chunks, attributes=label,
-                checksum=is_shared,
-            )  # fmt: skip
-            chunks = (len(years) if is_shared else 1, 1, *field)
+            chunks = (1, 1, *field)
+            create_array(group, name, dates, _MOMENT_DIMS, chunks=chunks, attributes=label)
             for part in SUMS:
                 name, dtype = f"{kind}{suffix}_{part}", np.int64 if part == "count" else np.float64
-                create_array(
-                    group, name, sums, _SUM_DIMS, chunks=chunks, dtype=dtype, checksum=is_shared
-                )
+                create_array(group, name, sums, _SUM_DIMS, chunks=chunks, dtype=dtype)
 
 
 def form_of(

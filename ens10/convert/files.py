@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,13 +74,6 @@ class Folder:
         """Return the manifest rows of a complete unit."""
         rows: list[Row] = parse_json(self.entry(unit).read_bytes())
         return rows
-
-
-class ChunkWriter(Protocol):
-    """What a unit of work passes its files to."""
-
-    def put(self, path: str, data: Bytes, details: Row | None = None, codec: Any = None) -> None:
-        """Take one file; see `Writer.put`."""
 
 
 class Writer:

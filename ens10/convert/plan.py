@@ -57,10 +57,7 @@ def _has_recorded_files(path: Path, identity: dict[str, Any]) -> bool:
 
 
 Plan = dict[str, Any]
-_FORMAT_KEYS = (
-    "places",
-    "chunk_dates",
-)  # of the format that a version of this package writes, no options
+_FORMAT_KEYS = ("places", "chunk_dates")  # of the format of a version of this package, no options
 
 
 def source_identity(source: Source | None) -> Plan | None:

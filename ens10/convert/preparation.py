@@ -16,10 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-import numpy as np
 import xarray as xr
 
-from ens10.channels import channel_names
 from ens10.command_options import PrepareOptions
 from ens10.convert.empty_store import create, form_of
 from ens10.convert.files import DiskFullError, Folder, partial_store, write_files
@@ -64,6 +62,7 @@ from ens10.store.manifest import (
 )
 
 _FEW_POINTS = 16  # of a grid whose dates share chunks
+_SMALL_BYTES = 1 << 14  # of the members of a date that shares its chunk with others
 _SHARED_BYTES = 1 << 20  # of a chunk of several dates
 
 
@@ -463,17 +462,17 @@ def _fields_to_check(
 
 
 def dates_of_chunk(forecasts: Forecasts, codec: str) -> int:
-    """Return how many dates share a chunk: several of stations and of grids of a few points.
+    """Return how many dates share a chunk: several if those of stations or few points are small.
 
     GRIB fields keep their packing, and compressed chunks are those of one date.
     """
-    sizes, channels = forecasts.template.sizes, len(channel_names(forecasts.template))
+    sizes = forecasts.template.sizes
     points = sizes["latitude"] * sizes["longitude"]
-    is_small = has_stations(forecasts.template) or points <= _FEW_POINTS
+    size = 4 * points * sizes["number"]
+    is_small = size <= _SMALL_BYTES and (has_stations(forecasts.template) or points <= _FEW_POINTS)
     if not is_small or codec != "none" or isinstance(forecasts, GribForecasts):
         return 1
-    size = points * max(sizes["number"], channels) * np.dtype(np.float32).itemsize
-    return min(max(_SHARED_BYTES // size, 1), sizes["time"])
+    return min(_SHARED_BYTES // size, sizes["time"])
 
 
 def _check_ensembles(ensembles: Sequence[int], members: int) -> None:

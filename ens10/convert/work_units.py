@@ -1,11 +1,13 @@
 """Work units of `prepare`: forecasts of one date and step, truth of one date, sums of one year.
 
+Where dates share a chunk, a unit is all dates of the chunk.
+
 A unit is a plain object that can be sent to another process or machine, and can be repeated without
-harm: it writes the same bytes. Where dates share a chunk, the units of these dates are one unit.
+harm: it writes the same bytes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,20 +22,19 @@ import xarray as xr
 
 from ens10.climate import blocks
 from ens10.convert.empty_store import SUMS, Form, StorePart, chunk_path, forecast_parts
-from ens10.convert.files import Bytes, ChunkWriter
+from ens10.convert.files import Writer
 from ens10.convert.moments import Chunk, Range, add_date
 from ens10.convert.plan import Plan
-from ens10.convert.sources import Fields, Forecasts
+from ens10.convert.sources import DatasetForecasts, Fields, Forecasts
 from ens10.convert.workers import Unit
 from ens10.errors import FileError, MissingDataError
 from ens10.identity import member_labels
-from ens10.packed16.codec import decode
 from ens10.packed16.layout import encode, values_begin
 from ens10.progress import track
 from ens10.source.layout import read_values
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
-from ens10.store.chunks import CHECKSUM_BYTES, with_checksum
+from ens10.store.chunks import with_checksum
 from ens10.store.manifest import Row, field_checksums
 
 _SLAB = 1 << 16  # points
@@ -58,7 +59,7 @@ class ForecastUnit:
     parts: tuple[StorePart, ...]
     fields: Fields
 
-    def write(self, writer: ChunkWriter) -> None:
+    def write(self, writer: Writer) -> None:
         """Read each field once, and write its chunks."""
         form = self.form
         shape = (len(form.ensembles), 2, form.channels, form.rows * form.columns)
@@ -149,37 +150,58 @@ def _shortest_float(value: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class TruthUnit:
-    """The truth of one start date, at all its steps and levels.
+class PlainUnit:
+    """The dates of one chunk of plain numbers: truth, or members of stations and few points.
 
     Attributes:
         name: of the unit.
-        date: index of the date.
-        dataset: variables over (step[, level], latitude, longitude), lazy.
-        where: source and date, for messages.
-        any_values: True if impossible values are accepted.
-        refuse_empty: True if a field without any value is an error.
+        chunk: index of the chunk along the dates.
+        dataset: variables over (time, step[, level][, number], latitude, longitude), lazy.
+        source: of the data, for messages.
+        form: sizes and options.
     """
 
     name: str
-    date: int
+    chunk: int
     dataset: Any
-    where: str
-    any_values: bool = False
-    refuse_empty: bool = False
+    source: str
+    form: Form
 
-    def write(self, writer: ChunkWriter) -> None:
-        """Read each field once, and write its chunks."""
-        for name, field in read_values(self.dataset, self.where).data_vars.items():
+    def write(self, writer: Writer) -> None:
+        """Read each field once, and write a chunk for each variable, step and level."""
+        dates = self.form.dates
+        where = self._where(self.dataset["time"].to_numpy()[0])
+        for name, field in read_values(self.dataset, where).data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
-            for place in np.ndindex(values.shape[:-2]):
-                limits = Chunk.of_floats(values[place])
-                if self.refuse_empty and not _is_absent_level(field, place):
-                    _refuse_empty(limits, lambda: self.where)
-                if not self.any_values:
-                    check_plausible(str(name), limits.minimum, limits.maximum, lambda: self.where)
-                path = chunk_path(f"truth/{name}", (self.date, *place), 2)
-                writer.put(path, values[place], [*_combine_ranges([limits]), ""])
+            inner, kind = (3, "sfc") if "number" in field.dims else (2, "truth")
+            kind = "pl" if inner == 3 and "level" in field.dims else kind
+            for place in np.ndindex(values.shape[1:-inner]):
+                part = values[:, *place]
+                details = [*_combine_ranges([*self._ranges(field, place, part)]), ""]
+                path = chunk_path(f"{kind}/{name}", (self.chunk, *place), inner)
+                if dates > 1:
+                    rest = np.zeros((dates - len(part), *part.shape[1:]), "<f4")
+                    writer.put(path, with_checksum(np.concatenate([part, rest])), details)
+                else:
+                    writer.put(path, part, details)
+
+    def _where(self, date: np.datetime64) -> str:
+        return f"{self.source}: {str(date)[:13]}"
+
+    def _ranges(
+        self, field: xr.DataArray, place: tuple[int, ...], part: npt.NDArray[np.float32]
+    ) -> Iterator[Range]:
+        """Yield the range of each field, after checks of the options."""
+        may_be_empty = has_stations(field) or _is_absent_level(field, place)
+        for date, fields in zip(field["time"].to_numpy(), part, strict=True):
+            where = partial(self._where, date)
+            for values in fields.reshape(-1, self.form.rows * self.form.columns):
+                limits = Chunk.of_floats(values)
+                if self.form.refuse_empty and not may_be_empty:
+                    _refuse_empty(limits, where)
+                if not self.form.any_values:
+                    check_plausible(str(field.name), limits.minimum, limits.maximum, where)
+                yield limits
 
 
 @dataclass(frozen=True)
@@ -193,7 +215,6 @@ class SumsUnit:
         dates: indices of the block's dates, ascending.
         kinds: such as "mean" or "std_first5".
         shape: (channels, rows, columns).
-        dates_of_chunk: dates that share a chunk.
     """
 
     name: str
@@ -202,94 +223,29 @@ class SumsUnit:
     dates: tuple[int, ...]
     kinds: tuple[str, ...]
     shape: tuple[int, int, int]
-    dates_of_chunk: int = 1
 
-    def write(self, writer: ChunkWriter) -> None:
+    def write(self, writer: Writer) -> None:
         """Sum over the dates in order, so that the sums depend on the data alone."""
         points = int(np.prod(self.shape))
         for kind in self.kinds:
             sums = np.zeros(points, "<i8"), np.zeros(points), np.zeros(points)
-            array, shared = f"statistics/ensemble_{kind}", self.dates_of_chunk
-            places = [
-                (self.root / chunk_path(array, (date // shared, self.place[1]), 3), date % shared)
+            paths = [
+                self.root / chunk_path(f"statistics/ensemble_{kind}", (date, self.place[1]), 3)
                 for date in self.dates
             ]
-            size = 4 * points * shared + (CHECKSUM_BYTES if shared > 1 else 0)
-            for path, _ in places:
-                if path.stat().st_size != size:
-                    reason = f"{path.stat().st_size} bytes instead of {size}"
+            for path in paths:
+                if path.stat().st_size != 4 * points:
+                    reason = f"{path.stat().st_size} bytes instead of {4 * points}"
                     raise FileError(path, reason, "Prepare the store anew")
             # By slabs of points, so that the sums stay in the processor's cache for all dates.
             for begin in range(0, points, _SLAB):
                 slab = [values[begin : begin + _SLAB] for values in sums]
-                for path, n in places:
-                    offset = 4 * (n * points + begin)
-                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=offset), *slab)
+                for path in paths:
+                    add_date(np.fromfile(path, "<f4", slab[0].size, offset=4 * begin), *slab)
             for part, values in zip(SUMS, sums, strict=True):
                 details = [field_checksums(values.reshape(self.shape[0], -1))]
                 key = chunk_path(f"statistics/{kind}_{part}", self.place, 3)
                 writer.put(key, values, details)
-
-
-class _ChunksOfDates:
-    """Chunks of single dates as plain numbers, collected to be joined.
-
-    Attributes:
-        values: of each date, by the path of the chunk that they share.
-        details: entries of the manifest of each date, likewise.
-    """
-
-    def __init__(self, form: Form, length: int) -> None:
-        self._form, self._length = form, length
-        self.values: dict[str, list[npt.NDArray[Any]]] = defaultdict(list)
-        self.details: dict[str, list[Row]] = defaultdict(list)
-
-    def put(self, path: str, data: Bytes, details: Row | None = None, codec: Any = None) -> None:  # noqa: ARG002
-        """Collect the chunk of one date; forecasts are unpacked."""
-        array, _, place = path.partition("/c/")
-        date, _, others = place.partition("/")
-        values = np.asarray(data)
-        if array.startswith(("sfc/", "pl/")):
-            form = self._form
-            values = decode(np.frombuffer(data, np.uint8), form.members, form.rows, form.columns)
-        shared_path = f"{array}/c/{int(date) // self._length}/{others}"
-        self.values[shared_path].append(values)
-        self.details[shared_path].append(details or [])
-
-
-@dataclass(frozen=True)
-class SharedUnit:
-    """Units of consecutive dates that share chunks, or of all blocks of sums.
-
-    Attributes:
-        name: of the unit.
-        units: in the order of the dates.
-        form: sizes and options.
-        length: positions of a chunk along the first dimension.
-    """
-
-    name: str
-    units: tuple[Unit, ...]
-    form: Form
-    length: int
-
-    def write(self, writer: ChunkWriter) -> None:
-        """Write the chunks of all dates as one for each array, step and level."""
-        chunks = _ChunksOfDates(self.form, self.length)
-        for unit in self.units:
-            unit.write(chunks)
-        for path, values in chunks.values.items():
-            joined = np.zeros((self.length, *values[0].shape), values[0].dtype)  # the last is cut
-            joined[: len(values)] = values
-            writer.put(path, with_checksum(joined), _join_details(chunks.details[path]))
-
-
-def _join_details(rows: Sequence[Row]) -> Row:
-    """Return range and gaps of several fields; nothing for checksums of single fields."""
-    if len(rows[0]) == 1:
-        return []
-    lows, highs = ([row[n] for row in rows if row[n] is not None] for n in (0, 1))
-    return [min(lows, default=None), max(highs, default=None), sum(row[2] for row in rows), ""]
 
 
 _FLOAT_BYTES, _SUM_BYTES = 4, 8
@@ -347,40 +303,21 @@ def planned_units(
     forecasts: Forecasts, form: Form, truth: xr.Dataset | None, where: str
 ) -> list[PlannedUnit]:
     """Return the work units of forecasts and truth, in the order of the dates."""
+    plain_truth = [] if truth is None else _plain_units("truth", truth, where, form)
+    if form.dates > 1 and isinstance(forecasts, DatasetForecasts):
+        return _plain_units("forecast", forecasts.template, forecasts.label, form) + plain_truth
     sizes = forecasts.template.sizes
     points = form.rows * form.columns
     moments = 2 * len(form.ensembles) * form.channels * points * _FLOAT_BYTES
     parts = forecast_parts(forecasts.template)
     header_size = len(parts) * (values_begin(form.members) + 8 * form.members)
-    units: list[PlannedUnit] = []
+    units = []
     for place in product(range(sizes["time"]), range(sizes["step"])):
         name = f"forecast-{place[0]:06d}-{place[1]:03d}"
         size = forecasts.max_bytes(place, parts) + header_size + moments
         make = partial(_forecast_unit, name, place, form, parts, forecasts)
         units.append(PlannedUnit(name, size, make))
-    if truth is not None:
-        fields = sum(field[0].size for field in truth.data_vars.values())
-        for i in range(truth.sizes["time"]):
-            units.append(_plan_truth(truth, i, fields * _FLOAT_BYTES, where, form))
-    return _join_dates(units, form, form.dates)
-
-
-def _join_dates(units: list[PlannedUnit], form: Form, length: int) -> list[PlannedUnit]:
-    """Return one unit for the dates that share chunks; `units` if none do."""
-    if form.dates == 1:
-        return units
-    groups: dict[str, list[PlannedUnit]] = defaultdict(list)
-    for unit in units:
-        kind, date, *step = unit.name.split("-")
-        groups["-".join([kind, f"{int(date) // length:06d}", *step])].append(unit)
-
-    def make(name: str) -> Unit:
-        return SharedUnit(name, tuple(unit.make() for unit in groups[name]), form, length)
-
-    return [
-        PlannedUnit(name, sum(unit.size for unit in group), partial(make, name))
-        for name, group in groups.items()
-    ]
+    return units + plain_truth
 
 
 def _forecast_unit(
@@ -393,32 +330,33 @@ def _forecast_unit(
     return ForecastUnit(name, place, form, parts, forecasts.fields(place, parts))
 
 
-def _plan_truth(truth: xr.Dataset, date: int, size: int, where: str, form: Form) -> PlannedUnit:
-    name = f"truth-{date:06d}"
+def _plain_units(kind: str, dataset: xr.Dataset, source: str, form: Form) -> list[PlannedUnit]:
+    dates = dataset.sizes["time"]
+    size = sum(field[0].size for field in dataset.data_vars.values()) * _FLOAT_BYTES * form.dates
 
-    refuse_empty = form.refuse_empty and not has_stations(truth)
+    def make(chunk: int) -> Unit:
+        part = dataset.isel(time=slice(chunk * form.dates, (chunk + 1) * form.dates))
+        (culled,) = dask.optimize(part)  # type: ignore[no-untyped-call, attr-defined]
+        return PlainUnit(f"{kind}-{chunk:06d}", chunk, culled, source, form)
 
-    def make() -> Unit:
-        (culled,) = dask.optimize(truth.isel(time=date))  # type: ignore[no-untyped-call, attr-defined]
-        place = f"{where}: {str(truth['time'].to_numpy()[date])[:13]}"
-        return TruthUnit(name, date, culled, place, form.any_values, refuse_empty)
-
-    return PlannedUnit(name, size, make)
+    chunks = range(-(-dates // form.dates))
+    return [PlannedUnit(f"{kind}-{n:06d}", size, partial(make, n)) for n in chunks]
 
 
 def planned_sums(root: Path, forecasts: xr.Dataset, form: Form) -> list[PlannedUnit]:
-    """Return the work units of sums, one for each block of valid years and step."""
+    """Return the work units of sums, one for each block of valid years and step, if any."""
+    if form.dates > 1:
+        return []
     years, block_of = blocks(forecasts["valid_time"].to_numpy())
     shape = (form.channels, form.rows, form.columns)
     kinds = tuple(f"{kind}{suffix}" for suffix, _ in form.ensembles for kind in ("mean", "std"))
     size = len(kinds) * len(SUMS) * int(np.prod(shape)) * _SUM_BYTES
-    units: list[PlannedUnit] = []
+    units = []
     for block, step in product(range(len(years)), range(forecasts.sizes["step"])):
         dates = tuple(i for i, date_block in enumerate(block_of) if date_block == block)
-        name, place = f"sums-{block:06d}-{step:03d}", (block, step)
-        unit = SumsUnit(name, root, place, dates, kinds, shape, form.dates)
+        unit = SumsUnit(f"sums-{block:06d}-{step:03d}", root, (block, step), dates, kinds, shape)
         units.append(PlannedUnit(unit.name, size, lambda unit=unit: unit))  # type: ignore[misc]
-    return _join_dates(units, form, len(years))
+    return units
 
 
 def axes_of(forecasts: xr.Dataset, truth: xr.Dataset | None) -> Plan:

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from ens10.convert.files import ChunkWriter, Folder, Writer
+from ens10.convert.files import Folder, Writer
 from ens10.errors import ArgumentError, FileError
 from ens10.extras import cluster_library
 
@@ -39,7 +39,7 @@ class Unit(Protocol):
     def name(self) -> str:
         """Unique name of its entry."""
 
-    def write(self, writer: ChunkWriter) -> None:
+    def write(self, writer: Writer) -> None:
         """Pass its files to the writer."""
 
 

@@ -339,7 +339,8 @@ def _units_in_plan(path: Path) -> dict[str, int]:
         axes = plan["axes"]
         dates = plan["options"].get("chunk_dates", 1)
         chunks = {kind: -(-len(axis["time"]) // dates) for kind, axis in axes.items()}
-        totals = {"forecast": chunks["forecasts"] * len(axes["forecasts"]["step"])}
+        steps = 1 if dates > 1 else len(axes["forecasts"]["step"])
+        totals = {"forecast": chunks["forecasts"] * steps}
         if "truth" in chunks:
             totals["truth"] = chunks["truth"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -30,6 +30,7 @@ from ens10.store import StoreKind, open_store, store_kinds
 from ens10.store.checked import open_strictly
 from ens10.store.chunks import Move, Reader, open_reader
 from ens10.store.manifest import open_record
+from ens10.store.opening import share_coordinates
 
 _PARTS = ("count", "sum", "square_sum")
 
@@ -63,16 +64,20 @@ class StoreSamples(Samples):
         parts = [self._open_part(kind, kinds) for kind in ("sfc", "pl") if kind in kinds]
         dataset = xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
         truth = self._open_part("truth", kinds) if "truth" in kinds else None
+        truth = None if truth is None else share_coordinates(truth, dataset)
         super().__init__(dataset, truth, target, ensemble)
-        statistics = self._open_part("statistics", kinds)
+        statistics = self._open_part("statistics", kinds) if "statistics" in kinds else None
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         is_first = self._member_places == list(range(self.members))
-        self._has_moments = is_first and f"ensemble_mean{self._suffix}" in statistics
-        self._channel_rows = {str(c): n for n, c in enumerate(statistics["channel"].to_numpy())}
+        channels = [] if statistics is None else statistics["channel"].to_numpy().tolist()
+        self._channel_rows = {str(c): n for n, c in enumerate(channels)}
+        mean = f"ensemble_mean{self._suffix}"
+        self._has_moments = is_first and statistics is not None and mean in statistics
         # the block of each date of the store, as the sums are ordered
         years, block = blocks(dataset["valid_time"].to_numpy())
         self._block = np.array(block, np.int64)
-        if self._has_moments and not np.array_equal(statistics["valid_year"].to_numpy(), years):
+        valid_years = years if statistics is None else statistics["valid_year"].to_numpy()
+        if self._has_moments and not np.array_equal(valid_years, years):
             reason = "the years of its statistics are not those of its valid dates"
             raise FileError(path, reason, "Run `ens10 verify`, or prepare the store again")
         self._levels = dataset["level"].to_numpy().tolist() if "level" in dataset else []

@@ -49,8 +49,12 @@ class Packed16(ArrayBytesCodec):
     def _decode_sync(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         chunk: Any = np.ascontiguousarray(chunk_bytes.as_numpy_array()).view(np.uint8)
         *outer, rows, columns = chunk_spec.shape
-        values: Any = decode(chunk, int(np.prod(outer, dtype=int)), rows, columns)
-        return chunk_spec.prototype.nd_buffer.from_ndarray_like(values.reshape(chunk_spec.shape))
+        points, fields = rows * columns, int(np.prod(outer, dtype=int))
+        flat: Any = np.empty((fields, points), np.float32)
+        records = parse(chunk.data, fields, rows, columns, chunk.size)
+        for n, record in enumerate(records):
+            unpack(record, _align(read_values(chunk, records, n, points)), flat[n])
+        return chunk_spec.prototype.nd_buffer.from_ndarray_like(flat.reshape(chunk_spec.shape))
 
     async def _decode_single(self, chunk_bytes: Buffer, chunk_spec: ArraySpec) -> NDBuffer:
         return self._decode_sync(chunk_bytes, chunk_spec)
@@ -68,21 +72,6 @@ class Packed16(ArrayBytesCodec):
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
         """Raise NotImplementedError: chunks differ in size."""
         raise NotImplementedError
-
-
-def decode(
-    chunk: npt.NDArray[np.uint8], fields: int, rows: int, columns: int
-) -> npt.NDArray[np.float32]:
-    """Return the values of all fields of a chunk, shape (fields, rows * columns).
-
-    Raises:
-        DamagedChunkError: not a complete chunk of this shape, or a checksum differs.
-    """
-    values = np.empty((fields, rows * columns), np.float32)
-    records = parse(chunk.data, fields, rows, columns, chunk.size)
-    for n, record in enumerate(records):
-        unpack(record, _align(read_values(chunk, records, n, rows * columns)), values[n])
-    return values
 
 
 def _align(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

@@ -4,9 +4,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import xarray as xr
 import zarr
 
+from ens10.channels import channel_names, field_of
 from ens10.errors import FileError, MissingDataError, UnknownNameError
 from ens10.places import for_xarray, for_zarr, is_url
 from ens10.stations import as_stations
@@ -55,6 +57,8 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
     if kind not in get_args(StoreKind):
         raise UnknownNameError("kind", kind, get_args(StoreKind))
     kinds = store_kinds(path)
+    if kind == "statistics" and kind not in kinds and kinds:
+        return _statistics_of(forecasts(path, dask=dask))
     if kind not in kinds:
         way = "again with --truth" if kind == "truth" else "from such files"
         raise MissingDataError(
@@ -64,7 +68,28 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
     source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
     part = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
+    if "time" not in part.variables:
+        group = "sfc" if "sfc" in kinds else "pl"
+        part = share_coordinates(part, xr.open_zarr(source, group=group, consolidated=False))
     return as_stations(in_order(part))
+
+
+def share_coordinates(truth: xr.Dataset, forecasts: xr.Dataset) -> xr.Dataset:
+    """Return truth with the coordinates that a small store holds once, beside the forecasts."""
+    dims = set(truth.dims)
+    shared = {k: c for k, c in forecasts.coords.items() if k not in truth and {*c.dims} <= dims}
+    return truth.assign_coords(shared)
+
+
+def _statistics_of(dataset: xr.Dataset) -> xr.Dataset:
+    """Return ensemble mean and deviation of forecasts, which small stores do not hold."""
+    channels = xr.Variable("channel", np.array(channel_names(dataset), np.dtypes.StringDType()))
+    fields = [field_of(dataset, str(name)) for name in channels.to_numpy()]
+    wide = xr.concat(fields, channels, combine_attrs="drop").astype(np.float64)
+    mean = wide.mean("number", skipna=False)
+    std = wide.std("number", ddof=min(1, dataset.sizes["number"] - 1), skipna=False)
+    moments = {"ensemble_mean": mean, "ensemble_std": std}
+    return xr.Dataset(moments).astype(np.float32).transpose("time", "step", "channel", ...)
 
 
 def in_order(dataset: xr.Dataset) -> xr.Dataset:

@@ -13,6 +13,7 @@ from typing import Any
 from ens10.durable import write_whole
 from ens10.errors import FileError
 from ens10.protocol import Protocol, protocol_of
+from ens10.store.manifest import NAME
 from ens10.untrusted import read_mapping
 
 FILE = "provenance.json"
@@ -85,6 +86,8 @@ def checksum(store: Path | str) -> str:
         *sorted(root.glob("*/*/zarr.json")),
     ]
     files += sorted(f for f in root.glob("statistics/*_sum/**/*") if f.is_file())
+    if not (root / "statistics").exists():  # small stores hold none
+        files.append(root / NAME)
     files += sorted(f for f in root.glob("truth/*/**/*") if f.is_file())
     for file in dict.fromkeys(files):
         digest.update(str(file.relative_to(root)).encode())

@@ -10,7 +10,7 @@ from storetools import contents
 from ens10 import open_store, prepare
 from ens10.cli import main
 from ens10.convert import verify
-from ens10.convert.work_units import ForecastUnit, TruthUnit
+from ens10.convert.work_units import ForecastUnit, PlainUnit
 from ens10.errors import ArgumentError, FileError
 from ens10.grid import area_weights
 from ens10.source import open_source
@@ -163,7 +163,7 @@ def test_an_interrupted_interpolation_is_resumed(tiny, offset, tmp_path, monkeyp
     options = {"truth": offset, "variables": ["t2m"], "steps": [48], "regrid": "conservative"}
     prepare(tiny / "w", tmp_path / "whole", **options)
     monkeypatch.setattr("ens10.convert.workers.GROUP_BYTES", 0)  # each unit alone
-    kind = {"forecast": ForecastUnit, "truth": TruthUnit}[unit]
+    kind = {"forecast": ForecastUnit, "truth": PlainUnit}[unit]
     write, written = kind.write, []
 
     def stops(one, writer):
