@@ -24,9 +24,11 @@ from ens10.metrics.figures.style import (
 )
 
 _ACROSS = 3
+Fields = Mapping[str, xr.DataArray] | xr.DataArray  # one, or several by title
+Diagrams = Mapping[str, xr.Dataset] | xr.Dataset
 
 
-def reliability_figure(diagrams: Mapping[str, xr.Dataset] | xr.Dataset) -> Figure:
+def reliability_figure(diagrams: Diagrams) -> Figure:
     """Draw reliability diagrams, one panel per forecast.
 
     The bars are consistency bands: where a reliable forecast's points lie by chance. Below
@@ -91,7 +93,7 @@ def _draw_sharpness(axes: Axes, diagram: xr.Dataset) -> None:
     axes.set_ylim(0, max(0.05, 1.1 * float(np.nanmax(share, initial=0.0))))
 
 
-def roc_figure(curves: Mapping[str, xr.Dataset] | xr.Dataset) -> Figure:
+def roc_figure(curves: Diagrams) -> Figure:
     """Draw ROC curves, one line per forecast, with the area under the curve in the legend.
 
     Args:
@@ -136,7 +138,7 @@ def _check(datasets: Mapping[str, xr.Dataset], names: tuple[str, ...], dim: str)
 
 
 def histogram_figure(
-    counts: Mapping[str, xr.DataArray | xr.Dataset] | xr.DataArray | xr.Dataset,
+    counts: Mapping[str, xr.DataArray | xr.Dataset] | Fields | xr.Dataset,
     *,
     cases: int | None = None,
     confidence: float = 0.9,
@@ -233,12 +235,7 @@ def _band(bins: int, cases: int, confidence: float) -> tuple[float, float]:
 _PARALLELS = (-90, -60, -45, -30, -15, 0, 15, 30, 45, 60, 90)
 
 
-def latitude_figure(
-    scores: Mapping[str, xr.DataArray] | xr.DataArray,
-    *,
-    label: str | None = None,
-    zero: bool = False,
-) -> Figure:
+def latitude_figure(scores: Fields, *, label: str | None = None, zero: bool = False) -> Figure:
     """Draw scores by latitude, on an axis in which equal areas of the Earth have equal length.
 
     Args:
@@ -281,10 +278,7 @@ def _end_latitudes(scores: Mapping[str, xr.DataArray]) -> tuple[float, ...]:
 
 
 def spread_error_figure(
-    scores: Mapping[str, xr.Dataset] | xr.Dataset,
-    *,
-    along: str = "step",
-    units: str | None = None,
+    scores: Diagrams, *, along: str = "step", units: str | None = None
 ) -> Figure:
     """Draw RMSE (solid) and spread (dashed) by lead time, one colour per forecast.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -11,14 +11,13 @@ import torch
 import xarray as xr
 
 from ens10.convert.moments import ensemble_moments
-from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, MissingDataError
 from ens10.grid import area_weights
 from ens10.loader.batch import Batch
 from ens10.metrics.verification.alignment import Join, check_same_grid, match_truth, valid_times
 from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.base import StatisticalMethod, join_dates
-from ens10.models.statistical.coupling import couple
 from ens10.stations import as_row, as_stations
 
 _DIMS = ("time", "number", "latitude", "longitude")
@@ -38,7 +37,7 @@ class FittedMethod:
 
     method: StatisticalMethod
     points: xr.Dataset
-    names: DimensionNames = DimensionNames()
+    names: DimensionNames = field(default_factory=DimensionNames)
     predictors: tuple[str, ...] = ()
 
     def __call__(
@@ -47,7 +46,6 @@ class FittedMethod:
         predictors: xr.Dataset | None = None,
         *,
         quantiles: Sequence[float] = (),
-        coupling: str | None = None,
     ) -> xr.Dataset:
         """Return the forecast distribution of each date and point.
 
@@ -55,21 +53,17 @@ class FittedMethod:
             members: raw ensemble as in `fit`, at the points of the fit.
             predictors: as in `fit`.
             quantiles: levels between 0 and 1.
-            coupling: "ecc" for corrected members in the order of the raw ones.
 
         Returns:
             Dataset that `ens10.metrics.verify` scores, under the names of the arrays' dimensions:
-            the parameters of the distribution over dates and points, with the kind in the attribute
-            `forecast_kind`; `NAME_quantile` over `quantile_level`, and `NAME` over members, where
-            NAME is that of the members (`forecast` without one).
+            the parameters of the distribution over dates and points, or members (of `ECC`), with
+            the kind in the attribute `forecast_kind`; and `NAME_quantile` over `quantile_level`,
+            where NAME is that of the members (`forecast` without one).
 
         Raises:
             ArgumentError: other dimensions, other stations, or a single member.
             MissingDataError: another grid, or predictors that are missing.
-            UnknownNameError: another coupling.
         """
-        if coupling not in (None, "ecc"):
-            raise UnknownNameError("coupling", coupling, ["ecc"])
         raw = _standard(members, self.names)
         check_same_grid("members", self.points, raw)
         fields = _fields(predictors, self.predictors, raw, self.names)
@@ -81,18 +75,12 @@ class FittedMethod:
         times = {"valid_time": ("time", valid_times(raw)[:, 0]), "step": 0}
         units = str(raw.attrs.get("units", ""))
         result = forecast.to_dataset(places | times, units).drop_vars("step")
-        name, attrs = str(members.name or "forecast"), {"units": units}
         if quantiles:
             levels = np.sort(np.asarray(quantiles, np.float64))
-            values = forecast.quantile(levels).transpose(0, 1)
-            dims = ("time", "quantile_level", *_DIMS[2:])
-            result[f"{name}_quantile"] = (dims, values, attrs)
-            result["quantile_level"] = levels
-        if coupling:
-            template = torch.from_numpy(raw.to_numpy().astype(np.float32))
-            coupled = couple(forecast, template, torch.from_numpy(_seconds(raw)))
-            result[name] = (_DIMS, coupled.members, attrs)
-        own = {k: c for k, c in raw.coords.items() if coupling or "number" not in c.dims}
+            dims, attrs = ("quantile_level", "time", *_DIMS[2:]), {"units": units}
+            values = xr.DataArray(forecast.quantile(levels), {dims[0]: levels}, dims, attrs=attrs)
+            result[f"{members.name or 'forecast'}_quantile"] = values.transpose("time", ...)
+        own = {k: c for k, c in raw.coords.items() if "number" not in c.dims}
         return self.names.original(as_stations(result.assign_coords(own)), members)
 
 
@@ -153,8 +141,8 @@ def fit(
         ('date', 'quantile_level', 'site')
     """
     names = DimensionNames(member_dim, time_dim)
-    forecast = xr.Dataset({"members": _standard(members, names)}).assign_attrs(
-        forecast_kind="ensemble"
+    forecast = xr.Dataset(
+        {"members": _standard(members, names)}, attrs={"forecast_kind": "ensemble"}
     )
     match = match_truth(forecast, names.standard(truth, "truth"), join, "members")
     raw, copy = match.forecast["members"], deepcopy(method)
@@ -162,11 +150,8 @@ def fit(
     fields = _fields(predictors, inputs, raw, names)
     for part in copy.modules():
         if isinstance(part, Advection):
-            channels, grid = (
-                [f"{name}:mean" for name in inputs],
-                (raw["latitude"], raw["longitude"]),
-            )
-            part.place(channels, str(members.name or ""), *(axis.to_numpy() for axis in grid))
+            axes = raw["latitude"].to_numpy().tolist(), raw["longitude"].to_numpy().tolist()
+            part.place([f"{name}:mean" for name in inputs], str(members.name or ""), *axes)
     total = 0.0
     for first in range(0, raw.sizes["time"], _DATES):
         dates = slice(first, first + _DATES)
@@ -202,17 +187,12 @@ def _fields(
     for name in inputs:
         if predictors is None or name not in predictors:
             raise MissingDataError("predictors", [name], "Pass those of the fit")
-        field = _standard(predictors[name], names, name, names.member in predictors[name].dims)
-        check_same_grid(name, raw.coords, field)
-        missing = np.setdiff1d(raw["time"], field["time"])
-        if missing.size:
-            raise MissingDataError(name, [str(date)[:19] for date in missing])
-        fields.append(field.sel(time=raw["time"]))
+        one = _standard(predictors[name], names, name, names.member in predictors[name].dims)
+        check_same_grid(name, raw.coords.to_dataset(), one)
+        if missing := [str(date)[:19] for date in np.setdiff1d(raw["time"], one["time"])]:
+            raise MissingDataError(name, missing)
+        fields.append(one.sel(time=raw["time"]))
     return fields
-
-
-def _seconds(raw: xr.DataArray) -> npt.NDArray[np.int64]:
-    return valid_times(raw)[:, 0].astype("M8[s]").astype(np.int64)
 
 
 def _batch(
@@ -239,4 +219,5 @@ def _batch(
         "weights": weights,
     }
     batch = {name: torch.from_numpy(x.astype(np.float32)) for name, x in fields.items()}
-    return cast("Batch", batch | {"dates": torch.from_numpy(_seconds(raw[dates]))})
+    seconds = valid_times(raw[dates])[:, 0].astype("M8[s]").astype(np.int64)
+    return cast("Batch", batch | {"dates": torch.from_numpy(seconds)})
