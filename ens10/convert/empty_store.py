@@ -117,9 +117,9 @@ def create(
         truth: over (time, step[, level], latitude, longitude), on the same dates, or None.
         codec: of the forecasts.
         ensembles: sizes of the smaller ensembles, of the first members, that get statistics too.
-        dates: dates that share a chunk. If there are several, chunks hold plain numbers and a
-            checksum, ensemble means and deviations are not stored, and the truth has only those
-            coordinates that differ from the forecasts'.
+        dates: dates that share a chunk. If there are several, chunks hold plain numbers, ensemble
+            means and deviations are not stored, and the truth has only those coordinates that
+            differ from the forecasts'.
     """
     root = zarr.open_group(for_zarr(path), mode="a")
     points = list(station_coordinates(forecasts))
@@ -150,7 +150,7 @@ def _create_fields(
         dims, attributes = [str(d) for d in field.dims], _attributes(str(name), field)
         create_array(
             group, str(name), field.shape, dims, attributes=attributes,
-            codec=codec if dates == 1 else None, checksum=dates > 1,
+            codec=codec if dates == 1 else None,
             chunks=[dates, *(field.sizes[d] if d in _CHUNK_DIMS else 1 for d in field.dims[1:])],
         )  # fmt: skip
 

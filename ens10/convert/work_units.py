@@ -34,7 +34,6 @@ from ens10.progress import track
 from ens10.source.layout import read_values
 from ens10.source.units import check_range
 from ens10.stations import STATION, has_stations
-from ens10.store.chunks import with_checksum
 from ens10.store.manifest import Row, field_checksums
 
 _SLAB = 1 << 16  # points
@@ -179,11 +178,8 @@ class PlainUnit:
                 part = values[:, *place]
                 details = [*_combine_ranges([*self._ranges(field, place, part)]), ""]
                 path = chunk_path(f"{kind}/{name}", (self.chunk, *place), inner)
-                if dates > 1:
-                    rest = np.zeros((dates - len(part), *part.shape[1:]), "<f4")
-                    writer.put(path, with_checksum(np.concatenate([part, rest])), details)
-                else:
-                    writer.put(path, part, details)
+                rest = np.zeros((dates - len(part), *part.shape[1:]), "<f4")
+                writer.put(path, np.concatenate([part, rest]), details)
 
     def _where(self, date: np.datetime64) -> str:
         return f"{self.source}: {str(date)[:13]}"

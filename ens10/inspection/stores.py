@@ -24,7 +24,7 @@ from ens10.packed16.layout import DamagedChunkError, length_of, parse
 from ens10.packed16.unpack import unpack
 from ens10.progress import track
 from ens10.store import FORMAT_VERSION, StoreKind, is_strict, open_store, store_kinds
-from ens10.store.chunks import CHECKSUM_BYTES, MEND, Form, check
+from ens10.store.chunks import MEND, Form, check
 from ens10.store.file_bytes import MemoryBytes
 from ens10.store.manifest import (
     CHECKSUM_DIFFERS,
@@ -240,11 +240,10 @@ class _Scan:
     ) -> None:
         path, (fields, rows, columns) = self.path / file.path, form.field_shape
         if form.codec != "packed16":
-            plain = chunk[: chunk.size - form.checksum * CHECKSUM_BYTES].view("<f4")
             first = form.chunk[0] * (file.place or (0,))[0]
             dates = min(form.chunk[0], form.shape[0] - first)  # the last chunk is filled up
-            plain = plain.reshape(fields, rows, columns)[: fields // form.chunk[0] * dates]
-            for n, values in enumerate(plain):
+            plain = chunk.view("<f4").reshape(fields, rows, columns)
+            for n, values in enumerate(plain[: fields // form.chunk[0] * dates]):
                 statistics.add(values, f"{path} field {n}")
             return
         points = rows * columns

@@ -73,6 +73,8 @@ class StoreSamples(Samples):
         self._channel_rows = {str(c): n for n, c in enumerate(channels)}
         mean = f"ensemble_mean{self._suffix}"
         self._has_moments = is_first and statistics is not None and mean in statistics
+        # None, for all, is read faster than a list
+        self._fields = None if is_first and not self._suffix else self._member_places
         # the block of each date of the store, as the sums are ordered
         years, block = blocks(dataset["valid_time"].to_numpy())
         self._block = np.array(block, np.int64)
@@ -117,7 +119,7 @@ class StoreSamples(Samples):
         array, place = self._chunk(where, channel)
         reader = self._reader(array)
         if self.checks is None:  # no member is missing
-            return reader.read_into(place, out, self._member_places, where.rows, move)
+            return reader.read_into(place, out, self._fields, where.rows, move)
         present = np.empty((len(self._present), *out.shape[1:]), np.float32)
         count = reader.read_into(place, present, self._member_places, where.rows)
         out[...] = np.nan

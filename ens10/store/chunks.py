@@ -23,7 +23,6 @@ from numcodecs.blosc import compress
 from ens10.errors import ArgumentError, DamagedFileError, FileError
 from ens10.packed16.layout import (
     DamagedChunkError,
-    crc32c,
     length_of,
     max_chunk_bytes,
     parse,
@@ -37,8 +36,6 @@ from ens10.store.file_bytes import Buffer, FileBytes, MapCache, MemoryBytes, Sou
 from ens10.store.manifest import ArraySums, Record, compare
 from ens10.untrusted import parse_json
 
-CHECKSUM_BYTES = 4
-
 
 @dataclass(frozen=True)
 class Form:
@@ -51,7 +48,6 @@ class Form:
         codec: "packed16", "bytes" (plain numbers) or "other", which is not checked.
         compressed: True if the chunk is an lz4 frame.
         dtype: type of the numbers, "" where they are none.
-        checksum: True if a chunk of plain numbers ends with its crc32c.
     """
 
     shape: tuple[int, ...]
@@ -60,7 +56,6 @@ class Form:
     codec: str
     compressed: bool
     dtype: str
-    checksum: bool = False
 
     @classmethod
     def read(cls, metadata: bytes | str) -> Self:
@@ -72,10 +67,7 @@ class Form:
         try:
             array_metadata: Mapping[str, Any] = parse_json(metadata)
             serializer, *compressors = [codec["name"] for codec in array_metadata["codecs"]]
-            checksum = serializer == "bytes" and compressors == ["crc32c"]
-            is_supported = checksum or (
-                serializer in ("packed16", "bytes") and compressors in ([], ["blosc"])
-            )
+            is_supported = serializer in ("packed16", "bytes") and compressors in ([], ["blosc"])
             is_numeric = isinstance(array_metadata["data_type"], str) and is_supported
             return cls(
                 shape=tuple(array_metadata["shape"]),
@@ -84,7 +76,6 @@ class Form:
                 codec=serializer if is_supported else "other",
                 compressed=is_supported and compressors == ["blosc"],
                 dtype=np.dtype(array_metadata["data_type"]).name if is_numeric else "",
-                checksum=checksum,
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no metadata of an array ({error!r})") from error
@@ -96,8 +87,8 @@ class Form:
 
     @property
     def plain_size(self) -> int:
-        """Bytes of a chunk of plain numbers, with its checksum if it has one."""
-        return prod(self.chunk) * np.dtype(self.dtype).itemsize + self.checksum * CHECKSUM_BYTES
+        """Bytes of a chunk of plain numbers."""
+        return prod(self.chunk) * np.dtype(self.dtype).itemsize
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """Yield the position of every chunk, in the array's order."""
@@ -131,11 +122,6 @@ def check(chunk: Buffer, form: Form, key: str = "") -> Buffer:
     return chunk
 
 
-def with_checksum(values: npt.NDArray[Any]) -> bytes:
-    """Return the bytes of plain numbers and their crc32c, as the Zarr codec `crc32c` has them."""
-    return values.tobytes() + crc32c(values).to_bytes(CHECKSUM_BYTES, "little")
-
-
 def plain_frame(chunk: Buffer) -> bytes:
     """Wrap bytes in an lz4 frame whose decompression is a mere copy."""
     frame: bytes = compress(chunk, b"lz4", 0, 0)
@@ -165,8 +151,6 @@ def _check_values(chunk: Buffer, form: Form, key: str) -> None:
     size = form.plain_size
     if chunk.size != size:
         raise DamagedChunkError(min(chunk.size, size), f"{chunk.size} bytes instead of {size}")
-    if form.checksum and with_checksum(chunk[:-CHECKSUM_BYTES]) != chunk.tobytes():
-        raise DamagedChunkError(0, "the values do not match their checksum")
 
 
 Place = tuple[int, ...]
@@ -271,6 +255,7 @@ class ChunkReader(Reader):
 
     def __init__(self, folder: Path, record: Record | None = None, dtype: str = "float32") -> None:
         self.folder, self.name = folder, "/".join(folder.parts[-2:])
+        self._root = str(folder)
         try:
             metadata = (folder / "zarr.json").read_bytes()
             form = Form.read(metadata)
@@ -293,22 +278,21 @@ class ChunkReader(Reader):
         self._sums = record.array(self.name, tuple(counts[: self.outer])) if record else None
         # state of each chunk's file when it was compared, and True for fields that were compared
         self._file_states = np.zeros(prod(counts[: self.outer]), np.int64)
-        self._is_compared = np.zeros((self._file_states.size, self._chunk_fields), np.bool_)
+        self._is_compared = np.zeros((self._file_states.size, self.fields), np.bool_)
 
     def path_of(self, place: Place) -> Path:
         """Return the file of the chunk at a position along the outer dimensions."""
-        return self.folder.joinpath("c", *self._key_parts(self.chunk_of(place)))
+        return Path(self._file_of(place))
+
+    def _file_of(self, place: Place) -> str:
+        return "/".join([self._root, "c", *self._key_parts(self.chunk_of(place))])
 
     def _key_parts(self, place: Place) -> list[str]:
         return [*map(str, place), *["0"] * (len(self.shape) - self.outer)]
 
     def _read(self, request: _Request) -> int:
-        path = self.path_of(request.place)
+        path = self._file_of(request.place)  # text: a Path takes longer than a small read
         self._check(request)
-        if self.dates > 1:
-            first = request.place[0] % self.dates * self.fields
-            fields = [first + field for field in request.fields]
-            request = request._replace(place=self.chunk_of(request.place), fields=fields)
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
@@ -317,6 +301,12 @@ class ChunkReader(Reader):
             file_bytes = FileBytes(file, self._maps)
             if self._sums is not None:
                 self._compare(self._sums, file_bytes, request)
+            if self.dates > 1:
+                first = request.place[0] % self.dates * self.fields
+                shifted = range(first, first + self.fields)
+                is_whole = request.fields == range(self.fields)
+                fields = shifted if is_whole else [shifted[n] for n in request.fields]
+                request = request._replace(fields=fields)
             source = self._decompress(file_bytes) if self.compressed else file_bytes
             count = (self._read_packed if self.packed else self._read_plain)(source, request)
             return file_bytes.size if self.compressed else count
@@ -330,17 +320,17 @@ class ChunkReader(Reader):
 
         Several threads may do this at once: they write the same values.
         """
-        n = sums.number(request.place)
+        n = sums.number(self.chunk_of(request.place))
         if self._file_states[n] != source.state:
             self._is_compared[n], self._file_states[n] = False, source.state
-        pending = [field for field in request.fields if not self._is_compared[n, field]]
+        row = self._is_compared[n]
+        pending = [] if row.all() else [field for field in request.fields if not row[field]]
         if pending:
-            buffer = self._scratch("file")
-            fields = compare(sums.at(n), source, pending, self._chunk_fields, buffer)
+            fields = compare(sums.at(n), source, pending, self.fields, self._scratch("file"))
             self._is_compared[n, fields] = True
 
     def _read_packed(self, source: Source, request: _Request) -> int:
-        key = "/".join([self.name, "c", *self._key_parts(request.place)])
+        key = "/".join([self.name, "c", *self._key_parts(self.chunk_of(request.place))])
         first, move = request.first, request.move
         head = source.read(0, values_begin(self._chunk_fields), self._scratch("head"))
         records = parse(head.data, self._chunk_fields, self.rows, self.columns, source.size, key)
@@ -369,8 +359,11 @@ class ChunkReader(Reader):
             size = (last - first) * rows * row_bytes
             part = source.read(begin, size, self._scratch("values")).view(self.dtype)
             values = part.reshape(last - first, rows, self.columns)
-            for n in range(first, last):
-                (move or _copy)(n, values[n - first], out[n])
+            if move is None:
+                out[first:last] = values
+            else:
+                for n in range(first, last):
+                    move(n, values[n - first], out[n])
         return len(fields) * rows * row_bytes
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
@@ -453,6 +446,8 @@ def _count_outer_dims(folder: Path | str, shape: Place, chunk: Place, dims: Sequ
 
 def _runs(fields: Sequence[int]) -> list[tuple[int, int]]:
     """Return runs (first, past the last) of consecutive fields."""
+    if isinstance(fields, range) and fields.step == 1:
+        return [(0, len(fields))]
     breaks = [n for n in range(1, len(fields)) if fields[n] != fields[n - 1] + 1]
     edges = [0, *breaks, len(fields)]
     return [run for run in pairwise(edges) if run[0] < run[1]]

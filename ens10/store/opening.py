@@ -14,7 +14,7 @@ from ens10.places import for_xarray, for_zarr, is_url
 from ens10.stations import as_stations
 from ens10.store.checked import STRICT_SINCE, StrictStore, open_checked
 from ens10.store.chunks import MEND
-from ens10.store.manifest import NAME, read_plan
+from ens10.store.manifest import NAME, open_record, read_plan
 from ens10.untrusted import check_regular, parse_json, readable
 
 FORMAT_VERSION = 2
@@ -65,11 +65,12 @@ def open_store(path: Path | str, kind: StoreKind, *, dask: bool = True) -> xr.Da
             path, [f"{kind} (the store holds {', '.join(kinds)})"], f"Prepare it {way}"
         )
     strict = is_strict(path)
-    source: Any = StrictStore(_root(path).store, str(path)) if strict else for_xarray(path)
+    record = open_record(path) if "statistics" not in kinds else None  # small: found at once
+    source: Any = StrictStore(_root(path).store, str(path), record) if strict else for_xarray(path)
     chunks: dict[str, int] | None = {} if dask else None
     part = xr.open_zarr(source, group=kind, consolidated=False, chunks=chunks)
     if "time" not in part.variables:
-        group = "sfc" if "sfc" in kinds else "pl"
+        group = "pl" if "pl" in kinds else "sfc"
         part = share_coordinates(part, xr.open_zarr(source, group=group, consolidated=False))
     return as_stations(in_order(part))
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 import zarr
-from zarr.codecs import BloscCodec, Crc32cCodec
+from zarr.codecs import BloscCodec
 
 from ens10.packed16.codec import Packed16
 
@@ -27,7 +27,6 @@ def create_array(
     dtype: npt.DTypeLike = np.float32,
     attributes: Mapping[str, Any] | None = None,
     codec: Codec | None = None,
-    checksum: bool = False,
 ) -> zarr.Array[Any]:
     """Create an array of a store, NaN (0 for integers) until it is written.
 
@@ -40,7 +39,6 @@ def create_array(
         dtype: type of the values.
         attributes: CF attributes.
         codec: None for plain numbers; "none" for fields in packed16, "lz4" to compress these too.
-        checksum: True if each chunk of plain numbers ends with its crc32c.
     """
     floating = np.issubdtype(np.dtype(dtype), np.floating)
     lz4 = BloscCodec(typesize=2, cname="lz4", clevel=5, shuffle="shuffle")
@@ -50,7 +48,7 @@ def create_array(
         fill_value=np.nan if floating else 0, dimension_names=list(dims),
         attributes={str(k): _plain(v) for k, v in (attributes or {}).items()},
         serializer=Packed16() if codec else "auto", config={"write_empty_chunks": True},
-        compressors=[lz4] if codec == "lz4" else [Crc32cCodec()] if checksum else None,
+        compressors=[lz4] if codec == "lz4" else None,
     )  # fmt: skip
 
 

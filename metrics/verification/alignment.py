@@ -92,6 +92,14 @@ def match_truth(
     positions = _positions(checked, observed)
     with_truth = (positions >= 0).all(axis=(1, 2))
     missing = [str(t)[:19] for t in _valid_dates(checked)[~with_truth]]
+    if not with_truth.any():
+        reason = "it holds no dates"
+        if missing:
+            last = str(valid_times(observed).max())[:19]
+            reason = (
+                f"no date has truth: they are {missing[0]} to {missing[-1]}, the truth ends {last}"
+            )
+        raise ArgumentError(name, reason)
     if missing and join == "exact":
         raise MissingDataError(
             "truth",
@@ -99,8 +107,6 @@ def match_truth(
             'The truth has to cover the valid date of every forecast; join="inner" leaves out '
             "the dates that it does not cover",
         )
-    if not with_truth.any():
-        raise ArgumentError(name, "no date has truth" if missing else "it holds no dates")
     if missing:
         warn_left_out(len(missing), with_truth.size, "without truth", missing)
         checked, positions = checked.isel(time=with_truth), positions[with_truth]

@@ -56,8 +56,13 @@ class DimensionNames:
             ArgumentError: see `forecast`.
         """
         names = self._names(data, name, core)
+        # a coordinate of our name along their dimension, such as station(site), labels it
+        labels = {
+            k: v for k, v in names.items() if v in data.coords and data[v].dims == (k,) != (v,)
+        }
         try:
-            renamed = data.rename({old: new for old, new in names.items() if old != new})
+            new_names = {k: v for k, v in names.items() if k != v and k not in labels}
+            renamed = data.swap_dims(labels).rename(new_names)
         except ValueError as error:
             raise ArgumentError(name, str(error), "Rename or drop this coordinate") from error
         if _has_points(names):

@@ -71,7 +71,9 @@ class FittedMethod:
         batches = (_batch(raw, fields, slice(n, n + _DATES)) for n in starts)
         with torch.no_grad():
             forecast = join_dates([self.method(batch) for batch in batches])
-        places = {name: raw[name].to_numpy() for name in ("time", "latitude", "longitude")}
+        own_members = len(forecast.core_coordinates().get("number", ()))
+        labelled = [d for d in _DIMS if d != "number" or own_members == raw.sizes["number"]]
+        places = {name: raw[name].to_numpy() for name in labelled}
         times = {"valid_time": ("time", valid_times(raw)[:, 0]), "step": 0}
         units = str(raw.attrs.get("units", ""))
         result = forecast.to_dataset(places | times, units).drop_vars("step")

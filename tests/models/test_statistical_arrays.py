@@ -36,10 +36,11 @@ def world(dates=150, grid=GRID, seed=0, step=48):
 
 def by_hand(method, members, truth):
     """The method fitted to one batch of everything."""
-    x = members.transpose("time", "number", ...).to_numpy()
+    x = members.transpose("time", "number", ...).to_numpy().astype(np.float32)
     y = truth.to_numpy()
     area = area_weights(np.array(GRID["latitude"]))[:, None] * np.ones(y.shape)
-    arrays = {"raw_mean": x.mean(1), "raw_std": x.std(1, ddof=1), "members": x, "target": y,
+    mean, std = x.mean(1, np.float64), x.std(1, np.float64, ddof=1)
+    arrays = {"raw_mean": mean, "raw_std": std, "members": x, "target": y,
               "weights": area, "features": np.zeros((len(y), 1, *y.shape[1:]))}  # fmt: skip
     batch = {k: torch.from_numpy(v.astype(np.float32)) for k, v in arrays.items()}
     seconds = members["valid_time"].to_numpy().astype("M8[s]").astype(np.int64)
