@@ -381,7 +381,7 @@ class ChunkReader(Reader):
             raise ArgumentError("out", f"{reason}; got {out.dtype} of shape {out.shape}")
         if len(place) != self.outer:
             raise ArgumentError("place", f"expected {self.outer} positions, got {place}")
-        if len(fields) and not 0 <= min(fields) <= max(fields) < self.fields:
+        if fields != range(self.fields) and not {*fields} <= {*range(self.fields)}:
             raise ArgumentError("fields", f"{[*fields]} of {self.fields}")
 
     def _scratch(self, name: str) -> Any:

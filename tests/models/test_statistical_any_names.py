@@ -152,7 +152,7 @@ def test_places_of_stations_keep_their_names():
     observed = truth.rename(site="station")
     by_label = statistical.fit(statistical.EMOS(), labels, observed)(labels)
     assert by_label["mu"].dims == ("time", "site")
-    assert by_label["station"].to_numpy().tolist() == ["b", "a"]
+    assert by_label["site"].to_numpy().tolist() == ["b", "a"]
     np.testing.assert_array_equal(by_label["mu"], corrected["mu"])
 
 
