@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 import xarray as xr
 
-from ens10.convert.moments import ensemble_moments
 from ens10.errors import ArgumentError, MissingDataError
 from ens10.grid import area_weights
 from ens10.loader.batch import Batch
@@ -204,6 +203,7 @@ def _batch(
     truth: npt.NDArray[Any] | None = None,
 ) -> Batch:
     """Return a batch of some dates; without truth all weights are 0."""
+    from ens10.convert.moments import ensemble_moments  # needs zarr
 
     def moments(field: xr.DataArray) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         return ensemble_moments(field[dates].to_numpy().astype(np.float32), 1)
