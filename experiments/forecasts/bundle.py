@@ -4,7 +4,7 @@ A bundle is a ZIP archive without compression, of these files:
 
 model.json            format, name, training data, channels, precision, provenance, licence
 config.yaml           the model and how its features are made
-weights.safetensors   weights and normalisation statistics
+weights.safetensors   weights, normalisation statistics and, if asked for, quantiles of past truth
 README.md             a card: use, training data, scores, licence
 checksums.json        SHA-256 of each of the others
 
@@ -17,7 +17,7 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -33,7 +33,8 @@ from ens10 import __version__
 from ens10.climate import Normaliser
 from ens10.command_options import BundleOptions
 from ens10.durable import whole_file
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments.forecasts.past_truth import PastTruth
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.checkpoints import BEST, read_checkpoint
 from ens10.experiments.runs.reading import run_parts
@@ -55,6 +56,7 @@ MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.m
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
+_QUANTILES_PREFIX = "truth_quantiles."  # and the place of the target and lead time
 _LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 # the earliest time of ZIP; constant, so that equal runs give equal bytes
@@ -73,6 +75,8 @@ class Parts:
         normaliser: normalisation statistics of the features.
         training: description of the training data of each target and lead time.
         checksum: SHA-256 of the checkpoint or bundle.
+        truth_quantiles: quantiles of past truth that a bundle keeps, by level: an array (12, H, W)
+            of the months for each target and lead time.
     """
 
     path: Path
@@ -82,6 +86,7 @@ class Parts:
     normaliser: Normaliser
     training: list[TrainingData]
     checksum: str
+    truth_quantiles: Mapping[float, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class Description(_Versioned):
         licence: under which others may use the model.
         ens10: version that made the bundle.
         provenance: of the run.
+        truth_quantiles: levels of the quantiles of past truth.
     """
 
     name: str
@@ -109,6 +115,7 @@ class Description(_Versioned):
     licence: str = ""
     ens10: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    truth_quantiles: list[float] = field(default_factory=list)
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
@@ -143,14 +150,18 @@ def bundle(
 
     Raises:
         FileError: the file exists, or the run cannot be read.
+        ArgumentError: quantiles of past truth, and no store with it.
     """
     run, out, options = Path(run), Path(out), chosen(BundleOptions, options, named)
     check_target(out, options.force, _is_bundle, "a bundle")
     parts = read_parts(run)
+    levels = sorted(set(options.truth_quantiles))
+    about = _describe(parts, options.licence) | ({"truth_quantiles": levels} if levels else {})
+    past = _truth_quantiles(parts, levels, options.history) if levels else {}
     files = {
-        MODEL: _json(_describe(parts, options.licence)),
+        MODEL: _json(about),
         CONFIG: _shared_config(run, parts),
-        WEIGHTS: save_tensors(_tensors(parts)),
+        WEIGHTS: save_tensors(_tensors(parts) | past),
         CARD: _card(parts, options.licence).encode(),
     }
     files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
@@ -162,6 +173,42 @@ def bundle(
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), data)
     return out
+
+
+def _truth_quantiles(
+    parts: Parts, levels: Sequence[float], store: Path | str | None
+) -> dict[str, Tensor]:
+    """Return the quantiles of past truth, (12, L, H, W) for each target and lead time, by name.
+
+    Raises:
+        ArgumentError: a level outside (0, 1), or no store with the truth.
+    """
+    outside = [level for level in levels if not 0 < level < 1]
+    if outside:
+        raise ArgumentError("truth_quantiles", f"{outside[0]:g} is not between 0 and 1")
+    store = parts.config["data"].get("store", "") if store is None else store
+    past = [PastTruth(parts.name, store, training) for training in parts.training]
+    return {
+        f"{_QUANTILES_PREFIX}{n}": torch.from_numpy(truth.all_quantiles(levels))
+        for n, truth in enumerate(past)
+    }
+
+
+def _read_truth_quantiles(
+    path: Path, levels: list[float], tensors: Mapping[str, Tensor], grid: tuple[int, ...]
+) -> dict[float, list[Any]]:
+    """Return the quantiles of past truth in a bundle; see `Parts`.
+
+    Raises:
+        FileError: a tensor has not the shape of these levels on the grid.
+    """
+    expected = (12, len(levels), *grid)
+    for name, value in tensors.items():
+        if tuple(value.shape) != expected or value.dtype != torch.float32:
+            reason = f"damaged: {name} has the shape {tuple(value.shape)} in place of {expected}"
+            raise FileError(path, reason, _REMEDY)
+    arrays = [value.numpy() for value in tensors.values()]
+    return {level: [array[:, n] for array in arrays] for n, level in enumerate(levels)}
 
 
 def _is_bundle(path: Path) -> bool:
@@ -265,13 +312,20 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
     statistics: dict[str, Any] = {
         name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS
     }
+    levels = about.truth_quantiles
+    names = [f"{_QUANTILES_PREFIX}{n}" for n in range(len(tensors) if levels else 0)]
+    quantiles = {name: tensors.pop(name) for name in names if name in tensors}
     if tensors:
         reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
         raise FileError(path, reason, _REMEDY)
     statistics["channels"] = about.channels
     parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
     _require_same_grid(parts)
-    return parts
+    if len(quantiles) != (len(parts.training) if levels else 0):
+        reason = f"damaged: quantiles of past truth of {len(quantiles)} targets and lead times"
+        raise FileError(path, reason, _REMEDY)
+    grid = parts.normaliser.mean.shape[-2:]
+    return replace(parts, truth_quantiles=_read_truth_quantiles(path, levels, quantiles, grid))
 
 
 def _require_same_grid(parts: Parts) -> None:

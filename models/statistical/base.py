@@ -72,6 +72,11 @@ class StatisticalMethod(GridBuffers):
         """Number of coefficients that `solve` determined."""
         return sum(b.numel() for b in self.buffers() if b.is_floating_point())
 
+    @property
+    def takes_new_points(self) -> bool:
+        """True if its coefficients hold at any point, and it reads no features of the point."""
+        return False
+
     def __call__(self, batch: Batch) -> Distribution:
         """Return the forecast in full precision, also under mixed precision.
 

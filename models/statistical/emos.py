@@ -131,6 +131,11 @@ class EMOS(SpooledMethod):
         return 4 * self.bias.numel()
 
     @property
+    def takes_new_points(self) -> bool:
+        """True if one set of coefficients was fitted to all points."""
+        return not self.local
+
+    @property
     def a(self) -> Tensor:
         """Intercept of the mean, target units, (H, W), or (1, 1) if global; float64."""
         return self.bias.double() - self.slope.double() * self.centre.double()

@@ -43,6 +43,11 @@ class MemberEMOS(SpooledMethod):
         self.tilt: Tensor
 
     @property
+    def takes_new_points(self) -> bool:
+        """True: one set of coefficients was fitted to all points."""
+        return True
+
+    @property
     def a(self) -> Tensor:
         """Intercept of the mean, target units, float64."""
         return self.bias.double() - self.slope.double() * self.centre.double()

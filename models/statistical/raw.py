@@ -18,6 +18,11 @@ class Raw(StatisticalMethod):
         self.estimator = estimator
         self.solved.fill_(True)
 
+    @property
+    def takes_new_points(self) -> bool:
+        """True: there are no coefficients."""
+        return True
+
     def collect(self, batch: Batch) -> None:
         """Do nothing: there is nothing to collect."""
 

@@ -62,6 +62,11 @@ class SlidingWindow(StatisticalMethod):
         """Those of the method, for one window."""
         return self.method.fitted_parameters
 
+    @property
+    def takes_new_points(self) -> bool:
+        """True if the method's coefficients hold at any point."""
+        return self.method.takes_new_points
+
     def collect(self, batch: Batch) -> None:
         """Store the batch's dates, and drop those before the last window."""
         for date, one in zip(batch["dates"].tolist(), single_dates(batch), strict=True):
