@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import xarray as xr
@@ -32,7 +32,6 @@ from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.forecasts.load import (
-    BeyondTrainingWarning,
     Corrections,
     TrainedModel,
     all_corrections,
@@ -40,6 +39,7 @@ from ens10.experiments.forecasts.load import (
     variable_name,
 )
 from ens10.experiments.forecasts.products import Products
+from ens10.experiments.forecasts.training_points import BeyondTrainingWarning
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.training.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
@@ -72,6 +72,9 @@ from ens10.store.opening import (
     root_attributes,
 )
 from ens10.untrusted import UNREADABLE, readable
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _SUFFIXES: dict[str, Format] = {
     ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
@@ -651,7 +654,11 @@ def _table_writer(output: Output, combined: CombinedCorrections) -> Write:
     is_file = not isinstance(source, xr.Dataset) and not is_url(source)
     tables = [file for file in files_in(Path(source)) if is_table(file)] if is_file else []
     forms = [table_form(file, output.names or Names()) for file in tables]
-    expected = table_of(combined.blank().isel(time=[0]), forms)
+
+    def table(dataset: xr.Dataset) -> "pd.DataFrame":
+        return table_of(dataset[list(combined.layouts)], forms)
+
+    expected = table(combined.blank().isel(time=[0]))
     inputs = [file.resolve() for file in tables]
 
     def is_ours(path: Path) -> bool:
@@ -663,7 +670,7 @@ def _table_writer(output: Output, combined: CombinedCorrections) -> Write:
         output.path.name.lower().endswith(".gz"),
         forms[0].separator if forms else ",",
     )
-    return lambda path, dataset: write_table(path, table_of(dataset, forms), form)
+    return lambda path, dataset: write_table(path, table(dataset), form)
 
 
 def _grib_options(

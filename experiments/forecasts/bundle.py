@@ -204,8 +204,8 @@ def _read_truth_quantiles(
     """
     expected = (12, len(levels), *grid)
     for name, value in tensors.items():
-        if tuple(value.shape) != expected or value.dtype != torch.float32:
-            reason = f"damaged: {name} has the shape {tuple(value.shape)} in place of {expected}"
+        if tuple(value.shape) != expected or value.dtype != torch.float32 or value.isinf().any():
+            reason = f"damaged: {name} is not of finite float32 numbers of the shape {expected}"
             raise FileError(path, reason, _REMEDY)
     arrays = [value.numpy() for value in tensors.values()]
     return {level: [array[:, n] for array in arrays] for n, level in enumerate(levels)}

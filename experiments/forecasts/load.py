@@ -28,7 +28,9 @@ from ens10.experiments.forecasts.input_checks import DateInput, InputChecks, Mas
 from ens10.experiments.forecasts.past_truth import PastTruth, days_apart, seconds_of
 from ens10.experiments.forecasts.products import CorrectedDate, Fields, Products
 from ens10.experiments.forecasts.training_points import (
-    BeyondTrainingWarning,
+    BeyondTrainingWarning as BeyondTrainingWarning,
+)
+from ens10.experiments.forecasts.training_points import (
     Columns,
     at_places,
     check_points,
@@ -167,7 +169,8 @@ class TrainedModel:
         self.step_units, self.units = training.step_units, training.units
         self.members = data.ensemble or training.members
         self._path, self._data, self._training = parts.path, data, training
-        self._trained_on, self._places = training, None
+        self._trained_on = training  # `at_stations` changes `_training`
+        self._places: npt.NDArray[np.int64] | None = None
         self._kept_quantiles = {q: maps[part] for q, maps in parts.truth_quantiles.items()}
         self._module = module.eval().requires_grad_(False)
         self.targets = [one.target for one in parts.training if one.step == training.step]
