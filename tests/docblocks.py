@@ -64,6 +64,7 @@ NOT_RUN = {
         "pip install": "tests/packaging install",
         "ens10 demo": "minutes; tests/experiments/test_demo.py",
     },
+    "docs/install.md": {"pip install": "tests/packaging install"},
     "docs/in_use.md": {
         "ens10 fit --config experiments/configs/emos_window.yaml": "with daily forecasts; "
         "tests/models/test_statistical_window.py",
