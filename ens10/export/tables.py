@@ -1,7 +1,6 @@
 """Corrected forecasts of stations as a table, CSV or Parquet, in the form of the input's table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,34 +49,25 @@ def table_of(dataset: xr.Dataset, forms: Sequence[TableForm] = ()) -> "pd.DataFr
     return frame[names].rename(columns=columns)
 
 
-@dataclass(frozen=True)
-class TableFile:
-    """How a table is written.
+def write_table(path: Path, table: "pd.DataFrame", suffix: str, separator: str = ",") -> None:
+    """Write a table to a path.
 
-    Attributes:
-        parquet: True for Parquet, False for CSV.
-        compressed: True for CSV with gzip.
+    Args:
+        path: of the file, whatever its suffix.
+        table: its content.
+        suffix: "parquet", "csv", or "gz" for CSV with gzip.
         separator: of the cells of CSV.
-    """
-
-    parquet: bool
-    compressed: bool = False
-    separator: str = ","
-
-
-def write_table(path: Path, table: "pd.DataFrame", file: TableFile) -> None:
-    """Write a table to a path, whatever its suffix.
 
     Raises:
         MissingExtraError: Parquet, and pyarrow is not installed.
     """
-    if file.parquet:
+    if suffix == "parquet":
         with telling_extras("Writing Parquet"):
             import_module("pyarrow")
         table.to_parquet(path, index=False)
         return
-    compression: Any = "gzip" if file.compressed else None
-    table.to_csv(path, sep=file.separator, index=False, compression=compression)
+    compression: Any = "gzip" if suffix == "gz" else None
+    table.to_csv(path, sep=separator, index=False, compression=compression)
 
 
 def has_columns(path: Path, table: "pd.DataFrame") -> bool:

@@ -11,7 +11,7 @@ OUT.partial/done/        an empty file for each date whose chunks are on the dis
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -45,7 +45,7 @@ from ens10.experiments.training.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
-from ens10.export.tables import TableFile, has_columns, table_of, write_table
+from ens10.export.tables import has_columns, table_of, write_table
 from ens10.grib import is_grib, scan
 from ens10.identity import member_labels
 from ens10.machine_errors import writing_netcdf
@@ -62,6 +62,7 @@ from ens10.source.names import Names, read_names
 from ens10.source.opening import files_in
 from ens10.source.stores import dataset_of
 from ens10.source.tables import is_table, table_form
+from ens10.stations import STATION
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import clear_unfinished, record_files, to_json_types
 from ens10.store.opening import (
@@ -86,27 +87,6 @@ _TABLES = ("csv", "parquet")
 
 
 Write = Callable[[Path, xr.Dataset], None]  # of the result to a temporary path
-
-
-@dataclass(frozen=True)
-class Output:
-    """Where the result is written, and how.
-
-    Attributes:
-        path: of the file.
-        file_format: of the file.
-        source: the forecast.
-        names: in the forecast.
-        encoding: of GRIB.
-        force: replace an older result.
-    """
-
-    path: Path
-    file_format: Format
-    source: Source
-    names: Names | None
-    encoding: Encoding
-    force: bool
 
 
 @takes(ApplyOptions)
@@ -176,8 +156,7 @@ def apply(
         data = _without_gaps(data, models) if rules.missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
     combined = CombinedCorrections(all_corrections(models, data, products, rules))
-    output = Output(out, file_format, source, names, encoding, options.force)
-    write = _writer(output, combined, products, progress)
+    write = _writer(out, file_format, source, combined, products, options, names, progress)
     plan = _plan(combined, models, source, products, options)
     if names is not None:
         plan["names"] = to_json_types(names.record())
@@ -381,7 +360,8 @@ class CombinedCorrections:
                 raise ArgumentError("runs", reason, "Apply one of them, or into two files")
             if not np.array_equal(part.samples.time, self.samples.time):
                 raise ArgumentError("runs", "the forecast has other dates for each of them")
-            if part.stations != self._parts[0].stations:
+            stations = [p.coordinates.get(STATION, ((), ()))[1] for p in (part, self._parts[0])]
+            if not np.array_equal(*stations):
                 reason = f"{model.name} was trained on other stations than the runs before"
                 raise ArgumentError("runs", reason, "Apply these runs into files of their own")
 
@@ -619,58 +599,58 @@ def _finish(partial: Partial, file_format: Format, write: Write) -> None:
 
 
 def _writer(
-    output: Output, combined: CombinedCorrections, products: Products, progress: bool
-) -> Write:
+    out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
+    products: Products, options: ApplyOptions, names: Names | None, progress: bool,
+) -> Write:  # fmt: skip
     """Return the function that writes a file, after checking that it can hold the result.
 
     Raises:
         ArgumentError: stations in GRIB, or a grid in a table; what GRIB cannot express.
         FileError: a table that exists has other columns.
     """
-    if output.file_format == "grib":
+    if file_format == "grib":
         if combined.samples.stations:
             reason = "GRIB holds grids, and these are stations"
             raise ArgumentError("format", reason, "Write netCDF, CSV or Parquet")
-        raw = None if output.names else _open_raw_grib(output.source, combined)
-        grib = _grib_options(combined, raw, products, output.encoding)
+        raw = None if names else _open_raw_grib(source, combined)
+        encoding = Encoding(options.edition, options.post_processed)
+        grib = _grib_options(combined, raw, products, encoding)
         return lambda path, dataset: write_corrected(path, dataset, **grib, progress=progress)
-    if output.file_format in _TABLES:
-        return _table_writer(output, combined)
+    if file_format in _TABLES:
+        return _table_writer(out, file_format, source, combined, names or Names(), options.force)
 
     def write(path: Path, dataset: xr.Dataset) -> None:
         dataset.attrs.pop(FORMAT_ATTRIBUTE)
-        with writing_netcdf(output.path):
+        with writing_netcdf(out):
             write_netcdf(path, dataset, 0, progress)
 
     return write
 
 
-def _table_writer(output: Output, combined: CombinedCorrections) -> Write:
+def _table_writer(
+    out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
+    names: Names, force: bool,
+) -> Write:  # fmt: skip
     """Return the function that writes a table in the form of those of the forecast."""
     if not combined.samples.stations:
         reason = "a table has a row for each station, and this is a grid"
         raise ArgumentError("format", reason, "Write netCDF, Zarr or GRIB")
-    source = output.source
     is_file = not isinstance(source, xr.Dataset) and not is_url(source)
     tables = [file for file in files_in(Path(source)) if is_table(file)] if is_file else []
-    forms = [table_form(file, output.names or Names()) for file in tables]
+    forms = [table_form(file, names) for file in tables]
 
     def table(dataset: xr.Dataset) -> "pd.DataFrame":
         return table_of(dataset[list(combined.layouts)], forms)
 
-    expected = table(combined.blank().isel(time=[0]))
-    inputs = [file.resolve() for file in tables]
+    expected, inputs = table(combined.blank().isel(time=[0])), [file.resolve() for file in tables]
 
     def is_ours(path: Path) -> bool:
         return path.resolve() not in inputs and has_columns(path, expected)
 
-    check_target(output.path, output.force, is_ours, "a corrected forecast")
-    form = TableFile(
-        output.file_format == "parquet",
-        output.path.name.lower().endswith(".gz"),
-        forms[0].separator if forms else ",",
-    )
-    return lambda path, dataset: write_table(path, table(dataset), form)
+    check_target(out, force, is_ours, "a corrected forecast")
+    suffix = "gz" if out.suffix.lower() == ".gz" else file_format
+    separator = forms[0].separator if forms else ","
+    return lambda path, dataset: write_table(path, table(dataset), suffix, separator)
 
 
 def _grib_options(

@@ -23,6 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from safetensors.torch import load as load_tensors
@@ -56,7 +57,7 @@ MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.m
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
-_QUANTILES_PREFIX = "truth_quantiles."  # and the place of the target and lead time
+_QUANTILES = "truth_quantiles"
 _LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 # the earliest time of ZIP; constant, so that equal runs give equal bytes
@@ -157,7 +158,7 @@ def bundle(
     parts = read_parts(run)
     levels = sorted(set(options.truth_quantiles))
     about = _describe(parts, options.licence) | ({"truth_quantiles": levels} if levels else {})
-    past = _truth_quantiles(parts, levels, options.history) if levels else {}
+    past = _truth_quantiles(parts, levels, options.history)
     files = {
         MODEL: _json(about),
         CONFIG: _shared_config(run, parts),
@@ -178,7 +179,7 @@ def bundle(
 def _truth_quantiles(
     parts: Parts, levels: Sequence[float], store: Path | str | None
 ) -> dict[str, Tensor]:
-    """Return the quantiles of past truth, (12, L, H, W) for each target and lead time, by name.
+    """Return the quantiles of past truth, (targets and lead times, 12, L, H, W), by their name.
 
     Raises:
         ArgumentError: a level outside (0, 1), or no store with the truth.
@@ -186,29 +187,28 @@ def _truth_quantiles(
     outside = [level for level in levels if not 0 < level < 1]
     if outside:
         raise ArgumentError("truth_quantiles", f"{outside[0]:g} is not between 0 and 1")
+    if not levels:
+        return {}
     store = parts.config["data"].get("store", "") if store is None else store
     past = [PastTruth(parts.name, store, training) for training in parts.training]
-    return {
-        f"{_QUANTILES_PREFIX}{n}": torch.from_numpy(truth.all_quantiles(levels))
-        for n, truth in enumerate(past)
-    }
+    quantiles = np.stack([truth.all_quantiles(levels) for truth in past])
+    return {_QUANTILES: torch.from_numpy(quantiles)}
 
 
-def _read_truth_quantiles(
-    path: Path, levels: list[float], tensors: Mapping[str, Tensor], grid: tuple[int, ...]
-) -> dict[float, list[Any]]:
-    """Return the quantiles of past truth in a bundle; see `Parts`.
+def _read_truth_quantiles(parts: Parts, levels: list[float], values: Tensor | None) -> Parts:
+    """Return the parts of a bundle with its quantiles of past truth.
 
     Raises:
-        FileError: a tensor has not the shape of these levels on the grid.
+        FileError: the tensor has not the shape of these levels on the grid.
     """
-    expected = (12, len(levels), *grid)
-    for name, value in tensors.items():
-        if tuple(value.shape) != expected or value.dtype != torch.float32 or value.isinf().any():
-            reason = f"damaged: {name} is not of finite float32 numbers of the shape {expected}"
-            raise FileError(path, reason, _REMEDY)
-    arrays = [value.numpy() for value in tensors.values()]
-    return {level: [array[:, n] for array in arrays] for n, level in enumerate(levels)}
+    expected = (len(parts.training), 12, len(levels), *parts.normaliser.mean.shape[-2:])
+    if values is None:
+        values = torch.zeros(expected if not levels else 0)
+    if tuple(values.shape) != expected or values.dtype != torch.float32 or values.isinf().any():
+        reason = f"damaged: {_QUANTILES} are not finite float32 numbers of the shape {expected}"
+        raise FileError(parts.path, reason, _REMEDY)
+    maps = {level: list(values[:, :, n].numpy()) for n, level in enumerate(levels)}
+    return replace(parts, truth_quantiles=maps)
 
 
 def _is_bundle(path: Path) -> bool:
@@ -312,20 +312,14 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
     statistics: dict[str, Any] = {
         name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS
     }
-    levels = about.truth_quantiles
-    names = [f"{_QUANTILES_PREFIX}{n}" for n in range(len(tensors) if levels else 0)]
-    quantiles = {name: tensors.pop(name) for name in names if name in tensors}
+    quantiles = tensors.pop(_QUANTILES, None)
     if tensors:
         reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
         raise FileError(path, reason, _REMEDY)
     statistics["channels"] = about.channels
     parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
     _require_same_grid(parts)
-    if len(quantiles) != (len(parts.training) if levels else 0):
-        reason = f"damaged: quantiles of past truth of {len(quantiles)} targets and lead times"
-        raise FileError(path, reason, _REMEDY)
-    grid = parts.normaliser.mean.shape[-2:]
-    return replace(parts, truth_quantiles=_read_truth_quantiles(path, levels, quantiles, grid))
+    return _read_truth_quantiles(parts, about.truth_quantiles, quantiles)
 
 
 def _require_same_grid(parts: Parts) -> None:

@@ -34,10 +34,8 @@ from ens10.experiments.forecasts.training_points import (
     Columns,
     at_places,
     check_points,
-    note_new_stations,
+    match_stations,
     places_of,
-    station_names,
-    with_missing_stations,
 )
 from ens10.experiments.runs.checkpoints import differences, other_architecture, shapes
 from ens10.identity import Label
@@ -52,7 +50,7 @@ from ens10.loader.tensors import as_tensors
 from ens10.loader.training_members import are_texts, choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
-from ens10.models.statistical.base import GridBuffers
+from ens10.models.statistical.base import GridBuffers, StatisticalMethod
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods
 from ens10.source.layout import tidy
@@ -61,7 +59,6 @@ from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
 from ens10.stations import STATION, has_stations, station_dims
-from ens10.stations import coordinates as station_coordinates
 from ens10.untrusted import readable
 from ens10.usage import Parser, configuration_errors
 
@@ -251,7 +248,11 @@ class TrainedModel:
             if isinstance(forecast, xr.Dataset) and self._training.stations:
                 forecast = tidy(forecast, Names(), source)
                 if has_stations(forecast):
-                    model, forecast, columns = self._with_stations(forecast)
+                    new = self._takes_new_points
+                    arguments = forecast, self._trained_on, self.name
+                    forecast, columns = match_stations(*arguments, takes_new=new)
+                    names = [str(name) for name in forecast[STATION].to_numpy().tolist()]
+                    model = self.at_stations(names) if new else self
             samples = model._open_samples(forecast, rules)
             checks = None
             if rules is not None:
@@ -371,37 +372,11 @@ class TrainedModel:
         other._places = places
         return other
 
-    def _with_stations(
-        self, forecast: xr.Dataset
-    ) -> "tuple[TrainedModel, xr.Dataset, Columns | None]":
-        """Return the model, the forecast at its stations, and where the result has them.
-
-        Stations that the forecast lacks are appended; the result has all.
-
-        Raises:
-            ArgumentError: no station of the forecast is one of the training, and the model needs
-                coefficients of each.
-        """
-        method = getattr(self._module, "method", None)
-        takes_new = bool(getattr(method, "takes_new_points", False))
-        trained, own = self._trained_on.stations, station_names(forecast)
-        new = [name for name in own if name not in set(trained)]
-        if len(new) == len(own) and not takes_new:
-            return self, forecast, None  # which is refused, with the names of both
-        forecast = with_missing_stations(forecast, self._trained_on, self.name)
-        if new:
-            note_new_stations(new, self.name, takes_new=takes_new)
-        names = station_names(forecast)
-        if takes_new:
-            return self.at_stations(names), forecast, None
-        if names == trained:
-            return self, forecast, None
-        coordinates = {
-            k: (STATION, v.values, v.attrs) for k, v in station_coordinates(forecast).items()
-        }
-        columns = Columns(coordinates, places_of(names, trained))
-        row = forecast.isel(longitude=places_of(trained, names))
-        return self, row.assign_coords(longitude=np.arange(len(trained))), columns
+    @property
+    def _takes_new_points(self) -> bool:
+        parts = getattr(self._module, "method", nn.Module()).modules()
+        takes = [part.takes_new_points for part in parts if isinstance(part, StatisticalMethod)]
+        return bool(takes) and all(takes)
 
     def _inputs(self) -> list[str]:
         """Return the input channels of the training, by the statistics of their means."""
@@ -697,24 +672,14 @@ class Corrections:
             **(samples.horizontal if self._columns is None else self._columns.coordinates),
         }
 
-    @property
-    def stations(self) -> list[str]:
-        """The names of the stations of the result, as text; none of a grid."""
-        if self._columns is None:
-            return self.samples.station_names
-        _, names, _ = self._columns.coordinates[STATION]
-        return [str(name) for name in names]
-
     def _on_stations(self, fields: Fields) -> Fields:
         """Return variables at the stations of the result."""
-        columns = self._columns
-        if columns is None:
+        if self._columns is None:
             return fields
+        places = self._columns.places
         return {
-            name: (dims, columns.spread(values, dims.index(STATION)), attrs)
-            if STATION in dims
-            else (dims, values, attrs)
-            for name, (dims, values, attrs) in fields.items()
+            name: (dims, at_places(v, places, dims.index(STATION)) if STATION in dims else v, attrs)
+            for name, (dims, v, attrs) in fields.items()
         }
 
     def _compute_date(self, i: int) -> DateResult:

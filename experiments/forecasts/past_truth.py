@@ -41,7 +41,7 @@ class PastTruth:
     ) -> None:
         self._name, self._store, self._training = name, store, training
         self._kept = kept or {}
-        self._quantiles: dict[tuple[float, int], Maps] = {}
+        self._cache: dict[tuple[float, ...], Maps] = {}
 
     def near(self, date: int, count: int | None = None, seed: int = 0) -> Maps:
         """Return the truth of dates near a date in the season, never of that date, (count, H, W).
@@ -73,12 +73,11 @@ class PastTruth:
         """
         if not self._store:
             return self._kept_quantiles(month, levels)
-        wanted = [level for level in levels if (level, month) not in self._quantiles]
-        if wanted:
+        key = (month, *levels)
+        if key not in self._cache:
             truth = self.near(_middle_of_month(month))
-            values = quantiles_of_truth(truth, wanted).astype(np.float32)
-            self._quantiles |= {(level, month): v for level, v in zip(wanted, values, strict=True)}
-        return np.stack([self._quantiles[level, month] for level in levels])
+            self._cache[key] = quantiles_of_truth(truth, levels).astype(np.float32)
+        return self._cache[key]
 
     def all_quantiles(self, levels: Sequence[float]) -> Maps:
         """Return the quantiles of each month, (12, L, H, W); NaN without training dates."""

@@ -6,8 +6,7 @@ training lacks is forecast by methods whose coefficients hold at any point, and 
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, DataNote, listing
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
-from ens10.stations import COORDINATES, STATION
+from ens10.stations import COORDINATES, STATION, coordinates
 
 _NEAR_DEGREES = 1e-3
 
@@ -60,8 +59,7 @@ def _axis(name: str, values: npt.NDArray[Any]) -> str:
     return f"{values.size} {name}s from {values[0]:g} to {values[-1]:g}"
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Stations of a result, and where a model computes them.
 
     Attributes:
@@ -71,10 +69,6 @@ class Columns:
 
     coordinates: dict[str, Any]
     places: npt.NDArray[np.int64]
-
-    def spread(self, values: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-        """Return values of the model's columns at the stations of the result, NaN at others."""
-        return at_places(values, self.places, axis)
 
 
 def at_places(
@@ -86,69 +80,73 @@ def at_places(
     return result
 
 
-def station_names(data: xr.Dataset) -> list[str]:
-    """Return the names of the stations of a row, as text."""
-    return [str(name) for name in data[STATION].to_numpy().tolist()]
-
-
 def places_of(names: Sequence[str], available: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the place of each name among the available ones, -1 for others."""
     places = {name: n for n, name in enumerate(available)}
     return np.array([places.get(name, -1) for name in names], np.int64)
 
 
-def with_missing_stations(data: xr.Dataset, training: TrainingData, name: str) -> xr.Dataset:
-    """Append the stations that the training has and the forecast lacks, with missing values.
+def match_stations(
+    data: xr.Dataset, training: TrainingData, name: str, *, takes_new: bool
+) -> tuple[xr.Dataset, Columns | None]:
+    """Return forecasts at the stations that a model computes, and those of the result.
+
+    Stations that the forecast lacks are appended, with missing values. If the model takes new ones,
+    it computes all; otherwise those of the training, and the others are missing in the result. One
+    line names each kind.
 
     Args:
         data: forecasts of stations as a row.
         training: of the model.
-        name: of the model, for the line that names these stations.
-    """
-    present = station_names(data)
-    missing = [n for n, station in enumerate(training.stations) if station not in set(present)]
-    if not missing:
-        return data
-    names = [training.stations[n] for n in missing]
-    note = f"{name}: the forecast lacks {_counted(names)} of the training; the result is missing"
-    warnings.warn(f"{note} there", BeyondTrainingWarning, stacklevel=4)
-    own = {key: data[key] for key in COORDINATES if key in data.coords}
-    added = {key: [training.places[key][n] for n in missing] for key in training.places}
-    unknown = [np.nan] * len(missing)
-    joined = {
-        key: np.append(field.to_numpy(), added.get(key, unknown))
-        for key, field in own.items()
-        if key != STATION
-    }
-    joined[STATION] = _joined_names(own[STATION].to_numpy(), names)
-    longer = data.drop_vars(list(own)).reindex(longitude=np.arange(len(present) + len(missing)))
-    return longer.assign_coords(
-        {key: ("longitude", joined[key], field.attrs) for key, field in own.items()}
-    )
-
-
-def _joined_names(present: npt.NDArray[Any], names: Sequence[str]) -> npt.NDArray[Any]:
-    """Return names with further ones, as whole numbers if all of them are."""
-    texts = np.array([*map(str, present.tolist()), *names], np.dtypes.StringDType())
-    is_number = present.dtype.kind in "iu" and all(name.lstrip("-").isdigit() for name in names)
-    return texts.astype(present.dtype) if is_number else texts
-
-
-def note_new_stations(names: Sequence[str], name: str, *, takes_new: bool) -> None:
-    """Say which stations the training lacks, and what becomes of them.
-
-    Args:
-        names: of these stations.
-        name: of the model.
+        name: of the model, for the lines.
         takes_new: True if the model's coefficients hold at any station.
+
+    Returns:
+        The forecasts, unchanged if the model takes none of their stations; and the stations of the
+        result, None if they are those of the forecasts.
     """
-    effect = (
-        "they are forecast with the coefficients of all stations"
-        if takes_new
-        else "the result is missing there, since the model was fitted to each station"
-    )
-    note = f"{name}: the training lacks {_counted(names)} of the forecast; {effect}"
-    warnings.warn(note, BeyondTrainingWarning, stacklevel=4)
+    trained, own = training.stations, [str(one) for one in data[STATION].to_numpy().tolist()]
+    new = [one for one in own if one not in set(trained)]
+    missing = [one for one in trained if one not in set(own)]
+    if len(new) == len(own) and not takes_new:
+        return data, None
+    if missing:
+        lacks = f"the forecast lacks {_counted(missing)} of the training"
+        _note(f"{name}: {lacks}; the result is missing there")
+        data = _with_stations(data, training, own, missing)
+    if new:
+        effect = "the result is missing there, since the model was fitted to each station"
+        if takes_new:
+            effect = "they are forecast with the coefficients of all stations"
+        _note(f"{name}: the training lacks {_counted(new)} of the forecast; {effect}")
+    names = [*own, *missing]
+    if takes_new or names == trained:
+        return data, None
+    places = {key: (STATION, v.values, v.attrs) for key, v in coordinates(data).items()}
+    row = data.isel(longitude=places_of(trained, names))
+    row = row.assign_coords(longitude=np.arange(len(trained)))
+    return row, Columns(places, places_of(names, trained))
+
+
+def _with_stations(
+    data: xr.Dataset, training: TrainingData, present: Sequence[str], names: Sequence[str]
+) -> xr.Dataset:
+    """Append stations of the training, with missing values."""
+    own = {key: data[key] for key in COORDINATES if key in data.coords}
+    longer = data.drop_vars(list(own)).reindex(longitude=np.arange(len(present) + len(names)))
+    for key, field in own.items():
+        if key == STATION:
+            values = np.array([*present, *names], np.dtypes.StringDType())
+        else:
+            places = training.places.get(key, [np.nan])
+            known = dict(zip(training.stations, places, strict=False))
+            values = np.append(field, [known.get(name, np.nan) for name in names])
+        longer = longer.assign_coords({key: ("longitude", values, field.attrs)})
+    return longer
+
+
+def _note(text: str) -> None:
+    warnings.warn(text, BeyondTrainingWarning, stacklevel=5)
 
 
 def _counted(names: Sequence[str]) -> str:

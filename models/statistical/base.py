@@ -60,7 +60,12 @@ class StatisticalMethod(GridBuffers):
 
     Call `collect` for every training batch, then `solve`. The coefficients are buffers, so that the
     method is saved and loaded like a network.
+
+    Attributes:
+        takes_new_points: True if its own coefficients hold at any point, and it reads no features.
     """
+
+    takes_new_points = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,11 +76,6 @@ class StatisticalMethod(GridBuffers):
     def fitted_parameters(self) -> int:
         """Number of coefficients that `solve` determined."""
         return sum(b.numel() for b in self.buffers() if b.is_floating_point())
-
-    @property
-    def takes_new_points(self) -> bool:
-        """True if its coefficients hold at any point, and it reads no features of the point."""
-        return False
 
     def __call__(self, batch: Batch) -> Distribution:
         """Return the forecast in full precision, also under mixed precision.

@@ -72,10 +72,7 @@ class ECC(Coupled):
     does the same for the forecast of any model. The arguments are those of `Coupled`.
     """
 
-    @property
-    def takes_new_points(self) -> bool:
-        """True if the marginal method's coefficients hold at any point."""
-        return self.marginal.takes_new_points
+    takes_new_points = True
 
     def forward(self, batch: Batch) -> Ensemble:
         """Return members (N, M, H, W) in the order of the raw members.

@@ -116,6 +116,7 @@ class EMOS(SpooledMethod):
         super().__init__()
         check_criterion(criterion)
         self.local, self.criterion = local, criterion
+        self.takes_new_points = not local
         # mu = mean + bias + slope (mean - centre): a + b mean would cancel in float32 for Z500
         for name in _COEFFICIENTS:
             self.register_buffer(name, torch.zeros(0, 0))
@@ -129,11 +130,6 @@ class EMOS(SpooledMethod):
     def fitted_parameters(self) -> int:
         """Four for each fit: a, b, c, d."""
         return 4 * self.bias.numel()
-
-    @property
-    def takes_new_points(self) -> bool:
-        """True if one set of coefficients was fitted to all points."""
-        return not self.local
 
     @property
     def a(self) -> Tensor:

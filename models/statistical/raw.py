@@ -13,15 +13,12 @@ class Raw(StatisticalMethod):
         estimator: estimator of the ensemble CRPS, "plain", "fair" or "almost_fair".
     """
 
+    takes_new_points = True
+
     def __init__(self, estimator: Estimator = "plain") -> None:
         super().__init__()
         self.estimator = estimator
         self.solved.fill_(True)
-
-    @property
-    def takes_new_points(self) -> bool:
-        """True: there are no coefficients."""
-        return True
 
     def collect(self, batch: Batch) -> None:
         """Do nothing: there is nothing to collect."""

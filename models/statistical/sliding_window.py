@@ -46,6 +46,8 @@ class SlidingWindow(StatisticalMethod):
         ArgumentError: `days` is less than 1.
     """
 
+    takes_new_points = True
+
     def __init__(self, method: StatisticalMethod, days: int = 25) -> None:
         super().__init__()
         if days < 1:
@@ -61,11 +63,6 @@ class SlidingWindow(StatisticalMethod):
     def fitted_parameters(self) -> int:
         """Those of the method, for one window."""
         return self.method.fitted_parameters
-
-    @property
-    def takes_new_points(self) -> bool:
-        """True if the method's coefficients hold at any point."""
-        return self.method.takes_new_points
 
     def collect(self, batch: Batch) -> None:
         """Store the batch's dates, and drop those before the last window."""

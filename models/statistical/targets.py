@@ -103,11 +103,6 @@ class TargetMethods(nn.Module):
         """Number of coefficients of all copies."""
         return sum(method.fitted_parameters for method in self._method_list)
 
-    @property
-    def takes_new_points(self) -> bool:
-        """True if the coefficients of each copy hold at any point."""
-        return all(method.takes_new_points for method in self._method_list)
-
     def collect(self, batch: Batch) -> None:
         """Add one training batch of any lead times; its arrays may be reused after the call."""
         places = self._lead_indices(batch)

@@ -147,10 +147,10 @@ def test_damaged_quantiles_are_refused(run, tmp_path):
     kept = bundle(run, tmp_path / "kept.ens10", truth_quantiles=[0.9, 0.95])
     files = files_of(kept.read_bytes())
     weights, about = load(files["weights.safetensors"]), json.loads(files["model.json"])
-    name = "truth_quantiles.0"
-    assert weights[name].shape == (12, 2, 8, 16)
+    name = "truth_quantiles"
+    assert weights[name].shape == (1, 12, 2, 8, 16)
     changes = {
-        "a level less": (weights | {name: weights[name][:, :1].clone()}, about),
+        "a level less": (weights | {name: weights[name][:, :, :1].clone()}, about),
         "another grid": (weights | {name: weights[name].mT.contiguous()}, about),
         "infinite": (weights | {name: weights[name] + np.inf}, about),
         "none": ({key: value for key, value in weights.items() if key != name}, about),

@@ -1,9 +1,9 @@
 """Probabilities that the target is above or below thresholds."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from ens10.errors import ArgumentError
 from ens10.experiments.forecasts.products.base import (
@@ -13,9 +13,6 @@ from ens10.experiments.forecasts.products.base import (
     new_field,
 )
 from ens10.options import option
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _THRESHOLD = re.compile(r"\s*([<>])\s*(q?)([-+.\deE]+)\s*")
 _SIDES = {">": "above", "<": "below"}
@@ -42,87 +39,66 @@ class ProbabilityFields(ForecastProduct):
         *("probability_above_quantile", "probability_below_quantile"),
         *("threshold_above", "threshold_below"),
     )
+    may_be_nan: ClassVar[bool] = True  # where there is no past truth
     probabilities: Sequence[str] = option((), flag="--probability", metavar="THRESHOLD")
 
     def __post_init__(self) -> None:
-        self._parsed()
+        self.thresholds()
 
     @property
     def needs_history(self) -> bool:  # type: ignore[override]
         """Return True if a threshold is a quantile of past truth."""
-        return any(self._parsed()[True].values())
-
-    @property
-    def may_be_nan(self) -> bool:  # type: ignore[override]
-        """Return True if a threshold is a quantile, which points without truth lack."""
-        return self.needs_history
+        return any(dim.startswith("quantile") for dim in self.thresholds())
 
     @property
     def in_grib(self) -> bool:  # type: ignore[override]
         """Return False if a threshold is a quantile: in GRIB a threshold is one number."""
         return not self.needs_history
 
-    def _parsed(self) -> dict[bool, dict[str, list[float]]]:
-        """Return thresholds (False) and levels of quantiles (True), by side, in ascending order."""
-        found: dict[bool, dict[str, set[float]]] = {False: {}, True: {}}
+    def thresholds(self) -> dict[str, list[float]]:
+        """Return thresholds, and levels of quantiles, by dimension, each in ascending order."""
+        thresholds: dict[str, list[float]] = {}
         for text in self.probabilities:
             match = _THRESHOLD.fullmatch(text)
             try:
-                side, is_level, value = _SIDES[match[1]], bool(match[2]), float(match[3])  # type: ignore[index]
+                kind = "quantile" if match[2] else "threshold"  # type: ignore[index]
+                side, value = _SIDES[match[1]], float(match[3])  # type: ignore[index]
             except (TypeError, ValueError):
                 reason = f"{text!r} is not a threshold"
                 remedy = "Write '>303.15', '<273.15' or '>q0.95'"
                 raise ArgumentError("probability", reason, remedy) from None
-            if is_level and not 0 < value < 1:
+            if kind == "quantile" and not 0 < value < 1:
                 reason = f"{text!r} is not a quantile between 0 and 1"
                 raise ArgumentError("probability", reason, "Write '>q0.95', say")
-            found[is_level].setdefault(side, set()).add(value)
-        return {
-            kind: {side: sorted(values) for side, values in sorted(sides.items())}
-            for kind, sides in found.items()
-        }
+            thresholds.setdefault(f"{kind}_{side}", []).append(value)
+        return {dim: sorted(set(values)) for dim, values in sorted(thresholds.items())}
 
     def coordinates(self, date: CorrectedDate) -> dict[str, Any]:  # noqa: ARG002
         """Return the thresholds, and the levels of quantiles, of each side."""
-        names = {False: "threshold", True: "quantile"}
-        return {
-            f"{names[kind]}_{side}": values
-            for kind, sides in self._parsed().items()
-            for side, values in sides.items()
-        }
+        return dict(self.thresholds())
 
     def fields(self, date: CorrectedDate) -> Fields:
         """Return the probabilities of a date, and the thresholds that are quantiles."""
-        return dict(self._fields(date))
-
-    def _fields(self, date: CorrectedDate) -> Iterator[tuple[str, Any]]:
         import torch
 
-        parsed, target = self._parsed(), date.target
-        for side, values in parsed[False].items():
-            thresholds = [torch.full_like(date.forecast.like, value) for value in values]
-            name = f"{target}_probability_{side}"
-            long_name = f"probability of {target} {side} the threshold"
-            yield name, _probabilities(date, side, thresholds, f"threshold_{side}", long_name)
-        for side, levels in parsed[True].items():
-            quantiles = date.truth_quantiles(levels)
-            name = f"{target}_probability_{side}_quantile"
-            long_name = f"probability of {target} {side} the quantile of past truth"
-            thresholds = list(quantiles.to(date.forecast.like).unbind(1))
-            yield name, _probabilities(date, side, thresholds, f"quantile_{side}", long_name)
+        forecast, fields = date.forecast, {}
+        for dim, values in self.thresholds().items():
+            kind, side = dim.split("_")
+            name, what = f"{date.target}_probability_{side}", f"the {kind}"
+            if kind == "quantile":
+                name, what = f"{name}_quantile", "the quantile of past truth"
+                quantiles = date.truth_quantiles(values)
+                long_name = f"quantile of past truth of {date.target} in the season of the date"
+                attributes = {"units": date.units, "long_name": long_name}
+                fields[f"{date.target}_threshold_{side}"] = new_field(dim, quantiles, attributes)
+                thresholds = list(quantiles.to(forecast.like).unbind(1))
+            else:
+                thresholds = [torch.full_like(forecast.like, value) for value in values]
+            tail_probability: Any = forecast.above if side == "above" else forecast.cdf_below
+            probabilities = torch.stack([tail_probability(one) for one in thresholds], 1)
             attributes = {
-                "units": date.units,
-                "long_name": f"quantile of past truth of {target} in the season of the date",
+                "units": "1",
+                "long_name": f"probability of {date.target} {side} {what}",
             }
-            yield f"{target}_threshold_{side}", new_field(f"quantile_{side}", quantiles, attributes)
-
-
-def _probabilities(
-    date: CorrectedDate, side: str, thresholds: "list[Tensor]", dim: str, long_name: str
-) -> Any:
-    """Return the field of the probabilities beyond thresholds (1, H, W) along a dimension."""
-    import torch
-
-    tail_probability: Any = date.forecast.above if side == "above" else date.forecast.cdf_below
-    values = torch.stack([tail_probability(threshold) for threshold in thresholds], 1)
-    return new_field(dim, values, {"units": "1", "long_name": long_name})
+            fields[name] = new_field(dim, probabilities, attributes)
+        return fields
