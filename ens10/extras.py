@@ -88,6 +88,6 @@ def cluster_library() -> Any:
     try:
         return import_module("distributed")
     except ModuleNotFoundError as error:
-        reason = f"distributed cannot be imported ({error})"
+        reason = f"distributed, of the extra cluster, cannot be imported ({error})"
         remedy = f"Install it with: {pip_install('cluster')}"
         raise ArgumentError("scheduler", reason, remedy) from error
