@@ -126,7 +126,10 @@ def told(extras, *arguments):
     expect("ens10: " not in bars and said.count("\n") == 1, f"{arguments} says one line: {said}")
     named = f", of the extra {extras.replace(',', ', ')}"
     remedy = ". Install it with: pip install '"
-    expect(named in said and remedy in said and "ens10[" not in said, f"{arguments} names {extras}: {said}")
+    expect(
+        named in said and remedy in said and "ens10[" not in said,
+        f"{arguments} names {extras}: {said}",
+    )
 
 
 def extras_are_told(store, folder):
