@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from ens10.errors import UnknownNameError
 from ens10.options import option
 
-Format = Literal["netcdf", "zarr", "grib"]
+Format = Literal["netcdf", "zarr", "grib", "csv", "parquet"]
 Gaps = Literal["error", "nan", "skip", "fewer"]
 
 
@@ -214,8 +214,9 @@ class ApplyOptions(InputRules, ModelOptions):
     """Options of `ens10 apply`, besides those of its products.
 
     Attributes:
-        format: netcdf, zarr or grib (default: what the suffix of the file says). A GRIB file has
-            mean and spread instead of parameters; if the forecast is GRIB, its headers are kept.
+        format: netcdf, zarr, grib, csv or parquet (default: what the suffix of the file says). A
+            GRIB file has mean and spread instead of parameters; if the forecast is GRIB, its
+            headers are kept. Tables (csv, parquet) are of stations.
         edition: GRIB edition, 1 or 2 (default: that of the forecast; 1 if it is not GRIB).
         post_processed: write GRIB 2 with WMO's templates for post-processed forecasts; readers need
             a recent ecCodes.
@@ -243,10 +244,15 @@ class BundleOptions:
 
     Attributes:
         licence: under which others may use the model, such as CC-BY-4.0.
+        truth_quantiles: keep these quantiles of past truth, such as 0.05 0.95, for `ens10 apply
+            --probability '>q0.95'` without the store.
+        history: store with the truth of past dates for these (default: the training's).
         force: replace an older result.
     """
 
     licence: str = option("", metavar="NAME")
+    truth_quantiles: Sequence[float] = option((), metavar="LEVEL")
+    history: str | Path | None = option(None, metavar="STORE")
     force: bool = False
 
 

@@ -1,8 +1,9 @@
-"""Optional packages, and the error that names the extra to install."""
+"""Optional packages, and the error that says how to install them."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
+from importlib import import_module, metadata
 from typing import Any
 
 from ens10.errors import ArgumentError, Ens10Error
@@ -18,6 +19,23 @@ EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in mod
 PACKAGES = ("icechunk", "kerchunk")  # of no extra; pip installs them by these names
 
 
+def pip_install(*extras: str) -> str:
+    """Return the command that installs the packages of extras.
+
+    It names the packages themselves, with the bounds of this installation's metadata, so that it
+    works from a clone and from a wheel alike, and needs no index that has this package.
+    """
+    try:
+        needs = metadata.requires("ens10") or []
+    except metadata.PackageNotFoundError:  # a clone on the path, without an installation
+        needs = []
+    marks = [f'extra == "{extra}"' for extra in extras]
+    packages = [n.partition(";")[0].strip() for n in needs if any(mark in n for mark in marks)]
+    if not packages:
+        packages = [module for extra in extras for module in _MODULES[extra]]
+    return shlex.join(["pip", "install", *packages])
+
+
 class MissingExtraError(Ens10Error, ModuleNotFoundError):
     """A required package is not installed; the message names the extra that has it, or the package.
 
@@ -29,8 +47,9 @@ class MissingExtraError(Ens10Error, ModuleNotFoundError):
 
     def __init__(self, what: str, module: str, *extras: str) -> None:
         self.what, self.extras = what, extras
-        package = f"'ens10[{','.join(extras)}]'" if extras else module
-        super().__init__(f"{what} needs {module}. Install it with: pip install {package}")
+        of_extras = f", of the extra {', '.join(extras)}" if extras else ""
+        command = pip_install(*extras) if extras else f"pip install {module}"
+        super().__init__(f"{what} needs {module}{of_extras}. Install it with: {command}")
         self.name = module
 
 
@@ -69,6 +88,6 @@ def cluster_library() -> Any:
     try:
         return import_module("distributed")
     except ModuleNotFoundError as error:
-        reason = f"distributed cannot be imported ({error})"
-        remedy = "Install it with: pip install 'ens10[cluster]'"
+        reason = f"distributed, of the extra cluster, cannot be imported ({error})"
+        remedy = f"Install it with: {pip_install('cluster')}"
         raise ArgumentError("scheduler", reason, remedy) from error

@@ -17,6 +17,7 @@ RUN_BY = {
     "docs/in_use.md": "tests/experiments/test_apply.py",
     "docs/real_data.md": "tests/ens10/test_real_data_page.py",
     "docs/scores.md": "tests/test_readme.py",
+    "docs/stations.md": "tests/experiments/test_stations_page.py",
     "docs/use.md": "tests/test_readme.py",
 }
 
@@ -63,6 +64,7 @@ NOT_RUN = {
         "pip install": "tests/packaging install",
         "ens10 demo": "minutes; tests/experiments/test_demo.py",
     },
+    "docs/install.md": {"pip install": "tests/packaging install"},
     "docs/in_use.md": {
         "ens10 fit --config experiments/configs/emos_window.yaml": "with daily forecasts; "
         "tests/models/test_statistical_window.py",
@@ -89,9 +91,6 @@ NOT_RUN = {
     },
     "docs/scores.md": {
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
-    },
-    "docs/stations.md": {
-        "ens10 ": "tests/experiments/test_station_runs.py runs these commands on other files",
     },
     "docs/use.md": {
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",

@@ -36,6 +36,7 @@ from ens10.options import flags_of
 from ens10.protocol import protocol_of
 from ens10.usage import Parser, command_parser
 
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LIGHTNING = ("fit", "validate", "test", "predict")
 SPANS = [
     (page, " ".join(span.split()))
@@ -130,12 +131,41 @@ def test_there_are_modules():
 
 @pytest.mark.parametrize(("page", "line"), [x for x in ALL if x[1].startswith("pip ")])
 def test_what_pip_is_to_install(page, line):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = PYPROJECT["project"]
     words = shlex.split(line, comments=True)
     assert words[:2] == ["pip", "install"]
-    wanted = Requirement(re.sub(r"^\.", project["name"], words[2]))  # "." is the clone
-    assert wanted.name == project["name"]
+    if words[2] == "-e":
+        words[2:] = words[3:]
+    if "--group" in words:
+        assert words[words.index("--group") + 1] in PYPROJECT["dependency-groups"]
+    wheel = f"dist/{project['name']}-{project['version']}-py3-none-any.whl"
+    text = words[2].replace(wheel, ".")
+    assert text.startswith("."), "no index has a release"
+    wanted = Requirement(re.sub(r"^\.", project["name"], text))  # "." is the clone
     assert wanted.extras <= set(project["optional-dependencies"])
+
+
+def test_no_line_installs_a_release():
+    """No index has one: pages, notebooks and messages install from a clone, a wheel or by name."""
+    folders = ("docs", "notebooks", "ens10", "metrics", "models", "experiments")
+    paths = [ROOT / "README.md", *(p for name in folders for p in (ROOT / name).rglob("*"))]
+    texts = [p for p in paths if p.suffix in (".md", ".ipynb", ".py", ".yaml", ".j2")]
+    assert len(texts) > 500
+    assert [
+        p for p in texts if re.search(r"install\b.*['\" ]ens10(\[|['\" ]|$)", p.read_text())
+    ] == []
+
+
+def test_the_extras_and_groups_of_the_page():
+    page = (ROOT / "docs" / "install.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == set(PYPROJECT["project"]["optional-dependencies"])
+    groups = PYPROJECT["dependency-groups"]
+    assert groups["dev"] == [{"include-group": "test"}, {"include-group": "docs"}]
+    assert {name: groups[name] for name in ("test", "docs")} == {
+        name: [f"ens10[{name}]"] for name in ("test", "docs")
+    }
 
 
 @pytest.mark.parametrize(("page", "line"), [x for x in ALL if x[1].startswith("make ")])

@@ -34,7 +34,11 @@ def _apply_options(parser: Parser) -> None:
         "files, a Zarr store, a URL of one, or a store of `ens10 prepare`",
     )  # fmt: skip
     parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE", help=".nc, .zarr or .grib"
+        "--out",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help=".nc, .zarr or .grib; of stations also .csv or .parquet",
     )
     add_options(parser, ApplyOptions)
     for product in product_types():

@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError, LocationValueError, MaxRetryError, Res
 
 from ens10 import __version__
 from ens10.errors import ArgumentError
+from ens10.extras import pip_install
 
 BLOCK = 1 << 20  # bytes read at a time
 
@@ -204,14 +205,15 @@ def check_scheme(base: str, argument: str = "base") -> None:
     except ImportError as error:
         package = _PACKAGES.get(scheme, f"what fsspec names for {scheme}")
         reason = f"{scheme}:// needs a package that is not installed ({error})"
-        raise ArgumentError(argument, reason, f"Install it with: pip install {package}") from error
+        command = pip_install("cloud") if scheme in _CLOUD else f"pip install {package}"
+        raise ArgumentError(argument, reason, f"Install it with: {command}") from error
     except ValueError as error:
         reason = f"{scheme}:// is unknown to fsspec"
         raise ArgumentError(argument, reason, "Give another") from error
 
 
-_CLOUD = dict.fromkeys(("gs", "gcs", "http", "https"), "'ens10[cloud]'")
-_PACKAGES = {**_CLOUD, "s3": "s3fs", "sftp": "paramiko"}
+_CLOUD = ("gs", "gcs", "http", "https")  # of the extra
+_PACKAGES = {"s3": "s3fs", "sftp": "paramiko"}
 
 
 def redact(url: str) -> str:

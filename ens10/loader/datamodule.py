@@ -23,6 +23,7 @@ from ens10.loader.samples import Samples
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.loader.training_members import are_texts, members_of_store, recorded_members
 from ens10.protocol import Protocol, Split
+from ens10.stations import STATION
 from ens10.untrusted import dataclass_of
 
 __all__ = ["EnsembleDataModule", "TorchBatches", "as_tensors"]
@@ -310,6 +311,7 @@ class TrainingData:
         labels: their labels, if these are texts; otherwise empty.
         input_units: units of target and inputs, by channel.
         windows: windows of target and inputs that are no sums since the start, by channel.
+        places: coordinates of the stations by name: lat, lon, and altitude if each has one.
     """
 
     target: str
@@ -325,6 +327,7 @@ class TrainingData:
     labels: list[str] = field(default_factory=list)
     input_units: dict[str, str] = field(default_factory=dict)
     windows: dict[str, str] = field(default_factory=dict)
+    places: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, content: object, name: str = "trained") -> "list[TrainingData]":
@@ -358,6 +361,10 @@ class TrainingData:
             raise ValueError(
                 f"{name}.stations has {len(self.stations)} names of {len(self.longitude)}"
             )
+        for key, values in self.places.items():
+            if len(values) != len(self.stations):
+                count = len(self.stations)
+                raise ValueError(f"{name}.places.{key} has {len(values)} values of {count}")
 
     @classmethod
     def record(cls, batches: Batches) -> dict[str, Any]:
@@ -392,7 +399,14 @@ class TrainingData:
             [str(n) for n in samples.member_labels] if are_texts(samples.member_labels) else [],
             {name: samples.units[name] for name in channels},
             {name: windows[name] for name in channels if name in windows},
+            _finite_places(samples),
         )
+
+
+def _finite_places(samples: Samples) -> dict[str, list[float]]:
+    """Return the coordinates of stations by name; those that a station lacks are left out."""
+    places = {k: v.values.astype(np.float64) for k, v in samples.stations.items() if k != STATION}
+    return {name: v.tolist() for name, v in places.items() if np.isfinite(v).all()}
 
 
 def normaliser_of(state: Mapping[str, Any]) -> Normaliser:

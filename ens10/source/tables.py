@@ -10,6 +10,7 @@ import csv
 import gzip
 import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -49,6 +50,11 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith((*_CSV, *_PARQUET))
 
 
+def is_parquet(path: Path) -> bool:
+    """Return True if a file's suffix is that of Parquet."""
+    return path.name.lower().endswith(_PARQUET)
+
+
 def table_dataset(
     path: Path, names: Names, missing: Missing = "error", *, truth: bool = False
 ) -> xr.Dataset:
@@ -76,21 +82,37 @@ def table_dataset(
         return _dataset(path, names, missing, truth)
 
 
+@dataclass(frozen=True)
+class TableForm:
+    """The form of a table of forecasts, in which another table can be written.
+
+    Attributes:
+        columns: names of the columns of index, valid time and places, ours to theirs, in order.
+        rows: index of each row, in order, with our names.
+        separator: of the cells of a CSV file.
+    """
+
+    columns: dict[str, str]
+    rows: "pd.DataFrame"
+    separator: str
+
+
+def table_form(path: Path, names: Names) -> TableForm:
+    """Return the form of a table of forecasts; arguments as those of `table_dataset`."""
+    with readable(path, "no table that can be read", "Correct it"):
+        theirs, separator = table_header(path)
+        ours = _column_names(theirs, names)
+        columns = {ours.get(name, name): name for name in theirs}
+        known = {
+            name: columns[name] for name in columns if name in (*_INDEX, *_PLACES, "valid_time")
+        }
+        frame = _rows(path, names, truth=False)
+        return TableForm(known, frame[[name for name in _INDEX if name in frame]], separator)
+
+
 def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Dataset:
-    frame = _read_table(path, names)
-    if truth and "time" not in frame and "valid_time" in frame:
-        frame = frame.rename(columns={"valid_time": "time"})
-    missing_columns = [f"the column {name}" for name in ("station", "time") if name not in frame]
-    if missing_columns:
-        option = TRUTH_OPTION if truth else NAMES_OPTION
-        columns_text = f"The table has {listing([str(name) for name in frame.columns])}"
-        remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
-        raise MissingDataError(path, missing_columns, remedy)
-    if frame.empty:
-        raise FileError(path, "the table has no rows", "Fetch or write it again")
-    frame = frame if truth else _with_step(frame, path)
+    frame = _rows(path, names, truth)
     index = [name for name in _INDEX if name in frame]
-    frame = _with_numbers(frame, index, path)
     places = {name: _station_values(frame, name, path, truth) for name in _PLACES if name in frame}
     fields = frame.drop(columns=[*places, "valid_time"], errors="ignore")
     if truth and "number" in index:
@@ -121,6 +143,23 @@ def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Data
     return result
 
 
+def _rows(path: Path, names: Names, truth: bool) -> "pd.DataFrame":
+    """Return the rows of a table, whose index and places have our names and types."""
+    frame = _read_table(path, names)
+    if truth and "time" not in frame and "valid_time" in frame:
+        frame = frame.rename(columns={"valid_time": "time"})
+    missing_columns = [f"the column {name}" for name in ("station", "time") if name not in frame]
+    if missing_columns:
+        option = TRUTH_OPTION if truth else NAMES_OPTION
+        columns_text = f"The table has {listing([str(name) for name in frame.columns])}"
+        remedy = f"{columns_text}: map them with `dimensions: {{theirs: ours}}` in {option} FILE"
+        raise MissingDataError(path, missing_columns, remedy)
+    if frame.empty:
+        raise FileError(path, "the table has no rows", "Fetch or write it again")
+    frame = frame if truth else _with_step(frame, path)
+    return _with_numbers(frame, [name for name in _INDEX if name in frame], path)
+
+
 def _variable_columns(frame: "pd.DataFrame", names: Names) -> list[str]:
     return [str(name) for name in frame.columns if not names.variables or name in names.variables]
 
@@ -129,7 +168,7 @@ def _read_table(path: Path, names: Names) -> "pd.DataFrame":
     """Read a table, with our names of index and place columns, and dates as datetime64."""
     import pandas as pd
 
-    if path.name.lower().endswith(_PARQUET):
+    if is_parquet(path):
         with telling_extras("Reading Parquet"):
             import_module("pyarrow")
         frame = pd.read_parquet(path)
@@ -147,23 +186,29 @@ def _read_table(path: Path, names: Names) -> "pd.DataFrame":
     return frame
 
 
+def table_header(path: Path) -> tuple[list[str], str]:
+    """Return the names of the columns of a table, and the separator of a CSV file."""
+    if is_parquet(path):
+        return list(import_module("pyarrow.parquet").read_schema(path).names), ","
+    import pandas as pd
+
+    first: Any = {"header": None, "nrows": 1, "dtype": str, "na_filter": False}
+    separator, header = ",", pd.read_csv(path, **first)
+    if header.shape[1] == 1 and ";" in header.iloc[0, 0]:
+        separator = ";"
+        header = pd.read_csv(path, sep=separator, **first)
+    return header.iloc[0].tolist(), separator
+
+
 def _read_csv(path: Path, names: Names) -> "pd.DataFrame":
     import pandas as pd
 
-    def read(separator: str, **options: Any) -> "pd.DataFrame":
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of texts and numbers
-            return pd.read_csv(path, sep=separator, **options)
-
-    separator, first = ",", {"header": None, "nrows": 1, "dtype": str, "na_filter": False}
-    header = read(separator, **first)
-    if header.shape[1] == 1 and ";" in header.iloc[0, 0]:
-        separator = ";"
-        header = read(separator, **first)
-    columns = header.iloc[0].tolist()
+    columns, separator = table_header(path)
     _refuse_duplicate_columns(columns, path)
     texts = {old: str for old, new in _column_names(columns, names).items() if new == "station"}
-    frame = read(separator, dtype=texts)  # 06447 keeps its 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of texts and numbers
+        frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
     if len(frame) and not isinstance(frame.index, pd.RangeIndex):
         raise FileError(path, "its rows have more cells than its header", "Name each column")
     if len(frame) and frame.iloc[:, -1].isna().any():

@@ -10,10 +10,10 @@ OUT.partial/done/        an empty file for each date whose chunks are on the dis
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import xarray as xr
@@ -32,20 +32,20 @@ from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.forecasts.load import (
-    BeyondTrainingWarning,
     Corrections,
     TrainedModel,
     all_corrections,
-    coordinates,
     load_models,
     variable_name,
 )
 from ens10.experiments.forecasts.products import Products
+from ens10.experiments.forecasts.training_points import BeyondTrainingWarning
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.training.run import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
+from ens10.export.tables import has_columns, table_of, write_table
 from ens10.grib import is_grib, scan
 from ens10.identity import member_labels
 from ens10.machine_errors import writing_netcdf
@@ -59,7 +59,10 @@ from ens10.source import open_source
 from ens10.source.gribs import GribFields, Missing
 from ens10.source.layout import tidy
 from ens10.source.names import Names, read_names
+from ens10.source.opening import files_in
 from ens10.source.stores import dataset_of
+from ens10.source.tables import is_table, table_form
+from ens10.stations import STATION
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import clear_unfinished, record_files, to_json_types
 from ens10.store.opening import (
@@ -71,11 +74,19 @@ from ens10.store.opening import (
 )
 from ens10.untrusted import UNREADABLE, readable
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _SUFFIXES: dict[str, Format] = {
     ".nc": "netcdf", ".nc4": "netcdf", ".netcdf": "netcdf", ".zarr": "zarr",
-    ".grib": "grib", ".grb": "grib",
+    ".grib": "grib", ".grb": "grib", ".csv": "csv", ".csv.gz": "csv", ".parquet": "parquet",
+    ".pq": "parquet",
 }  # fmt: skip
 _DATA, _DONE = "data.zarr", "done"
+_TABLES = ("csv", "parquet")
+
+
+Write = Callable[[Path, xr.Dataset], None]  # of the result to a temporary path
 
 
 @takes(ApplyOptions)
@@ -145,16 +156,11 @@ def apply(
         data = _without_gaps(data, models) if rules.missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
     combined = CombinedCorrections(all_corrections(models, data, products, rules))
-    if file_format == "grib" and combined.samples.stations:
-        raise ArgumentError("format", "GRIB holds grids, and these are stations", "Write netCDF")
-    grib: dict[str, Any] = {}
-    if file_format == "grib":
-        raw = None if names else _open_raw_grib(source, combined)
-        grib = _grib_options(combined, raw, products, encoding)
+    write = _writer(out, file_format, source, combined, products, options, names, progress)
     plan = _plan(combined, models, source, products, options)
     if names is not None:
         plan["names"] = to_json_types(names.record())
-    past = {Path(model.history) for model in models if products.need_history}
+    past = {Path(m.history) for m in models if products.need_history and m.history}
     inputs = {
         "forecast": files_of_source(source),
         "history": [file for store in sorted(past) for file in files_of_source(store)],
@@ -163,7 +169,7 @@ def apply(
     partial = Partial(out, _DATA, _DONE)
     with partial.lock("ens10 apply", hold=hold_lock), stoppable():
         _compute(combined, partial, plan, inputs, progress)
-        _finish(partial, file_format, grib, progress)
+        _finish(partial, file_format, write)
         partial.discard()
     for note in combined.notes():
         warnings.warn(note, BeyondTrainingWarning, stacklevel=2)
@@ -188,6 +194,8 @@ def _plan(
 
 def _check_place(out: Path, file_format: Format, source: Source, force: bool) -> None:
     def is_ours(path: Path) -> bool:
+        if file_format in _TABLES:
+            return is_table(path)  # whose columns are compared later
         if file_format == "netcdf":
             return _is_corrected(path)
         inputs = [file.resolve() for file in files_of_source(source)]
@@ -257,7 +265,7 @@ class CombinedCorrections:
     @property
     def coordinates(self) -> xr.Dataset:
         """The coordinates of all variables."""
-        coords = coordinates(self.samples)
+        coords = self._parts[0].coordinates
         if len(self._steps) > 1:
             hours = {"units": self.samples.step_units}
             valid = np.stack([self._samples_at(step).valid_time for step in self._steps], axis=1)
@@ -266,7 +274,8 @@ class CombinedCorrections:
                 "valid_time": (("time", "step"), valid),
             }
         units: dict[str, dict[str, Any]] = {
-            k: {"units": "1"} for k in ("quantile", "quantile_level")
+            k: {"units": "1"}
+            for k in ("quantile", "quantile_level", "quantile_above", "quantile_below")
         }
         units["number"] = {"units": "1", **self._parts[0].member_attributes}
         core = {k: (k, np.asarray(v), units.get(k, {})) for k, v in self._core_coordinates.items()}
@@ -351,6 +360,10 @@ class CombinedCorrections:
                 raise ArgumentError("runs", reason, "Apply one of them, or into two files")
             if not np.array_equal(part.samples.time, self.samples.time):
                 raise ArgumentError("runs", "the forecast has other dates for each of them")
+            stations = [p.coordinates.get(STATION, ((), ()))[1] for p in (part, self._parts[0])]
+            if not np.array_equal(*stations):
+                reason = f"{model.name} was trained on other stations than the runs before"
+                raise ArgumentError("runs", reason, "Apply these runs into files of their own")
 
     def _samples_at(self, step: float) -> Any:
         return next(part.samples for part in self._parts if part.model.step == step)
@@ -360,7 +373,8 @@ def _format(out: Path, format_name: str | None) -> Format:
     formats = get_args(Format)
     if format_name is not None and format_name not in formats:
         raise UnknownNameError("format", format_name, formats)
-    file_format = format_name or _SUFFIXES.get(out.suffix.lower())
+    endings = [suffix for suffix in _SUFFIXES if out.name.lower().endswith(suffix)]
+    file_format = format_name or (_SUFFIXES[max(endings, key=len)] if endings else None)
     if file_format is None:
         raise ArgumentError(
             "out", f"{out.name} does not say the format", f"Name it {', '.join(_SUFFIXES)}"
@@ -572,7 +586,7 @@ def _create_arrays(partial: Partial, plan: Plan, combined: CombinedCorrections) 
     return arrays
 
 
-def _finish(partial: Partial, file_format: Format, grib: dict[str, Any], progress: bool) -> None:
+def _finish(partial: Partial, file_format: Format, write: Write) -> None:
     """Write the complete store as a file of the format, under its final name."""
     store, out = partial.path / _DATA, partial.target
     if file_format == "zarr":
@@ -581,12 +595,62 @@ def _finish(partial: Partial, file_format: Format, grib: dict[str, Any], progres
         return
     dataset = xr.open_zarr(store, chunks=None, consolidated=False, decode_timedelta=False)
     with whole_path(out) as temporary:
-        if file_format == "grib":
-            write_corrected(temporary, dataset, **grib, progress=progress)
-        else:
-            dataset.attrs.pop(FORMAT_ATTRIBUTE)
-            with writing_netcdf(out):
-                write_netcdf(temporary, dataset, 0, progress)
+        write(temporary, dataset)
+
+
+def _writer(
+    out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
+    products: Products, options: ApplyOptions, names: Names | None, progress: bool,
+) -> Write:  # fmt: skip
+    """Return the function that writes a file, after checking that it can hold the result.
+
+    Raises:
+        ArgumentError: stations in GRIB, or a grid in a table; what GRIB cannot express.
+        FileError: a table that exists has other columns.
+    """
+    if file_format == "grib":
+        if combined.samples.stations:
+            reason = "GRIB holds grids, and these are stations"
+            raise ArgumentError("format", reason, "Write netCDF, CSV or Parquet")
+        raw = None if names else _open_raw_grib(source, combined)
+        encoding = Encoding(options.edition, options.post_processed)
+        grib = _grib_options(combined, raw, products, encoding)
+        return lambda path, dataset: write_corrected(path, dataset, **grib, progress=progress)
+    if file_format in _TABLES:
+        return _table_writer(out, file_format, source, combined, names or Names(), options.force)
+
+    def write(path: Path, dataset: xr.Dataset) -> None:
+        dataset.attrs.pop(FORMAT_ATTRIBUTE)
+        with writing_netcdf(out):
+            write_netcdf(path, dataset, 0, progress)
+
+    return write
+
+
+def _table_writer(
+    out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
+    names: Names, force: bool,
+) -> Write:  # fmt: skip
+    """Return the function that writes a table in the form of those of the forecast."""
+    if not combined.samples.stations:
+        reason = "a table has a row for each station, and this is a grid"
+        raise ArgumentError("format", reason, "Write netCDF, Zarr or GRIB")
+    is_file = not isinstance(source, xr.Dataset) and not is_url(source)
+    tables = [file for file in files_in(Path(source)) if is_table(file)] if is_file else []
+    forms = [table_form(file, names) for file in tables]
+
+    def table(dataset: xr.Dataset) -> "pd.DataFrame":
+        return table_of(dataset[list(combined.layouts)], forms)
+
+    expected, inputs = table(combined.blank().isel(time=[0])), [file.resolve() for file in tables]
+
+    def is_ours(path: Path) -> bool:
+        return path.resolve() not in inputs and has_columns(path, expected)
+
+    check_target(out, force, is_ours, "a corrected forecast")
+    suffix = "gz" if out.suffix.lower() == ".gz" else file_format
+    separator = forms[0].separator if forms else ","
+    return lambda path, dataset: write_table(path, table(dataset), suffix, separator)
 
 
 def _grib_options(

@@ -4,7 +4,7 @@ A bundle is a ZIP archive without compression, of these files:
 
 model.json            format, name, training data, channels, precision, provenance, licence
 config.yaml           the model and how its features are made
-weights.safetensors   weights and normalisation statistics
+weights.safetensors   weights, normalisation statistics and, if asked for, quantiles of past truth
 README.md             a card: use, training data, scores, licence
 checksums.json        SHA-256 of each of the others
 
@@ -17,12 +17,13 @@ import json
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from safetensors.torch import load as load_tensors
@@ -33,7 +34,8 @@ from ens10 import __version__
 from ens10.climate import Normaliser
 from ens10.command_options import BundleOptions
 from ens10.durable import whole_file
-from ens10.errors import Ens10Error, FileError
+from ens10.errors import ArgumentError, Ens10Error, FileError
+from ens10.experiments.forecasts.past_truth import PastTruth
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.checkpoints import BEST, read_checkpoint
 from ens10.experiments.runs.reading import run_parts
@@ -55,6 +57,7 @@ MODEL, WEIGHTS, CARD, CHECKSUMS = "model.json", "weights.safetensors", "README.m
 _FILES = (MODEL, CONFIG, WEIGHTS, CARD, CHECKSUMS)
 _STATISTICS = ("mean", "scale")
 _MODEL_PREFIX, _STATISTICS_PREFIX = "model.", "statistics."
+_QUANTILES = "truth_quantiles"
 _LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 # the earliest time of ZIP; constant, so that equal runs give equal bytes
@@ -73,6 +76,8 @@ class Parts:
         normaliser: normalisation statistics of the features.
         training: description of the training data of each target and lead time.
         checksum: SHA-256 of the checkpoint or bundle.
+        truth_quantiles: quantiles of past truth that a bundle keeps, by level: an array (12, H, W)
+            of the months for each target and lead time.
     """
 
     path: Path
@@ -82,6 +87,7 @@ class Parts:
     normaliser: Normaliser
     training: list[TrainingData]
     checksum: str
+    truth_quantiles: Mapping[float, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class Description(_Versioned):
         licence: under which others may use the model.
         ens10: version that made the bundle.
         provenance: of the run.
+        truth_quantiles: levels of the quantiles of past truth.
     """
 
     name: str
@@ -109,6 +116,7 @@ class Description(_Versioned):
     licence: str = ""
     ens10: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    truth_quantiles: list[float] = field(default_factory=list)
 
 
 def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
@@ -143,14 +151,18 @@ def bundle(
 
     Raises:
         FileError: the file exists, or the run cannot be read.
+        ArgumentError: quantiles of past truth, and no store with it.
     """
     run, out, options = Path(run), Path(out), chosen(BundleOptions, options, named)
     check_target(out, options.force, _is_bundle, "a bundle")
     parts = read_parts(run)
+    levels = sorted(set(options.truth_quantiles))
+    about = _describe(parts, options.licence) | ({"truth_quantiles": levels} if levels else {})
+    past = _truth_quantiles(parts, levels, options.history)
     files = {
-        MODEL: _json(_describe(parts, options.licence)),
+        MODEL: _json(about),
         CONFIG: _shared_config(run, parts),
-        WEIGHTS: save_tensors(_tensors(parts)),
+        WEIGHTS: save_tensors(_tensors(parts) | past),
         CARD: _card(parts, options.licence).encode(),
     }
     files[CHECKSUMS] = _json({name: sha256(data).hexdigest() for name, data in files.items()})
@@ -162,6 +174,41 @@ def bundle(
         for name, data in files.items():
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), data)
     return out
+
+
+def _truth_quantiles(
+    parts: Parts, levels: Sequence[float], store: Path | str | None
+) -> dict[str, Tensor]:
+    """Return the quantiles of past truth, (targets and lead times, 12, L, H, W), by their name.
+
+    Raises:
+        ArgumentError: a level outside (0, 1), or no store with the truth.
+    """
+    outside = [level for level in levels if not 0 < level < 1]
+    if outside:
+        raise ArgumentError("truth_quantiles", f"{outside[0]:g} is not between 0 and 1")
+    if not levels:
+        return {}
+    store = parts.config["data"].get("store", "") if store is None else store
+    past = [PastTruth(parts.name, store, training) for training in parts.training]
+    quantiles = np.stack([truth.all_quantiles(levels) for truth in past])
+    return {_QUANTILES: torch.from_numpy(quantiles)}
+
+
+def _read_truth_quantiles(parts: Parts, levels: list[float], values: Tensor | None) -> Parts:
+    """Return the parts of a bundle with its quantiles of past truth.
+
+    Raises:
+        FileError: the tensor has not the shape of these levels on the grid.
+    """
+    expected = (len(parts.training), 12, len(levels), *parts.normaliser.mean.shape[-2:])
+    if values is None:
+        values = torch.zeros(expected if not levels else 0)
+    if tuple(values.shape) != expected or values.dtype != torch.float32 or values.isinf().any():
+        reason = f"damaged: {_QUANTILES} are not finite float32 numbers of the shape {expected}"
+        raise FileError(parts.path, reason, _REMEDY)
+    maps = {level: list(values[:, :, n].numpy()) for n, level in enumerate(levels)}
+    return replace(parts, truth_quantiles=maps)
 
 
 def _is_bundle(path: Path) -> bool:
@@ -265,13 +312,14 @@ def _read_bundle(path: Path, trust: Sequence[str]) -> Parts:
     statistics: dict[str, Any] = {
         name: tensors.pop(_STATISTICS_PREFIX + name, None) for name in _STATISTICS
     }
+    quantiles = tensors.pop(_QUANTILES, None)
     if tensors:
         reason = f"damaged: {min(tensors)} belongs neither to a model nor to statistics"
         raise FileError(path, reason, _REMEDY)
     statistics["channels"] = about.channels
     parts = _parts(path, path, about.name, config, weights, statistics, about.trained, checksum)
     _require_same_grid(parts)
-    return parts
+    return _read_truth_quantiles(parts, about.truth_quantiles, quantiles)
 
 
 def _require_same_grid(parts: Parts) -> None:

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,11 +20,23 @@ import xarray as xr
 from torch import Tensor, nn
 
 from ens10.channels import step_number
+from ens10.climate import Normaliser
 from ens10.command_options import Gaps, InputRules, ModelOptions
-from ens10.errors import ArgumentError, DataNote, FileError, UnknownNameError, listing
+from ens10.errors import ArgumentError, FileError, UnknownNameError, listing
 from ens10.experiments.forecasts.bundle import Parts, read_parts
 from ens10.experiments.forecasts.input_checks import DateInput, InputChecks, Mask
+from ens10.experiments.forecasts.past_truth import PastTruth, days_apart, seconds_of
 from ens10.experiments.forecasts.products import CorrectedDate, Fields, Products
+from ens10.experiments.forecasts.training_points import (
+    BeyondTrainingWarning as BeyondTrainingWarning,
+)
+from ens10.experiments.forecasts.training_points import (
+    Columns,
+    at_places,
+    check_points,
+    match_stations,
+    places_of,
+)
 from ens10.experiments.runs.checkpoints import differences, other_architecture, shapes
 from ens10.identity import Label
 from ens10.loader.batch import Batch
@@ -37,25 +50,22 @@ from ens10.loader.tensors import as_tensors
 from ens10.loader.training_members import are_texts, choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
-from ens10.models.statistical.base import GridBuffers
-from ens10.models.statistical.coupling import dates_near
+from ens10.models.statistical.base import GridBuffers, StatisticalMethod
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods
+from ens10.source.layout import tidy
 from ens10.source.layouts import layout_of
+from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
-from ens10.stations import station_dims
+from ens10.stations import STATION, has_stations, station_dims
 from ens10.untrusted import readable
 from ens10.usage import Parser, configuration_errors
 
-_NEAR_DEGREES = 1e-3
 _STEP_COORDINATES = ["step", "valid_time"]
 _SEASON_DAYS = 31.0  # from the nearest training date in the calendar
-_SCHAAKE_DAYS = 30.0
-_DAY = 86400
 _LONGEST = 200  # characters of a library's message
 _REMEDY = "Fetch it again, or look at it in Python with `ens10.load_model`"
-_YEAR = 365.2425
 _NETWORK_LOCK = threading.RLock()  # dates come from several threads, the network uses them all
 MEMBERS_USED = "members_used"
 _MEMBERS_USED_ATTRIBUTES = {"units": "1", "long_name": "number of raw members that are used"}
@@ -72,10 +82,6 @@ class DateResult(NamedTuple):
     fields: Fields
     core: dict[str, Any]
     attributes: dict[str, str]
-
-
-class BeyondTrainingWarning(DataNote):
-    """A forecast differs from those of the training in a way that may cost skill."""
 
 
 def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
@@ -160,6 +166,9 @@ class TrainedModel:
         self.step_units, self.units = training.step_units, training.units
         self.members = data.ensemble or training.members
         self._path, self._data, self._training = parts.path, data, training
+        self._trained_on = training  # `at_stations` changes `_training`
+        self._places: npt.NDArray[np.int64] | None = None
+        self._kept_quantiles = {q: maps[part] for q, maps in parts.truth_quantiles.items()}
         self._module = module.eval().requires_grad_(False)
         self.targets = [one.target for one in parts.training if one.step == training.step]
         self.place = self.targets.index(self.target)
@@ -235,13 +244,21 @@ class TrainedModel:
                 fewer members than the model takes.
         """
         try:
-            samples = self._open_samples(forecast, rules)
-            source = _source(forecast)
+            source, columns, model = _source(forecast), None, self
+            if isinstance(forecast, xr.Dataset) and self._training.stations:
+                forecast = tidy(forecast, Names(), source)
+                if has_stations(forecast):
+                    new = self._takes_new_points
+                    arguments = forecast, self._trained_on, self.name
+                    forecast, columns = match_stations(*arguments, takes_new=new)
+                    names = [str(name) for name in forecast[STATION].to_numpy().tolist()]
+                    model = self.at_stations(names) if new else self
+            samples = model._open_samples(forecast, rules)
             checks = None
             if rules is not None:
                 least, takes_members = self.least_members, self._takes_members
                 checks = InputChecks(samples, rules, source, least, takes_members)
-            return Corrections(self, samples, products or Products(), checks)
+            return Corrections(model, samples, products or Products(), checks, columns)
         except UnknownNameError as error:
             if error.argument not in ("target", "inputs"):
                 raise
@@ -315,30 +332,51 @@ class TrainedModel:
         Raises:
             ArgumentError: there is no `history`, or it has too few of the training dates.
         """
-        if not self.history:
-            remedy = "Name the store with `history` (--history)"
-            raise ArgumentError("history", f"{self.name} comes without past truth", remedy)
-        samples, places, dates = self._history
-        apart = _days_apart(dates, date)
-        season = np.flatnonzero((apart <= _SCHAAKE_DAYS) & (dates != date))
-        if len(places) <= (count or 0) or not (count or season.size):
-            reason = f"{self.history} has the truth of {len(places)} training dates"
-            raise ArgumentError("history", reason, "Name the store that the run was trained on")
-        if count is not None:
-            season = dates_near(dates, date, count, _SCHAAKE_DAYS, seed)
-        past_places = places[season]
-        fields = np.stack([samples.truth(int(n)) for n in past_places])
+        return self._at_points(self._past.near(date, count, seed))
+
+    def truth_quantiles(self, date: int, levels: Sequence[float]) -> Tensor:
+        """Return quantiles of past truth in the season of a date, (1, L, H, W).
+
+        The season is that within 30 days of the middle of the date's month.
+
+        Raises:
+            ArgumentError: neither `history` nor the bundle has them.
+        """
+        month = int(np.datetime64(date, "s").astype("datetime64[M]").astype(int)) % 12 + 1
+        return self._at_points(self._past.quantiles(month, levels))
+
+    def _at_points(self, fields: npt.NDArray[np.float32]) -> Tensor:
+        """Return fields at the training's points as a tensor at those of the forecast."""
+        fields = fields if self._places is None else at_places(fields, self._places)
         return torch.from_numpy(fields)[None].to(self._device)
 
     @cached_property
-    def _history(self) -> tuple[Samples, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Samples of `history`, the positions of the training dates in them, and these dates."""
-        samples = open_samples(self.history, f"{self.target}@{self.step}")
-        samples.require_truth()
-        self._check_grid(samples)
-        places = np.flatnonzero(np.isin(_seconds(samples), self._training.dates))
-        places = np.setdiff1d(places, samples.without_truth())
-        return samples, places, _seconds(samples)[places]
+    def _past(self) -> PastTruth:
+        return PastTruth(self.name, self.history, self._trained_on, self._kept_quantiles)
+
+    def at_stations(self, names: Sequence[str]) -> "TrainedModel":
+        """Return the model for other stations, at which its coefficients hold too.
+
+        Features of stations without statistics are scaled by those of another: no such method
+        reads them.
+        """
+        if list(names) == self._training.stations:
+            return self
+        other, places = copy(self), places_of(names, self._trained_on.stations)
+        columns = [float(n) for n in range(len(names))]
+        other._training = replace(self._trained_on, stations=list(names), longitude=columns)
+        normaliser = self._normaliser
+        other._normaliser = Normaliser(
+            normaliser.channels, normaliser.mean[..., places], normaliser.scale[..., places]
+        )
+        other._places = places
+        return other
+
+    @property
+    def _takes_new_points(self) -> bool:
+        parts = getattr(self._module, "method", nn.Module()).modules()
+        takes = [part.takes_new_points for part in parts if isinstance(part, StatisticalMethod)]
+        return bool(takes) and all(takes)
 
     def _inputs(self) -> list[str]:
         """Return the input channels of the training, by the statistics of their means."""
@@ -405,7 +443,7 @@ class TrainedModel:
             raise
         self.check_units(samples)
         self._check_windows(samples)
-        self._check_grid(samples)
+        check_points(samples, self._training, self.name)
         self._warn_of_seasons(samples)
         self._warn_of_windows(samples)
         return samples
@@ -446,25 +484,6 @@ class TrainedModel:
                 remedy = "Give a forecast of the same window, or train on this one"
                 raise ArgumentError("forecast", reason, remedy)
 
-    def _check_grid(self, samples: Samples) -> None:
-        training_names = self._training.stations
-        forecast_names = samples.station_names
-        if training_names != forecast_names:
-            points = [listing(names) or "a grid" for names in (forecast_names, training_names)]
-            reason = f"the forecast has {points[0]}; {self.name} was trained on {points[1]}"
-            remedy = "Select the stations of the training, in their order"
-            raise ArgumentError("stations", reason, remedy)
-        for name in ("latitude", "longitude"):
-            expected, actual = np.asarray(getattr(self._training, name)), getattr(samples, name)
-            same = expected.size == actual.size and np.abs(expected - actual).max() < _NEAR_DEGREES
-            if expected.size and not same:
-                raise ArgumentError(
-                    "grid",
-                    f"the forecast has {_axis(name, actual)}; {self.name} was trained on "
-                    f"{_axis(name, expected)}",
-                    "Interpolate the forecast, or train on its grid",
-                )
-
     def _warn_of_windows(self, samples: Samples) -> None:
         """Warn which window the coefficients of a sliding window come from.
 
@@ -497,7 +516,7 @@ class TrainedModel:
         training_dates = np.asarray(self._training.dates, np.float64)
         if not training_dates.size:
             return
-        days_away = _days_apart(_seconds(samples)[:, None], training_dates[None, :]).min(axis=1)
+        days_away = days_apart(seconds_of(samples)[:, None], training_dates[None, :]).min(axis=1)
         far = np.flatnonzero(days_away > _SEASON_DAYS)
         if far.size:
             first = str(samples.valid_time[far[0]])[:10]
@@ -579,6 +598,7 @@ class Corrections:
         samples: the forecasts.
         products: variables besides the parameters of the distributions.
         checks: of the fields that are read, and of the forecasts; None for none.
+        columns: stations of the result, where these are not those of `samples`.
 
     Attributes:
         samples: the forecasts.
@@ -592,9 +612,10 @@ class Corrections:
         samples: Samples,
         products: Products,
         checks: InputChecks | None = None,
+        columns: Columns | None = None,
     ) -> None:
         self.model, self.samples, self.products = model, samples, products
-        self.checks = checks
+        self.checks, self._columns = checks, columns
         self.batches = model.batches(samples, members=products.need_members)
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._cached_fields: dict[int, Fields] = {}
@@ -610,6 +631,7 @@ class Corrections:
             ArgumentError: the target has other units than in the training.
         """
         model.check_units(self.samples)
+        model = model.at_stations(self.samples.station_names)
         other = copy(self)
         other.model, other._cached_fields = model, {}
         other.__dict__.pop("form", None)
@@ -639,12 +661,33 @@ class Corrections:
             return self._cached_fields.pop(i)
         return self._compute_date(i).fields
 
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """The coordinates of the corrected forecasts, as `xarray.Dataset` takes them."""
+        samples = self.samples
+        return {
+            "time": samples.time,
+            "valid_time": ("time", samples.valid_time),
+            "step": ((), samples.step, {"units": samples.step_units}),
+            **(samples.horizontal if self._columns is None else self._columns.coordinates),
+        }
+
+    def _on_stations(self, fields: Fields) -> Fields:
+        """Return variables at the stations of the result."""
+        if self._columns is None:
+            return fields
+        places = self._columns.places
+        return {
+            name: (dims, at_places(v, places, dims.index(STATION)) if STATION in dims else v, attrs)
+            for name, (dims, v, attrs) in fields.items()
+        }
+
     def _compute_date(self, i: int) -> DateResult:
         """Compute and check variables, coordinates and attributes of date `i`."""
         batch, record, forecasts = self._forecasts(i)
         fields, core, attributes = self._compute_batch(batch, forecasts)
         if record is None or self.checks is None:
-            return DateResult(fields, core, attributes)
+            return DateResult(self._on_stations(fields), core, attributes)
         self._require_numbers(i, record, fields)
         gaps = self._input_gaps(record)
         if gaps.any():
@@ -656,7 +699,7 @@ class Corrections:
             fields = {name: self._pad(name, field, record) for name, field in fields.items()}
             used = np.array([self.checks.used[i]], np.float32)
             fields[MEMBERS_USED] = (("time",), used, _MEMBERS_USED_ATTRIBUTES)
-        return DateResult(fields, core, attributes)
+        return DateResult(self._on_stations(fields), core, attributes)
 
     def _input_gaps(self, record: DateInput) -> Mask:
         """Return the points where the model reads 0 in place of an input, and no mask says so."""
@@ -746,7 +789,7 @@ class Corrections:
         if self._counts_members:
             used = np.array([self.samples.members], np.float32)
             fields = fields | {MEMBERS_USED: (("time",), used, _MEMBERS_USED_ATTRIBUTES)}
-        return DateResult(fields, core, attributes)
+        return DateResult(self._on_stations(fields), core, attributes)
 
     @cached_property
     def _form_of_zeros(self) -> DateResult:
@@ -815,7 +858,7 @@ class Corrections:
             concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
             dims, _, attrs = fields[name]
             variables[name] = (dims, concatenate(arrays), attrs)
-        dataset = xr.Dataset(variables, {**core, **coordinates(self.samples)}, attributes)
+        dataset = xr.Dataset(variables, {**core, **self.coordinates}, attributes)
         if "number" in dataset:
             dataset["number"].attrs.update(self.member_attributes)
         return dataset
@@ -889,32 +932,6 @@ def _source(forecast: xr.Dataset | Path | str) -> str:
 def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[Any]]:
     """The arrays of one date by name, as a task of dask."""
     return {name: values for name, (_, values, _) in corrections.fields(i).items()}
-
-
-def _seconds(samples: Samples) -> npt.NDArray[np.int64]:
-    """Return valid dates in seconds since 1970."""
-    return samples.valid_time.astype("datetime64[s]").astype(np.int64)
-
-
-def _days_apart(dates: npt.NDArray[Any], others: Any) -> npt.NDArray[np.float64]:
-    """Return the days of the calendar between dates in seconds, whatever their years are."""
-    years = (dates - others) / (_YEAR * _DAY)
-    days: npt.NDArray[np.float64] = np.abs(years - np.round(years)) * _YEAR
-    return days
-
-
-def coordinates(samples: Samples) -> dict[str, Any]:
-    """Return the coordinates of forecasts, as `xarray.Dataset` takes them."""
-    return {
-        "time": samples.time,
-        "valid_time": ("time", samples.valid_time),
-        "step": ((), samples.step, {"units": samples.step_units}),
-        **samples.horizontal,
-    }
-
-
-def _axis(name: str, values: npt.NDArray[Any]) -> str:
-    return f"{values.size} {name}s from {values[0]:g} to {values[-1]:g}"
 
 
 def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:

@@ -60,7 +60,12 @@ class StatisticalMethod(GridBuffers):
 
     Call `collect` for every training batch, then `solve`. The coefficients are buffers, so that the
     method is saved and loaded like a network.
+
+    Attributes:
+        takes_new_points: True if its own coefficients hold at any point, and it reads no features.
     """
+
+    takes_new_points = False
 
     def __init__(self) -> None:
         super().__init__()

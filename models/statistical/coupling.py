@@ -72,6 +72,8 @@ class ECC(Coupled):
     does the same for the forecast of any model. The arguments are those of `Coupled`.
     """
 
+    takes_new_points = True
+
     def forward(self, batch: Batch) -> Ensemble:
         """Return members (N, M, H, W) in the order of the raw members.
 

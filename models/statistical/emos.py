@@ -116,6 +116,7 @@ class EMOS(SpooledMethod):
         super().__init__()
         check_criterion(criterion)
         self.local, self.criterion = local, criterion
+        self.takes_new_points = not local
         # mu = mean + bias + slope (mean - centre): a + b mean would cancel in float32 for Z500
         for name in _COEFFICIENTS:
             self.register_buffer(name, torch.zeros(0, 0))

@@ -29,6 +29,8 @@ class MemberEMOS(SpooledMethod):
     memory holds a few blocks of points.
     """
 
+    takes_new_points = True
+
     def __init__(self) -> None:
         super().__init__()
         # mu = mean + bias + slope (mean - centre) + sum of tilt_i x_i, tilts that sum to 0

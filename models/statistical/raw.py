@@ -13,6 +13,8 @@ class Raw(StatisticalMethod):
         estimator: estimator of the ensemble CRPS, "plain", "fair" or "almost_fair".
     """
 
+    takes_new_points = True
+
     def __init__(self, estimator: Estimator = "plain") -> None:
         super().__init__()
         self.estimator = estimator

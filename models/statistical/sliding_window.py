@@ -46,6 +46,8 @@ class SlidingWindow(StatisticalMethod):
         ArgumentError: `days` is less than 1.
     """
 
+    takes_new_points = True
+
     def __init__(self, method: StatisticalMethod, days: int = 25) -> None:
         super().__init__()
         if days < 1:

@@ -156,7 +156,7 @@ def test_other_ends(monkeypatch, capsys):
 
     assert end(KeyboardInterrupt()) == 130
     assert end(ModuleNotFoundError("No module named 'torch'", name="torch")) == 1
-    assert "pip install 'ens10[train]'" in capsys.readouterr().err
+    assert "of the extra train. Install it with: pip install 'torch>=" in capsys.readouterr().err
     with pytest.raises(ModuleNotFoundError):
         end(ModuleNotFoundError("No module named 'x'", name="x"))
     with pytest.raises(RuntimeError):  # a bug keeps its traceback

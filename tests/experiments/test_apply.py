@@ -481,11 +481,14 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     (tmp_path / "today.grib").symlink_to(today)
     monkeypatch.chdir(tmp_path)
     listed = commands("docs/in_use.md")
-    assert len(listed) == 10
+    assert len(listed) == 12
     for command in listed:
         assert main(command) == 0, command
     shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))
     np.testing.assert_array_equal(shared["mu"], corrected["mu"])
+    extremes = xr.open_dataset("extremes.nc")
+    low, high = (extremes[f"t2m_threshold_{side}"][:, 0] for side in ("below", "above"))
+    assert bool((low < high).all())
     names: dict[str, object] = {}
     for block in python("docs/in_use.md"):
         exec(block, names)

@@ -31,6 +31,7 @@ ACCEPTED = {
     "trained.longitude": {"missing", "list"},
     "trained.members": {"missing", "null", "number"},
     "trained.numbers": {"missing", "list"},
+    "trained.places": {"missing", "mapping"},
     "trained.stations": {"missing", "list"},
     "trained.step": {"number", "negative", "fraction"},
     "trained.step_units": TEXTS,

@@ -124,7 +124,12 @@ def told(extras, *arguments):
     """A command that needs extras says so in one line."""
     bars, _, said = command(*arguments, status=1).rpartition("ens10: ")
     expect("ens10: " not in bars and said.count("\n") == 1, f"{arguments} says one line: {said}")
-    expect(f"pip install 'ens10[{extras}]'" in said, f"{arguments} names {extras}: {said}")
+    named = f", of the extra {extras.replace(',', ', ')}"
+    remedy = ". Install it with: pip install '"
+    expect(
+        named in said and remedy in said and "ens10[" not in said,
+        f"{arguments} names {extras}: {said}",
+    )
 
 
 def extras_are_told(store, folder):
@@ -146,7 +151,7 @@ def extras_are_told(store, folder):
         try:
             exec(f"from ens10.{module} import {name}")
         except MissingExtraError as error:
-            expect("ens10[train]" in str(error), f"{name} names its extra")
+            expect("of the extra train. " in str(error), f"{name} names its extra")
         else:
             raise SystemExit(f"{name} needs no torch")
 

@@ -18,7 +18,7 @@ def interpreter(version):
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("version", ["3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 def test_the_wheel_without_extras(tmp_path, wheel, version):
     python = interpreter(version)
     if python is None:

@@ -1,6 +1,6 @@
 """What a product of `ens10 apply` declares, and what it is computed from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -64,6 +64,19 @@ class CorrectedDate:
             blank: Tensor = self.features["raw_mean"][:, None].expand(-1, count or 2, -1, -1)
             return blank
         return self.corrections.model.past_truth(int(self.batch["dates"][0]), count, seed)
+
+    def truth_quantiles(self, levels: Sequence[float]) -> "Tensor":
+        """Return quantiles of the truth of training dates in the date's season (1, L, H, W).
+
+        The season is that within 30 days of the middle of the date's month.
+
+        Raises:
+            ArgumentError: neither a store with the truth nor the bundle has them.
+        """
+        if not self.is_read:
+            blank: Tensor = self.features["raw_mean"][:, None].expand(-1, len(levels), -1, -1)
+            return blank
+        return self.corrections.model.truth_quantiles(int(self.batch["dates"][0]), levels)
 
 
 class ForecastProduct:

@@ -45,10 +45,10 @@ class ShiftOfTails(ForecastProduct):
         import numpy as np
         import torch
 
+        from ens10.experiments.forecasts.past_truth import quantiles_of_truth
         from ens10.metrics import sot
 
-        truth = date.past_truth()[0].cpu().double().numpy()
-        climate = np.quantile(truth, _CLIMATE, axis=0)
+        climate = quantiles_of_truth(date.past_truth()[0].cpu().numpy(), _CLIMATE)
         quantiles = date.forecast.quantile(np.array(_LEVELS) / 100)[:, 0].cpu().double().numpy()
         # quantiles between two equal members are these members
         shifts = [
