@@ -42,7 +42,7 @@ from ens10.experiments.forecasts.load import (
 )
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.runs.locks import hold_lock
-from ens10.experiments.training.run import CONFIG
+from ens10.experiments.training.folder import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf

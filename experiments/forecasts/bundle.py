@@ -44,7 +44,7 @@ from ens10.experiments.runs.trust import (
     record_user_config,
 )
 from ens10.experiments.scoring.score import in_words, read_states
-from ens10.experiments.training.run import CHECKPOINTS, CONFIG
+from ens10.experiments.training.folder import CHECKPOINTS, CONFIG
 from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
 from ens10.options import chosen, takes
 from ens10.partial import Partial, check_target

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ens10.models.domain import Odd
+from ens10.models.specification import InitialValues
 
 
 class DataShape(NamedTuple):
@@ -29,7 +30,7 @@ class DataShape(NamedTuple):
     target: int | None
 
 
-class Network(nn.Module):
+class Network(InitialValues, nn.Module):
     """A map of gridded features to gridded outputs.
 
     Attributes:
