@@ -15,7 +15,7 @@ import yaml
 from jsonargparse.typing import PositiveFloat
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
-from ens10.errors import ArgumentError, Ens10Error
+from ens10.errors import ArgumentError, Ens10Error, printable
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runs.provenance import NOT_BUILT, OBJECTS, read_provenance
 from ens10.experiments.runs.saving import MINUTES
@@ -281,14 +281,20 @@ class RunCLI(LightningCLI):
             }
             facts[OBJECTS] = names
         if self._make_model is not None:
-            facts[NOT_BUILT] = None
-            try:
-                config["model"] = rebuilt_specification(self.model)
-            except ArgumentError as error:
-                config["model"], facts[NOT_BUILT] = None, str(error)
-                if is_first():
-                    print(f"ens10: the run cannot build its model: {error}", file=sys.stderr)
+            config["model"], reason = model_as_values(self.model)
+            facts |= reason
         return config, facts
+
+
+def model_as_values(model: pl.LightningModule) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return a model as plain values and a fact for the provenance; None if there are no such."""
+    try:
+        return rebuilt_specification(model), {NOT_BUILT: None}
+    except ArgumentError as error:
+        if is_first():
+            line = f"the run cannot build its model, which later needs model=: {error}"
+            print(f"ens10: {printable(line)}", file=sys.stderr)
+        return None, {NOT_BUILT: str(error)}
 
 
 def _has_option(arguments: Sequence[str], *options: str) -> bool:

@@ -129,7 +129,7 @@ def train(
         own = [SignalHandlers(stop), checkpoints, BytesRead(run, data), cost]
         fitting = _trainer(trainer, run, own, options, log)
         if is_first():
-            _write_start(model, data, run, config, facts or {})
+            write_start(model, data, run, config, facts or {})
         _run_stage("fit", fitting, model, data, run, options)
         if is_first():
             provenance.write(run, {**cost.rounded(), "parameters": _count_parameters(model)})
@@ -268,7 +268,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _write_start(
+def write_start(
     model: pl.LightningModule,
     data: EnsembleDataModule,
     run: Path,
