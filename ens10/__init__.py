@@ -4,6 +4,7 @@ Only the light parts are imported here: `import ens10` needs no torch and takes 
 second. The public functions import their modules on first use.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -34,4 +35,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if f"ens10.{name}" in sys.modules)})

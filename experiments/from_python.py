@@ -28,12 +28,14 @@ from ens10.experiments.runs.provenance import NOT_BUILT
 from ens10.experiments.runs.reading import open_forecast, run_parts
 from ens10.experiments.runs.runlog import RunLog
 from ens10.experiments.scoring.score import score_forecast
-from ens10.experiments.training.data_numbers import config_path
+from ens10.experiments.training.data_numbers import config_path, shape_of_batches
 from ens10.experiments.training.folder import CHECKPOINTS, CONFIG, is_first, require_run, run_folder
 from ens10.experiments.training.models import lightning_module
 from ens10.experiments.training.run import model_as_values, run_stage
 from ens10.experiments.training.train import write_start
+from ens10.loader.batch_layouts import batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
+from ens10.models.networks.base import DataShape
 from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
 from ens10.models.specification import build, specification
 from ens10.models.statistical import FittedMethod, StatisticalMethod
@@ -76,7 +78,8 @@ def fit(
         data: store of `ens10 prepare`; or, for a statistical method without a run, the members of
             past forecasts.
         model: name or file of a configuration; a Lightning module such as `PostProcessor`; a
-            `Network` or a module of torch, to which `head` belongs; a statistical method.
+            `Network` or a module of torch, to which `head` belongs, or the class of one, which is
+            made with the channels of the data; a statistical method.
         truth: for members: their truth.
         run: folder of the run; None for the first free `runs/NAME-N`.
         resume: resume the training in `run`, whose configuration counts. A model that the run
@@ -225,7 +228,9 @@ class Run:
     def _module(self, data: EnsembleDataModule | None) -> pl.LightningModule:  # noqa: ARG002
         """Return the model as a Lightning module for the features of the checkpoint."""
         state = read_checkpoint(self.path / CHECKPOINTS / BEST)[EnsembleDataModule.__name__]
-        return lightning_module(self._model, tuple(state["mean"].shape[-3:]), **self._options)
+        channels, *grid = state["mean"].shape[-3:]
+        shape = DataShape(channels, tuple(grid), 0, 0, None)
+        return lightning_module(self._model, shape, **self._options)
 
 
 def save_run(trainer: pl.Trainer, run: Path | str | None = None) -> Run:
@@ -306,7 +311,10 @@ def _run_words(stage: Any, words: Sequence[str], make: Any, objects: Mapping[str
 def _make_model(
     model: object, options: Mapping[str, Any], data: EnsembleDataModule
 ) -> pl.LightningModule:
-    return lightning_module(model, (len(data.channels), *data.grid), **options)
+    members = batch_layout(data.kind).features == "members"
+    return lightning_module(
+        model, shape_of_batches(data.batches("train"), members=members), **options
+    )
 
 
 def _with_limits(model: object, options: dict[str, Any]) -> dict[str, Any]:
@@ -384,7 +392,8 @@ def _name(model: object) -> str:
     if isinstance(model, Path | str):
         return Path(model).stem
     inner = getattr(model, "network", getattr(model, "method", model))
-    return type(getattr(inner, "module", inner)).__name__.lower()
+    inner = getattr(inner, "module", inner)
+    return (inner if isinstance(inner, type) else type(inner)).__name__.lower()
 
 
 def _free_folder(name: str) -> Path:

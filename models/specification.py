@@ -69,7 +69,7 @@ def specification(part: object, name: str = "model") -> Any:
         values = vars(part).get(_VALUES)
         arguments = _arguments_by_attributes(part, name) if values is None else values
     elif is_dataclass(part):
-        arguments = {one.name: getattr(part, one.name) for one in fields(part)}
+        arguments = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
     else:
         kind, arguments = None, {}
     if kind is None:

@@ -8,21 +8,21 @@ from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
 from ens10.models.heads import Head, ResidualNormalHead
-from ens10.models.networks.base import Network
+from ens10.models.networks.base import DataShape, Network, numbers_of_class
 from ens10.models.networks.module_network import ModuleNetwork
 from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
 from ens10.models.statistical.base import StatisticalMethod
 
 
 def lightning_module(
-    model: object, shape: tuple[int, ...], head: Head | None = None, **options: Any
+    model: object, shape: DataShape, head: Head | None = None, **options: Any
 ) -> pl.LightningModule:
     """Return the Lightning module that trains a model.
 
     Args:
         model: a Lightning module; a `Network` or another module of torch, to be trained with a
-            head; or a statistical method.
-        shape: channels, rows and columns of the features.
+            head, or its class, which is made with the numbers of the data; or a statistical method.
+        shape: of the data.
         head: of a network; None for `ResidualNormalHead()`.
         **options: of `PostProcessor`, such as `optimizer`.
 
@@ -38,11 +38,14 @@ def lightning_module(
         return model
     if isinstance(model, StatisticalMethod):
         return StatisticalPostProcessor(model)
+    if isinstance(model, type) and issubclass(model, nn.Module):
+        model = model(**numbers_of_class(model, shape))
     if not isinstance(model, nn.Module):
         remedy = "Pass a configuration's name or file, a PostProcessor, a Network or an nn.Module"
         raise ArgumentError("model", f"a {type(model).__name__} is no model", remedy)
     if not isinstance(model, Network):
-        model = ModuleNetwork(model, shape[0], _output_channels(model, shape))
+        channels = _output_channels(model, (shape.in_channels, *shape.grid))
+        model = ModuleNetwork(model, shape.in_channels, channels)
     return PostProcessor(model, head or ResidualNormalHead(), **options)
 
 
