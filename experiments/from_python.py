@@ -82,8 +82,8 @@ def fit(
             made with the channels of the data; a statistical method.
         truth: for members: their truth.
         run: folder of the run; None for the first free `runs/NAME-N`.
-        resume: resume the training in `run`, whose configuration counts. A model that the run
-            cannot build, and callbacks and loggers, have to be passed again.
+        resume: resume the training in `run`, whose own configuration counts, not `model`'s. A model
+            that the run cannot build, and callbacks and loggers, have to be passed again.
         seed: of the data's order, and of a configuration's initial weights; None for 0.
         quiet: no progress bar, no last line.
         trust: modules that the configuration of a run of someone else may use.
@@ -127,10 +127,7 @@ def fit(
         if of_network:
             reason = "is for networks; a configuration has its own"
             raise ArgumentError(min(of_network), reason, "Write it into the configuration")
-        if resume:
-            _check_same_model(path, folder)
-        else:
-            words = ["--config", str(path), *words]
+        words = [*([] if resume else ["--config", str(path)]), *words]
         model = None
     make = None if model is None else partial(_make_model, model, of_network)
     command = _run_words("fit", words, make, objects)
@@ -364,27 +361,6 @@ def _config_file(model: str) -> Path:
     if found := next((file for file in files if file.is_file()), None):
         return found
     raise UnknownNameError("model", model, sorted(p.stem for p in files[1].parent.glob("*.yaml")))
-
-
-def _check_same_model(path: Path, run: Path) -> None:
-    """Refuse to resume a run with the configuration of other classes.
-
-    Raises:
-        ArgumentError: the classes differ.
-    """
-    require_run(run)
-    kinds = [_classes(read_mapping(file).get("model") or {}) for file in (path, run / CONFIG)]
-    if kinds[0] != kinds[1]:
-        reason = f"{path.stem} is {' of '.join(kinds[0])}, the run is {' of '.join(kinds[1])}"
-        raise ArgumentError("model", reason, "Leave it out: the run's own counts")
-
-
-def _classes(model: Mapping[str, Any]) -> list[str]:
-    """Return the class paths of a model, and of its network or method."""
-    arguments = model.get("init_args") or {}
-    inner = arguments.get("network") or arguments.get("method") or ""
-    inner = inner["class_path"] if isinstance(inner, Mapping) else inner
-    return [str(inner), str(model.get("class_path"))]
 
 
 def _name(model: object) -> str:

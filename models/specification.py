@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ens10.errors import ArgumentError
 
@@ -105,7 +105,7 @@ def _arguments_by_attributes(module: nn.Module, name: str) -> dict[str, Any]:
             raise ArgumentError(name, reason, remedy)
     with torch.random.fork_rng(devices=[]):
         other = kind(**arguments)
-    if not _equal(_form(module), _form(other)):
+    if _form(module) != _form(other):
         reason = f"{kind.__name__} is not what it was when it was made, or keeps not all arguments"
         raise ArgumentError(name, reason, "Set self.NAME = NAME for each argument NAME")
     return arguments
@@ -114,31 +114,17 @@ def _arguments_by_attributes(module: nn.Module, name: str) -> dict[str, Any]:
 _OF_TORCH = {*vars(nn.Module()), _VALUES}
 
 
-def _form(module: nn.Module) -> dict[str, Any]:
+def _form(module: nn.Module) -> list[str]:
     """Return all of a module but the values in checkpoints: classes, attributes and shapes."""
-    form: dict[str, Any] = {}
+    form = [str([(n, v.shape, v.dtype) for n, v in module.state_dict().items()])]
+    form.append(str([p.requires_grad for p in module.parameters()]))
     for name, part in module.named_modules():
         own = {key: value for key, value in vars(part).items() if key not in _OF_TORCH}
-        form[name] = type(part), own, {key: part._buffers[key] for key in _not_saved(part)}
-    shapes = {n: (v.shape, v.dtype) for n, v in module.state_dict().items()}
-    return form | {"state": shapes, "fixed": [p.requires_grad for p in module.parameters()]}
-
-
-def _not_saved(part: nn.Module) -> list[str]:
-    return sorted(part._non_persistent_buffers_set)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(v, other[k]) for k, v in one.items())
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    try:
-        return bool(one == other)
-    except (RuntimeError, TypeError, ValueError):  # arrays that cannot be compared as a whole
-        return False
+        own |= {key: part._buffers[key] for key in sorted(part._non_persistent_buffers_set)}
+        # arrays and tensors in full, since their texts are shortened
+        texts = {key: getattr(value, "tolist", lambda v=value: v)() for key, value in own.items()}
+        form.append(f"{name} {type(part)} {texts}")
+    return form
 
 
 def rebuilt_specification(model: nn.Module) -> dict[str, Any]:

@@ -44,7 +44,7 @@ from ens10.experiments.training.options import (
     split_options,
     with_strategy,
 )
-from ens10.experiments.training.train import RunOptions, as_list, evaluate, train
+from ens10.experiments.training.train import RunWork, as_list, evaluate, train
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.models.specification import rebuilt_specification
 from ens10.signals import stoppable
@@ -252,23 +252,20 @@ class RunCLI(LightningCLI):
             settings[name] = [*as_list(settings[name]), *as_list(value)] if several else value
         names = self._subcommand_method_arguments[self._stage]
         of_stage = {k: v for k, v in self.config_init[self._stage].items() if k in names}
-        options = RunOptions(
-            bool(self._options.quiet),
-            float(self._options.checkpoint_minutes),
-            bool(self._options.resume),
-            of_stage,
-        )
-        if options.resume and is_first():
+        given = self._options
+        minutes = float(given.checkpoint_minutes)
+        work = RunWork(self._run, bool(given.quiet), minutes, bool(given.resume), of_stage)
+        if work.resume and is_first():
             for name, kinds in (read_provenance(self._run).get(OBJECTS) or {}).items():
                 if name not in objects:
                     words = f"trained with {', '.join(kinds)} of Python, and resumed without"
                     print(f"ens10: {name}: {words}", file=sys.stderr)
-        parts = (self.model, self.datamodule, settings, self._run)
+        parts = (self.model, self.datamodule, settings, work)
         if self._stage == "fit":
             config, facts = self._plain_config(objects)
-            self.trainer = train(*parts, config, options, facts)
+            self.trainer = train(*parts, config, facts)
         else:
-            self.trainer = evaluate(self._stage, *parts, options)  # type: ignore[arg-type]
+            self.trainer = evaluate(self._stage, *parts)  # type: ignore[arg-type]
 
     def _plain_config(self, objects: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the configuration as plain values, and what no configuration can hold."""

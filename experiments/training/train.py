@@ -6,7 +6,7 @@ trainer. Both hold the lock of the run, handle signals, and show the progress.
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,31 +49,22 @@ from ens10.models.warmstart import outermost_methods
 from ens10.protocol import content_of, reference_of
 from ens10.signals import stoppable
 
-# of Lightning's trainer, and why a run decides on them itself
-_REFUSED: dict[str, tuple[Callable[[Any], bool], str, str]] = {
-    "default_root_dir": (
-        lambda value: value is not None,
-        "a run writes into its own folder",
-        "Leave it out, and name the folder with --run; loggers and callbacks take their own",
-    ),
-    "enable_checkpointing": (
-        lambda value: value is False,
-        "a run keeps checkpoints, to resume from and to predict with",
-        "Leave it out",
-    ),
-    "logger": (
-        lambda value: value is True,
-        "a run has its own log, and true names no further one",
-        "Leave it out, or name one, such as CSVLogger",
-    ),
+Config = Mapping[str, Any]
+Data = EnsembleDataModule
+Module = pl.LightningModule
+# settings of Lightning's trainer that a run decides on itself: the refused values, and why
+_REFUSED: dict[str, tuple[Any, str]] = {
+    "enable_checkpointing": (False, "a run keeps checkpoints, to resume from and to predict with"),
+    "logger": (True, "a run has its own log, and true names no further one, such as CSVLogger"),
 }
 
 
 @dataclass(frozen=True)
-class RunOptions:
-    """Options of a stage besides those of Lightning's trainer.
+class RunWork:
+    """The folder of a run, and how a stage works in it.
 
     Attributes:
+        path: the folder.
         quiet: no progress bar, no last line.
         minutes: between checkpoints within an epoch.
         resume: whether a fit is resumed.
@@ -81,6 +72,7 @@ class RunOptions:
             checkpoint is used.
     """
 
+    path: Path
     quiet: bool = False
     minutes: float = MINUTES
     resume: bool = False
@@ -88,13 +80,7 @@ class RunOptions:
 
 
 def train(
-    model: pl.LightningModule,
-    data: EnsembleDataModule,
-    trainer: Mapping[str, Any],
-    run: Path,
-    config: Mapping[str, Any],
-    options: RunOptions | None = None,
-    facts: Mapping[str, Any] | None = None,
+    model: Module, data: Data, trainer: Config, run: RunWork, config: Config, facts: Config
 ) -> pl.Trainer:
     """Train a model into a run folder, or resume its training.
 
@@ -102,9 +88,8 @@ def train(
         model: to train.
         data: with a store.
         trainer: arguments of Lightning's trainer. Loggers and callbacks are added to the run's own.
-        run: the folder.
+        run: the folder and options.
         config: `seed_everything`, `trainer`, `model` and `data` as plain values, for `config.yaml`.
-        options: of the run.
         facts: for the provenance, besides those of the data.
 
     Returns:
@@ -115,37 +100,27 @@ def train(
         ArgumentError: a setting of the trainer that a run decides on itself.
         Terminated, Interrupted: a signal ended it; it can be resumed.
     """
-    options = options or RunOptions()
-    if not options.resume:
+    path = run.path
+    if not run.resume:
         _refuse(trainer)
-    with (
-        suppress_lightning_warnings(),
-        stoppable() as stop,
-        run_folder(run, "fit", new=not options.resume),
-    ):
-        log, cost = RunLog(run), FitCost()
+    folder = run_folder(path, "fit", new=not run.resume)
+    with suppress_lightning_warnings(), stoppable() as stop, folder:
+        log, cost = RunLog(path), FitCost()
         monitor = "val_loss" if len(data.batches("val")) else None
-        checkpoints = RunCheckpoints(run / CHECKPOINTS, log, monitor, stop, options.minutes)
-        own = [SignalHandlers(stop), checkpoints, BytesRead(run, data), cost]
-        fitting = _trainer(trainer, run, own, options, log)
+        checkpoints = RunCheckpoints(path / CHECKPOINTS, log, monitor, stop, run.minutes)
+        own = [SignalHandlers(stop), checkpoints, BytesRead(path, data), cost]
+        fitting = _trainer(trainer, run, own, log)
         if is_first():
-            write_start(model, data, run, config, facts or {})
-        _run_stage("fit", fitting, model, data, run, options)
+            write_start(model, data, path, config, facts)
+        _run_stage("fit", fitting, model, data, run)
         if is_first():
-            provenance.write(run, {**cost.rounded(), "parameters": _count_parameters(model)})
-            if not options.quiet:
-                print(_ending(run, log))
+            provenance.write(path, {**cost.rounded(), "parameters": _count_parameters(model)})
+            if not run.quiet:
+                print(_ending(path, log))
     return fitting
 
 
-def evaluate(
-    stage: Stage,
-    model: pl.LightningModule,
-    data: EnsembleDataModule,
-    trainer: Mapping[str, Any],
-    run: Path,
-    options: RunOptions | None = None,
-) -> pl.Trainer:
+def evaluate(stage: Stage, model: Module, data: Data, trainer: Config, run: RunWork) -> pl.Trainer:
     """Validate, test or predict with the best checkpoint of a run.
 
     Args:
@@ -153,8 +128,7 @@ def evaluate(
         model: of the run, with any weights.
         data: to evaluate on.
         trainer: arguments of Lightning's trainer.
-        run: the folder.
-        options: of the run.
+        run: the folder and options.
 
     Returns:
         The trainer, after the stage.
@@ -162,38 +136,29 @@ def evaluate(
     Raises:
         FileError: no run, no checkpoint, or another process predicts.
     """
-    options = options or RunOptions()
-    with suppress_lightning_warnings(), stoppable() as stop, run_folder(run, stage):
+    with suppress_lightning_warnings(), stoppable() as stop, run_folder(run.path, stage):
         own: list[pl.Callback] = [SignalHandlers(stop)]
         if stage == "predict":
-            own.append(PredictionWriter(run / PREDICTIONS, data))
-        evaluating = _trainer(trainer, run, own, options)
-        _run_stage(stage, evaluating, model, data, run, options)
+            own.append(PredictionWriter(run.path / PREDICTIONS, data))
+        evaluating = _trainer(trainer, run, own)
+        _run_stage(stage, evaluating, model, data, run)
     return evaluating
 
 
-def _run_stage(
-    stage: Stage,
-    trainer: pl.Trainer,
-    model: pl.LightningModule,
-    data: EnsembleDataModule,
-    run: Path,
-    options: RunOptions,
-) -> None:
+def _run_stage(stage: Stage, trainer: pl.Trainer, model: Module, data: Data, run: RunWork) -> None:
     """Run a stage; if a process is lost, the others end with one line, not a traceback."""
-    arguments = dict(options.of_stage or {})
+    arguments = dict(run.of_stage or {})
     checkpoint = arguments.pop("ckpt_path", None)
-    if checkpoint is None and (stage != "fit" or options.resume):
-        checkpoint = checkpoint_of(run, stage)
+    if checkpoint is None and (stage != "fit" or run.resume):
+        checkpoint = checkpoint_of(run.path, stage)
     saved = checkpoint_shapes(Path(checkpoint)) if checkpoint else None
     if stage == "predict":
         arguments["return_predictions"] = False  # they are on the disk
     several = trainer.world_size > 1
     with one_error_for_lost_processes(trainer.global_rank) if several else nullcontext():
         try:
-            getattr(trainer, stage)(
-                model, datamodule=data, ckpt_path=checkpoint and str(checkpoint), **arguments
-            )
+            path = checkpoint and str(checkpoint)
+            getattr(trainer, stage)(model, datamodule=data, ckpt_path=path, **arguments)
         except RuntimeError as error:
             differing = differences(saved or {}, shapes(model.state_dict())) if saved else []
             if differing and checkpoint:
@@ -202,11 +167,7 @@ def _run_stage(
 
 
 def _trainer(
-    settings: Mapping[str, Any],
-    run: Path,
-    own: Sequence[pl.Callback],
-    options: RunOptions,
-    log: RunLog | None = None,
+    settings: Config, run: RunWork, own: Sequence[pl.Callback], log: RunLog | None = None
 ) -> pl.Trainer:
     """Return a trainer with the callbacks and loggers of the user, and those of the run."""
     settings = dict(settings)
@@ -215,7 +176,7 @@ def _trainer(
     _check_checkpoints(callbacks)
     bars = any(isinstance(one, ProgressBar) for one in callbacks)
     shows = settings.get("enable_progress_bar")
-    shows = (bars or not options.quiet) if shows is None else shows
+    shows = (bars or not run.quiet) if shows is None else shows
     if shows and not bars:
         callbacks.append(DatesProgressBar(leave=False))
     if settings.get("enable_model_summary"):  # printed, where Lightning's own line is not shown
@@ -226,7 +187,7 @@ def _trainer(
     settings |= {
         "callbacks": callbacks,
         "logger": [log, *loggers] if log else loggers or False,
-        "default_root_dir": settings.get("default_root_dir") or str(run),
+        "default_root_dir": settings.get("default_root_dir") or str(run.path),
         "enable_progress_bar": shows,
         "enable_model_summary": False,
     }
@@ -236,15 +197,18 @@ def _trainer(
     return trainer
 
 
-def _refuse(settings: Mapping[str, Any]) -> None:
+def _refuse(settings: Config) -> None:
     """Refuse settings of Lightning's trainer that a run decides on itself.
 
     Raises:
         ArgumentError: there is one.
     """
-    for name, (is_refused, reason, remedy) in _REFUSED.items():
-        if is_refused(settings.get(name)):
-            raise ArgumentError(f"trainer.{name}", reason, remedy)
+    if settings.get("default_root_dir") is not None:
+        remedy = "Name the folder with --run; loggers and callbacks take folders of their own"
+        raise ArgumentError("trainer.default_root_dir", "a run writes into its own folder", remedy)
+    for name, (value, reason) in _REFUSED.items():
+        if settings.get(name) is value:
+            raise ArgumentError(f"trainer.{name}", reason, "Leave it out")
 
 
 def _check_checkpoints(callbacks: Sequence[pl.Callback]) -> None:
@@ -268,13 +232,7 @@ def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def write_start(
-    model: pl.LightningModule,
-    data: EnsembleDataModule,
-    run: Path,
-    config: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> None:
+def write_start(model: Module, data: Data, run: Path, config: Config, facts: Config) -> None:
     """Write the configuration and the provenance of a run before the training."""
     targets = [data.target] if isinstance(data.target, str) else data.target
     if advice := advice_for_amounts(model, targets):
@@ -287,12 +245,10 @@ def write_start(
     _write_provenance(data, run, int(config["seed_everything"]), facts)
 
 
-def _write_provenance(
-    data: EnsembleDataModule, run: Path, seed: int, facts: Mapping[str, Any]
-) -> None:
+def _write_provenance(data: Data, run: Path, seed: int, facts: Config) -> None:
     batches = data.batches("train")
     splits, samples = batches.splits, batches.samples
-    parts = data.parts
+    parts, store = data.parts, Path(str(data.store))
     name = run.resolve().name
     content = {
         "name": name,
@@ -310,10 +266,7 @@ def _write_provenance(
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "processor": provenance.processor(),
-        "data": {
-            "store": Path(str(data.store)).name,
-            "checksum": provenance.checksum(str(data.store)),
-        },
+        "data": {"store": store.name, "checksum": provenance.checksum(store)},
         **facts,
     }
     provenance.write(run, content)
