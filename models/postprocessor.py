@@ -224,7 +224,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         if record["class"] != cls.__name__:
             reason = f"holds a {record['class']}, not a {cls.__name__}"
             raise FileError(checkpoint_path, reason, "Load it with that class")
-        values = {"model": record["init_args"]}
+        values = {"model": {k: v for k, v in record["init_args"].items() if k not in parts}}
         check_code(Path(checkpoint_path), values, trust, "pass trust=['{}']")
         known = {**record["init_args"], **parts}
         for name, parameter in inspect.signature(cls).parameters.items():
