@@ -131,7 +131,7 @@ def test_the_learning_rate_finder_of_lightning_works(data, tmp_path):
     torch.manual_seed(0)
     options = {"optimizer": partial(torch.optim.Adam, lr=1e-6), "learning_rates": {"network": 2.0}}
     model = PostProcessor(MLP(len(data.channels)), ResidualNormalHead(), **options)
-    trainer = pl.Trainer(max_epochs=1, default_root_dir=tmp_path, **PLAIN)
+    trainer = pl.Trainer(max_epochs=20, default_root_dir=tmp_path, **PLAIN)
     found = Tuner(trainer).lr_find(model, datamodule=data, num_training=40).suggestion()
     assert found > 1e-6
     assert model.learning_rate == found

@@ -3,6 +3,7 @@
 import csv
 import os
 import signal
+import subprocess
 import sys
 import threading
 
@@ -315,6 +316,36 @@ def test_a_training_that_was_ended_resumes_as_if_it_was_not(store, shell, here, 
     run = fit(resume=True)
     run.predict(quiet=True)
     assert_same_run(run.path, shell)
+
+
+CELL = """
+import os, signal
+import pytorch_lightning as pl
+import ens10
+class End(pl.Callback):
+    def on_train_epoch_end(self, *_):
+        os.kill(os.getpid(), signal.SIGTERM)
+ens10.fit("store.zarr", "mlp", run="ended", max_epochs=2, quiet=True, callbacks=End())
+"""
+NOTEBOOK = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+first = shell.run_cell(sys.argv[1])
+shell.run_cell("print('goes on', signal.getsignal(signal.SIGTERM).name)")
+print(type(first.error_in_exec).__name__, first.error_in_exec.line)
+"""
+
+
+def test_a_signal_ends_the_cell_and_not_the_kernel(store, tmp_path):
+    (tmp_path / "store.zarr").symlink_to(store)
+    command = [sys.executable, "-c", NOTEBOOK, CELL]
+    options = {"capture_output": True, "text": True, "timeout": 500, "cwd": tmp_path}
+    done = subprocess.run(command, env=os.environ | {"HOME": str(tmp_path)}, **options)
+    assert "goes on SIG_DFL" in done.stdout, done.stderr
+    line = "Terminated terminated; resume with `ens10 fit --run ended --resume`"
+    assert done.stdout.rstrip().endswith(line)
+    assert done.returncode == 0
 
 
 def test_no_handler_is_set_from_another_thread(store, here):
