@@ -12,7 +12,7 @@ from ens10.experiments.runs.lightning_warnings import suppress_lightning_warning
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "loggers.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```|^    (ens10 .+)$", PAGE, re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"```python\n(.*?)```|^    (ens10 [^\n]+)$", PAGE, re.DOTALL | re.MULTILINE)
 
 
 def test_it_is_short():
