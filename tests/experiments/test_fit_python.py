@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 import pytorch_lightning as pl
@@ -92,7 +93,8 @@ def test_the_methods_of_a_run_are_the_commands(store, shell, world, tmp_path):
     command("score", shell, "--out", tmp_path / "scores", "--by", "season")
     table = (tmp_path / "scores" / "scores.csv").read_text()
     assert (shell / "scores.csv").read_text() == table
-    page = run.report(tmp_path / "report")
+    with mpl.rc_context({"figure.constrained_layout.use": True}):  # of the user: no warning
+        page = run.report(tmp_path / "report")
     assert page == tmp_path / "report" / "index.html"
     assert page.is_file()
     file = world.folder / "output.sfc.20180402"
