@@ -20,6 +20,18 @@ from ens10.signals import end_process, report_interruption, stoppable
 _MOST_CHARACTERS = 300
 
 
+class UsageError(SystemExit):
+    """Bad usage of a command, which was printed; the exit status is 2.
+
+    Args:
+        line: that was printed.
+    """
+
+    def __init__(self, line: str) -> None:
+        super().__init__(2)
+        self.line = line
+
+
 class Parser(ArgumentParser):
     """A parser whose errors are two lines and exit status 2, with a suggestion for a wrong name.
 
@@ -34,7 +46,7 @@ class Parser(ArgumentParser):
         program = self._command().prog.replace(" [options]", "")
         line = printable(" ".join(line.split()))
         print(f"ens10: {line}\nTry: {program} --help", file=sys.stderr)
-        raise SystemExit(2)
+        raise UsageError(line)
 
     def validate(self, namespace: Namespace, *args: Any, **settings: Any) -> None:
         """Check the keys and values of a configuration.
@@ -104,6 +116,9 @@ def brief(error: BaseException) -> str:
     if isinstance(chain[-1], AttributeError) and chain[-1].name:
         module = chain[-1].obj
         hint = suggestion(chain[-1].name, [*dir(module), *getattr(module, "__all__", ())])
+    if isinstance(chain[-1], ModuleNotFoundError) and chain[-1].name:
+        file = f"{chain[-1].name.partition('.')[0]}.py"
+        hint = f"; run the command in the folder of {file}, or add that folder to PYTHONPATH"
     return (line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]} ...") + hint
 
 

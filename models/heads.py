@@ -18,6 +18,7 @@ from ens10.metrics.distributions.base import ClosedForm
 from ens10.metrics.distributions.bernstein import Bernstein
 from ens10.metrics.distributions.registry import FAMILIES, from_moments
 from ens10.metrics.distributions.spline import SplineFlow
+from ens10.models.specification import InitialValues
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.coupling import couple
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
@@ -27,7 +28,7 @@ from ens10.models.statistical.targets import TargetMethods, by_target
 Spacing = Literal["ensemble", "quantiles"]
 
 
-class Head(nn.Module):
+class Head(InitialValues, nn.Module):
     """Maps the output of a network to a predictive distribution.
 
     Attributes:

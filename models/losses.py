@@ -20,9 +20,10 @@ from ens10.metrics import (
 from ens10.metrics.crps import spread_factor
 from ens10.metrics.distributions import Distribution, Ensemble
 from ens10.models.domain import current
+from ens10.models.specification import InitialValues
 
 
-class Loss(nn.Module):
+class Loss(InitialValues, nn.Module):
     """A loss at each point; the training step takes the weighted mean over points.
 
     Attributes:

@@ -171,7 +171,7 @@ def _check_features(features: Tensor, network: Network) -> None:
         raise ArgumentError(
             "features",
             f"{shape} {layout}, but {name} takes {network.in_channels} channels",
-            "Set the network's in_channels to the number of channels of the data",
+            f"Set the network's in_channels to {features.shape[-3]}",
         )
     if network.takes_members and features.shape[1] < network.least_members:
         raise ArgumentError(

@@ -1,11 +1,15 @@
 """The Lightning modules of trained networks and of statistical methods."""
 
+import inspect
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self, cast
 
 import pytorch_lightning as pl
 import torch
@@ -13,7 +17,7 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ens10.errors import ArgumentError, listing
+from ens10.errors import ArgumentError, DataNote, FileError, listing
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Points, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
@@ -24,10 +28,13 @@ from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_rout
 from ens10.models.losses import CRPSLoss, Loss
 from ens10.models.matching import as_fields, forecast_of, require_match, require_pointwise
 from ens10.models.networks.base import Network
+from ens10.models.specification import InitialValues, build, specification
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target, set_past
 from ens10.models.warmstart import place_advections, solve_methods, unsolved_methods
+from ens10.named_code import check_code
+from ens10.untrusted import readable
 
 
 class WeightedMean(Metric):
@@ -58,6 +65,7 @@ class WeightedMean(Metric):
 
 
 Stage = Literal["train", "val", "test"]
+_RECORD = "ens10_model"  # of a checkpoint: class and arguments
 _ROUTING, _ROUTING_INTERVAL = "train_routing_loss", 50
 _METRIC_NAMES = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUTING)
 
@@ -82,7 +90,7 @@ class Prediction:
         return self.forecast if isinstance(self.forecast, tuple) else (self.forecast,)
 
 
-class _ForecastModule(pl.LightningModule):
+class _ForecastModule(InitialValues, pl.LightningModule):
     """Base of the Lightning modules: the common training, validation and test step."""
 
     def __init__(self, loss: Loss | None) -> None:
@@ -91,6 +99,7 @@ class _ForecastModule(pl.LightningModule):
         # (sum of w loss, sum of w), so that batches and processes merge exactly
         self.means = nn.ModuleDict({name: WeightedMean() for name in _METRIC_NAMES})
         self.grid: tuple[int, int] | None = None  # of the data, once it is known
+        self._record: dict[str, Any] = {}
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -103,6 +112,7 @@ class _ForecastModule(pl.LightningModule):
             ArgumentError: the trainer's precision is `16-true` or `bf16-true`, or the data are
                 stations or points and a network or a loss uses neighbouring points.
         """
+        self._record = self._record or _record_of(self)  # before a fit changes the model
         data = getattr(self.trainer, "datamodule", None)
         if isinstance(data, EnsembleDataModule):
             self.grid = data.grid
@@ -183,8 +193,55 @@ class _ForecastModule(pl.LightningModule):
         data = getattr(self._trainer, "datamodule", None)
         return tuple(getattr(data, "channels", ()))
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:  # noqa: ARG002
-        """Refuse to save NaN or infinite weights, so that the previous checkpoint is kept.
+    @classmethod
+    def load_from_checkpoint(  # type: ignore[override]
+        cls,
+        checkpoint_path: Path | str,
+        map_location: Any = "cpu",
+        *,
+        trust: Sequence[str] = (),
+        **parts: Any,
+    ) -> "Self":
+        """Load a model from a checkpoint, which holds its class path and arguments.
+
+        Nothing is unpickled but tensors and plain values.
+
+        Args:
+            checkpoint_path: that a trainer or `ens10 fit` saved.
+            map_location: where to load the tensors.
+            trust: modules besides this package and torch's optimisers whose classes may be used.
+            **parts: arguments of the class in place of those in the checkpoint, such as `network`
+                and `head`; needed for those that are no plain values.
+
+        Raises:
+            FileError: it is no checkpoint of this class, holds other objects, or names a class that
+                is not trusted.
+            ArgumentError: an argument is not in the checkpoint.
+        """
+        with readable(checkpoint_path, "no checkpoint, or one that holds more than plain values"):
+            checkpoint = torch.load(checkpoint_path, map_location=map_location, weights_only=True)
+        record = checkpoint.get(_RECORD) or {"class": cls.__name__, "init_args": {}, "others": {}}
+        if record["class"] != cls.__name__:
+            reason = f"holds a {record['class']}, not a {cls.__name__}"
+            raise FileError(checkpoint_path, reason, "Load it with that class")
+        values = {"model": {k: v for k, v in record["init_args"].items() if k not in parts}}
+        check_code(Path(checkpoint_path), values, trust, "pass trust=['{}']")
+        known = {**record["init_args"], **parts}
+        for name, parameter in inspect.signature(cls).parameters.items():
+            if name not in known and parameter.default is parameter.empty:
+                reason = record["others"].get(name, "it is not in the checkpoint")
+                raise ArgumentError(name, reason, f"Pass {name}=")
+        if missing := [name for name in record["others"] if name not in parts]:
+            text = f"{listing(missing)} not in the checkpoint: the default is used"
+            warnings.warn(text, DataNote, stacklevel=2)
+        model: Self = build(cls, record["init_args"], **parts)
+        model.load_state_dict(checkpoint["state_dict"])
+        return model
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the arguments of the model; refuse to save weights that are not finite.
+
+        With NaN or infinite weights the previous checkpoint is kept.
 
         A finite loss can have a gradient that is not finite, and the weights after an epoch's last
         step have not entered a loss yet. This costs one synchronisation per checkpoint.
@@ -192,6 +249,7 @@ class _ForecastModule(pl.LightningModule):
         Raises:
             ArgumentError: with the names of the first such parameters.
         """
+        checkpoint[_RECORD] = self._record or _record_of(self)
         parameters = [
             (n, _local_shard(p.detach()))
             for n, p in self.named_parameters()
@@ -217,6 +275,17 @@ class _ForecastModule(pl.LightningModule):
     def predict_step(self, batch: Batch) -> Prediction:
         """Return the forecast with its valid dates."""
         return Prediction(self(batch), batch["dates"], batch.get("steps"))
+
+
+def _record_of(model: nn.Module) -> dict[str, Any]:
+    """Return class and arguments of a model, and why some of these are no plain values."""
+    record: dict[str, Any] = {"class": type(model).__name__, "init_args": {}, "others": {}}
+    for name, value in vars(model).get("initial_values", {}).items():
+        try:
+            record["init_args"][name] = specification(value, name)
+        except ArgumentError as error:
+            record["others"][name] = error.reason
+    return record
 
 
 def adam(parameters: Any) -> torch.optim.Optimizer:
@@ -281,6 +350,25 @@ class TrainedModule(_ForecastModule):
         self.head = head
         self._optimizer, self._scheduler = optimizer, scheduler
         self._learning_rates = dict(learning_rates or {})
+
+    @property
+    def learning_rate(self) -> float:
+        """The optimiser's learning rate; Lightning's `Tuner.lr_find` reads and sets it.
+
+        Raises:
+            ArgumentError: it is set, and the optimiser is a function of the user's.
+        """
+        return float(self._optimizer([torch.zeros(1)]).param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if self._optimizer is not adam and not isinstance(self._optimizer, partial):
+            remedy = "Use functools.partial(torch.optim.Adam, lr=0.001)"
+            raise ArgumentError("optimizer", "a function, whose rate cannot be set", remedy)
+        kind: Any = torch.optim.Adam if self._optimizer is adam else self._optimizer
+        self._optimizer = partial(kind, lr=float(value))
+        vars(self).setdefault("initial_values", {})["optimizer"] = self._optimizer
+        self._record = {}
 
     def setup(self, stage: str) -> None:
         """Set the scales of several targets' losses, unless they are known.

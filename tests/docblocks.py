@@ -15,6 +15,7 @@ RUN_BY = {
     "docs/cards_statistical.md": "tests/models/test_statistical_arrays.py",
     "docs/data.md": "tests/ens10/test_data_page.py",
     "docs/in_use.md": "tests/experiments/test_apply.py",
+    "docs/loggers.md": "tests/experiments/test_loggers_page.py",
     "docs/real_data.md": "tests/ens10/test_real_data_page.py",
     "docs/scores.md": "tests/test_readme.py",
     "docs/stations.md": "tests/experiments/test_stations_page.py",

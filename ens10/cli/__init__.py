@@ -24,9 +24,7 @@ def _stage(name: str, text: str) -> Command:
     def run(words: Sequence[str]) -> None:
         from ens10.experiments.training.run import run_stage
 
-        command = run_stage(name, words)  # type: ignore[arg-type]
-        if name == "fit" and (line := command.ending()):
-            print(line)
+        run_stage(name, words)  # type: ignore[arg-type]
 
     return Command(text, run, add_options=None)
 

@@ -1,28 +1,14 @@
-"""Trained models in use: `ens10 apply`, `bundle` and `couple`, and `ens10.load_model`."""
+"""Trained models in use: `ens10 apply`, `bundle` and `couple`."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ens10.command_options import ApplyOptions, BundleOptions, CoupleOptions
 from ens10.errors import ArgumentError, printable
-from ens10.extras import telling_extras
 from ens10.options import add_options
 from ens10.usage import Command, Parser
-
-if TYPE_CHECKING:
-    from ens10.experiments.forecasts.load import load_model as load_model
-
-
-def __getattr__(name: str) -> Any:
-    """Return `load_model` for `ens10.load_model`; torch is imported on first use."""
-    if name != "load_model":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with telling_extras("ens10.load_model"):
-        from ens10.experiments.forecasts.load import load_model
-
-        return load_model
 
 
 def _apply_options(parser: Parser) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import pytorch_lightning as pl
 import xarray as xr
 import zarr
 
@@ -41,7 +42,7 @@ from ens10.experiments.forecasts.load import (
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.forecasts.training_points import BeyondTrainingWarning
 from ens10.experiments.runs.locks import hold_lock
-from ens10.experiments.training.run import CONFIG
+from ens10.experiments.training.folder import CONFIG
 from ens10.export.corrected import check_corrected, write_corrected
 from ens10.export.grib_products import Encoding
 from ens10.export.netcdf import write_netcdf
@@ -97,6 +98,7 @@ def apply(
     options: ApplyOptions | None = None,
     *,
     products: Products | None = None,
+    module: pl.LightningModule | None = None,
     progress: bool = False,
     **named: Any,
 ) -> Path:
@@ -117,6 +119,7 @@ def apply(
             times differ.
         options: of the command; None for its defaults.
         products: what to write besides the parameters; None for what `named` says.
+        module: of a run that cannot build its model.
         progress: show a progress bar.
         **named: single options, of `ApplyOptions` and of `ens10.experiments.forecasts.products`.
 
@@ -150,8 +153,8 @@ def apply(
         products = products.for_grib()
     elif encoding != Encoding():
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
-    models = [model for run in runs for model in load_models(run, options)]
-    data = _open_forecast(source, names, rules, models)
+    models = [model for run in runs for model in load_models(run, options, module)]
+    data = open_for_models(source, names, rules, models)
     if isinstance(data, xr.Dataset):
         data = _without_gaps(data, models) if rules.missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
@@ -382,13 +385,13 @@ def _format(out: Path, format_name: str | None) -> Format:
     return file_format  # type: ignore[return-value]
 
 
-def _open_forecast(
+def open_for_models(
     forecast: Path | str | xr.Dataset,
     names: Names | None,
     rules: InputRules,
     models: Sequence[TrainedModel],
 ) -> xr.Dataset | Path | str:
-    """The forecast as models take it: the path of a prepared store, or a lazy Dataset.
+    """Return a forecast as models take it: the path of a prepared store, or a lazy Dataset.
 
     Variables that no model takes are not read, so that their units and gaps stop nothing.
     """

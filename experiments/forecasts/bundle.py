@@ -46,7 +46,7 @@ from ens10.experiments.runs.trust import (
     record_user_config,
 )
 from ens10.experiments.scoring.score import in_words, read_states
-from ens10.experiments.training.run import CHECKPOINTS, CONFIG
+from ens10.experiments.training.folder import CHECKPOINTS, CONFIG
 from ens10.loader.datamodule import EnsembleDataModule, TrainingData, normaliser_of
 from ens10.options import chosen, takes
 from ens10.partial import Partial, check_target
@@ -119,19 +119,20 @@ class Description(_Versioned):
     truth_quantiles: list[float] = field(default_factory=list)
 
 
-def read_parts(path: Path | str, trust: Sequence[str] = ()) -> Parts:
+def read_parts(path: Path | str, trust: Sequence[str] = (), *, with_model: bool = True) -> Parts:
     """Read the parts of a trained run or of a bundle.
 
     Args:
         path: folder of the run, or the bundle.
         trust: modules besides this package whose classes it may use.
+        with_model: False if the model is there as an object.
 
     Raises:
         FileError: there is no such run or bundle, it is damaged or was changed, or it names code
             that is not trusted.
     """
     path = Path(path)
-    return _read_bundle(path, trust) if path.is_file() else _read_run(path, trust)
+    return _read_bundle(path, trust) if path.is_file() else _read_run(path, trust, with_model)
 
 
 @takes(BundleOptions)
@@ -219,7 +220,7 @@ def _is_bundle(path: Path) -> bool:
         return False
 
 
-def _read_run(run: Path, trust: Sequence[str]) -> Parts:
+def _read_run(run: Path, trust: Sequence[str], with_model: bool) -> Parts:
     if not run.exists():
         raise FileError(run, "no such run or bundle", "Check the path")
     if not (run / CONFIG).is_file():
@@ -227,7 +228,8 @@ def _read_run(run: Path, trust: Sequence[str]) -> Parts:
         raise FileError(run, reason, "Train one with `ens10 fit`")
     file = run / CHECKPOINTS / BEST
     with _not_replaced(run / CONFIG, file):
-        config = yaml.safe_load(checked_config(run / CONFIG, trust, fit=False))
+        text = checked_config(run / CONFIG, trust, fit=False, with_model=with_model)
+        config = yaml.safe_load(text)
         checkpoint = read_checkpoint(file)
         checksum = sha256(file.read_bytes()).hexdigest()
     state = checkpoint.get(EnsembleDataModule.__name__) or {}

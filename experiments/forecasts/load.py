@@ -6,7 +6,7 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 import threading
 import warnings
 from collections.abc import Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -104,11 +104,21 @@ def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModel
     return models[0] if len(models) == 1 else TrainedModels(models)
 
 
-def load_models(path: Path | str, options: ModelOptions | None = None) -> "list[TrainedModel]":
-    """Load the model of each target and lead time of a run or bundle; see `load_model`."""
+def load_models(
+    path: Path | str,
+    options: ModelOptions | None = None,
+    module: pl.LightningModule | None = None,
+) -> "list[TrainedModel]":
+    """Load the model of each target and lead time of a run or bundle; see `load_model`.
+
+    Args:
+        path: of the run or bundle.
+        options: of loading.
+        module: that was trained; None to build it as the configuration says.
+    """
     options = options or ModelOptions()
-    parts = read_parts(path, options.trust)
-    module, data = _build(parts.path, parts.config)
+    parts = read_parts(path, options.trust, with_model=module is None)
+    module, data = _build(parts.path, parts.config, module)
     _load_weights(module, parts.path, parts.weights, parts.normaliser.mean.shape[-2:])
     if options.draws is not None:
         _set_draws(module, parts.name, options.draws)
@@ -934,20 +944,30 @@ def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[A
     return {name: values for name, (_, values, _) in corrections.fields(i).items()}
 
 
-def _build(path: Path, config: dict[str, Any]) -> tuple[pl.LightningModule, EnsembleDataModule]:
+def _build(
+    path: Path, config: dict[str, Any], module: pl.LightningModule | None = None
+) -> tuple[pl.LightningModule, EnsembleDataModule]:
     """Build the untrained module of a configuration, and its data module, which opens no store.
+
+    Args:
+        path: of the run or bundle, for errors.
+        config: of the run.
+        module: to copy in place of the configuration's.
 
     Raises:
         FileError: the configuration cannot be used.
     """
     parser = Parser(exit_on_error=False)
-    parser.add_subclass_arguments(pl.LightningModule, "model", fail_untyped=False, required=True)
+    if module is None:
+        settings: dict[str, Any] = {"fail_untyped": False, "required": True}
+        parser.add_subclass_arguments(pl.LightningModule, "model", **settings)
     parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
     build = getattr(parser, "instantiate", None) or parser.instantiate_classes
     with readable(path, "its configuration cannot be used", _REMEDY), configuration_errors(path):
         data = {"store": "", **config["data"]}
-        instances = build(parser.parse_object({"model": config["model"], "data": data}))
-    return instances.model, instances.data
+        model = {"model": config["model"]} if module is None else {}
+        instances = build(parser.parse_object({**model, "data": data}))
+    return instances.model if module is None else deepcopy(module), instances.data
 
 
 def _load_weights(

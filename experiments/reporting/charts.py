@@ -39,7 +39,7 @@ PAGE_STYLE: dict[Any, Any] = STYLE | {
     "svg.fonttype": "none", "svg.hashsalt": "ens10", "text.parse_math": False, "font.size": 11,
     "xtick.labelsize": 11, "ytick.labelsize": 11, "xtick.major.size": 0, "ytick.major.size": 0,
     "xtick.major.pad": 5, "ytick.major.pad": 4, "axes.edgecolor": _EDGE, "axes.spines.left": False,
-    "axes.facecolor": "none", "figure.facecolor": "none",
+    "axes.facecolor": "none", "figure.facecolor": "none", "figure.constrained_layout.use": False,
 }  # fmt: skip
 
 

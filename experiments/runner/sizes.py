@@ -21,7 +21,8 @@ from ens10.experiments.scoring.members import SIZES
 from ens10.experiments.scoring.run_results import SIZES as SIZES_FILE
 from ens10.experiments.scoring.score import score_run
 from ens10.experiments.scoring.writers import csv_of
-from ens10.experiments.training.run import CONFIG, run_stage
+from ens10.experiments.training.folder import CONFIG
+from ens10.experiments.training.run import run_stage
 from ens10.loader.batch_layouts import uses_members
 from ens10.metrics import summarise
 from ens10.partial import Partial

@@ -30,6 +30,12 @@ class FitCost(pl.Callback):
             "memory_mb": max(self._previous.get("memory_mb", 0), peak_memory_mb()),
         }
 
+    def rounded(self) -> dict[str, Any]:
+        """Return the cost so far as the provenance of a run holds it."""
+        totals = self.totals()
+        costs = {name: round(value, 1) for name, value in totals.items()}
+        return {**costs, "memory_mb": int(totals["memory_mb"])}
+
     def state_dict(self) -> dict[str, Any]:
         """Return the cost so far, for the checkpoint."""
         return self.totals()

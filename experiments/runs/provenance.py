@@ -17,6 +17,8 @@ from ens10.store.manifest import NAME
 from ens10.untrusted import read_mapping
 
 FILE = "provenance.json"
+NOT_BUILT = "model_not_built"  # why the configuration has no model: it was an object in Python
+OBJECTS = "python_objects"  # of the trainer, which the configuration does not have
 PARTS = "parts"  # folder of a run, with a folder for each of several targets and lead times
 _FORMS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
     (
@@ -32,10 +34,15 @@ _FORMS: tuple[tuple[tuple[type, ...], str, tuple[str, ...]], ...] = (
             "weights",
             "commit",
             "processor",
+            NOT_BUILT,
         ),
     ),
     ((int, float), "a number", ("seed", "seconds", "cpu_seconds", "memory_mb", "parameters")),
-    ((dict,), "an object of names and values", ("rules", "versions", "data", "dates", "years")),
+    (
+        (dict,),
+        "an object of names and values",
+        ("rules", "versions", "data", "dates", "years", OBJECTS),
+    ),
 )
 _REMEDY = "Put it back, or train again"
 _PACKAGES = ("ens10", "torch", "pytorch-lightning", "numpy", "xarray", "zarr", "eccodes")

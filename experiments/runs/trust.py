@@ -6,17 +6,16 @@ other commands too (`validate`, `test`, `predict`, `fit --resume`), and a run fo
 downloaded. So these commands take it as it is only if `fit` wrote exactly these bytes for this
 user, which a record outside the run folder shows. From any other run folder they take values and
 the classes of this package and of torch's optimisers and schedulers; modules besides must be named
-with `--trust`. The check reads text: no module is imported before it, and then only those of this
-package and of torch's optimisers, to see that a name is that of a class that is defined there and
-not of one that such a module has imported.
+with `--trust`. `ens10.named_code` checks the names.
 """
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +23,13 @@ import yaml
 
 from ens10.durable import write_whole
 from ens10.errors import ArgumentError, FileError
+from ens10.named_code import check_code
 from ens10.protocol import protocol_names
 from ens10.untrusted import check_regular, parse_yaml
 
 OPTION = "--trust"
-_CLASSES = re.compile(
-    r"ens10(\.[a-z]\w*)+\.[A-Z]\w*|torch\.optim\.(lr_scheduler\.)?[A-Z]\w*"  # no functions
-)
-_PACKAGES = ("ens10.", "torch.optim.")
-_NAMES = re.compile(r"data\.(store|protocol|(target|inputs)(\.\d+)?)")  # of files and variables
-_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_FIRST_PARTS = re.compile(r"(?<![\w.])[^\W\d]\w*(?=\.)")  # of dotted names
 _TRAINER_OBJECTS = ("callbacks", "logger", "plugins", "profiler")  # they run code
 _SECTIONS = ("seed_everything", "trainer", "model", "data")
 _STATE = "XDG_STATE_HOME"
@@ -63,7 +58,9 @@ def split_trust(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return other_arguments, modules
 
 
-def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
+def checked_config(
+    path: Path, trusted: Sequence[str], *, fit: bool, with_model: bool = True
+) -> str:
     """Return the text of a run folder's configuration, as far as it may be used.
 
     Args:
@@ -71,15 +68,24 @@ def checked_config(path: Path, trusted: Sequence[str], *, fit: bool) -> str:
         trusted: modules that the user named with `--trust`.
         fit: whether a training is resumed, which builds its callbacks again if `fit` wrote this
             configuration for this user. No other command builds callbacks or loggers.
+        with_model: False to leave the model out, which is there as an object.
 
     Raises:
-        FileError: not a configuration, or it names code that is not trusted.
+        FileError: not a configuration, it names code that is not trusted, or its model was an
+            object in Python.
     """
     check_regular(path)
-    return checked_text(path.read_bytes(), path, trusted, fit=fit)
+    return checked_text(path.read_bytes(), path, trusted, fit=fit, with_model=with_model)
 
 
-def checked_text(text: bytes, path: Path, trusted: Sequence[str], *, fit: bool = False) -> str:
+def checked_text(
+    text: bytes,
+    path: Path,
+    trusted: Sequence[str],
+    *,
+    fit: bool = False,
+    with_model: bool = True,
+) -> str:
     """Return the text of a configuration, as far as it may be used; see `checked_config`.
 
     Args:
@@ -87,18 +93,41 @@ def checked_text(text: bytes, path: Path, trusted: Sequence[str], *, fit: bool =
         path: the file that holds it.
         trusted: modules that the user named with `--trust`.
         fit: whether a training is resumed.
+        with_model: False to leave the model out, which is there as an object.
 
     Raises:
-        FileError: not a configuration, or it names code that is not trusted.
+        FileError: not a configuration, it names code that is not trusted, or its model was an
+            object in Python.
     """
     content = _parse(text, path)
     by_user = is_user_config(text)
+    if content.get("model") is None and with_model and "model" in content:
+        reason = "the run's model was an object in Python, which no class path builds"
+        raise FileError(path, reason, "Pass it in Python: ens10.Run(RUN, model=...)")
+    if not with_model:
+        content.pop("model", None)
     trainer = content.get("trainer") or {}
     if not (by_user and fit):
         content["trainer"] = {k: v for k, v in trainer.items() if k not in _TRAINER_OBJECTS}
     if not by_user:
         _check(path, content, trusted)
-    return text.decode() if by_user and fit else yaml.safe_dump(content, sort_keys=False)
+    checked = yaml.safe_dump(content, sort_keys=False)
+    find_modules_here([checked])
+    return text.decode() if by_user and fit and with_model else checked
+
+
+def find_modules_here(texts: Sequence[str]) -> None:
+    """Let Python find modules of the working folder that the texts of trusted options name.
+
+    The folder becomes the last place to search, so that its files stand in for no other module.
+    """
+    names = {name for text in texts for name in _FIRST_PARTS.findall(text)}
+    here = Path.cwd()
+    for name in sorted(names - set(sys.modules)):
+        files = (here / f"{name}.py", here / name / "__init__.py")
+        if any(file.is_file() for file in files) and find_spec(name) is None:
+            sys.path.append(str(here))
+            return
 
 
 def write_config(path: Path, content: dict[str, Any], derived_from: Path | None = None) -> None:
@@ -169,92 +198,4 @@ def _check(path: Path, content: dict[str, Any], trusted: Sequence[str]) -> None:
     if isinstance(protocol, str) and protocol not in protocol_names():
         reason = f"data.protocol is {protocol!r}, and `fit` writes a name of this package or rules"
         raise FileError(path, reason, f"Write one of {', '.join(protocol_names())}, or the rules")
-    for name, value in _find_code_names(content):
-        is_trusted = isinstance(value, str) and (
-            _is_class_of_packages(value)
-            or any(value == module or value.startswith(f"{module}.") for module in trusted)
-        )
-        if not is_trusted:
-            module = str(value).rpartition(".")[0] or str(value)
-            raise FileError(
-                path,
-                f"{name} is {value!r}, which is code from outside ens10, and this run was not "
-                "trained by you here",
-                f"If you trust the run and that code, add {OPTION} {module}",
-            )
-    for name, value in _strings(content, ""):
-        if not name.startswith("data.") and any(
-            _is_file(folder / value) for folder in (path.parent, Path())
-        ):
-            raise FileError(path, f"{name} names the file {value}", "Write its content there")
-        if _is_document(value):  # the parser would take it for its content, which nobody checked
-            reason = f"{name} is a text that holds values of its own"
-            raise FileError(path, reason, "Write them out")
-
-
-def _is_class_of_packages(name: str) -> bool:
-    """Return True if a name is that of a class that this package or torch's optimisers define."""
-    if not _CLASSES.fullmatch(name):
-        return False
-    module, _, attribute = name.rpartition(".")
-    try:  # `import_module` takes no attribute, such as an imported module, for a module
-        value = getattr(import_module(module), attribute, None)
-    except ImportError:
-        return False
-    return isinstance(value, type) and f"{value.__module__}.".startswith(_PACKAGES)
-
-
-def _is_document(text: str) -> bool:
-    """Return True for a text that the parser of configurations reads as a list or a mapping.
-
-    Only the structure is read, as libyaml does, which the parser uses where there is one: it takes
-    tabs that Python's own reader refuses. What dates, tags and depth make of the values is left.
-    """
-    try:
-        node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        return False
-    except RecursionError:
-        return True
-    return isinstance(node, yaml.CollectionNode)
-
-
-def _find_code_names(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield key and value of all entries that may be looked up as code.
-
-    Those are class paths anywhere and all strings of names joined by dots, which may name a class
-    or a function, except where names of files and variables belong.
-    """
-    for name, value in _leaves(content, ""):
-        if name.rpartition(".")[2] == "class_path" or (
-            isinstance(value, str) and not _NAMES.fullmatch(name) and _DOTTED.fullmatch(value)
-        ):
-            yield name, value
-
-
-def _strings(content: Any, name: str) -> Iterator[tuple[str, str]]:
-    for key, value in _leaves(content, name):
-        if isinstance(value, str) and value and "\0" not in value:
-            yield key, value
-
-
-def _leaves(node: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted key and value of every entry of a document that is no container."""
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key == "class_path":
-                yield f"{name}.class_path", value
-            else:
-                yield from _leaves(value, f"{name}.{key}" if name else str(key))
-    elif isinstance(node, list):
-        for n, value in enumerate(node):
-            yield from _leaves(value, f"{name}.{n}")
-    else:
-        yield name, node
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long is no file
-        return False
+    check_code(path, content, trusted, f"add {OPTION} {{}}", "this run was not trained by you here")

@@ -56,7 +56,11 @@ def shape_of(data: Config, store: Path | str) -> DataShape:
     Raises:
         UnknownNameError: channels that the store has not.
     """
-    batches = training_batches(data, store)
+    return shape_of_batches(training_batches(data, store), members=uses_members(data))
+
+
+def shape_of_batches(batches: Batches, *, members: bool) -> DataShape:
+    """Return the shape of training data; `members` is True for features of each member."""
     samples = batches.samples
     target = (samples.target, samples.step)
     channels, inputs = len(batches.channels), len(batches.inputs)
@@ -64,7 +68,7 @@ def shape_of(data: Config, store: Path | str) -> DataShape:
         channels,
         (len(samples.latitude), len(samples.longitude)),
         inputs,
-        channels - inputs * (1 if uses_members(data) else 2),
+        channels - inputs * (1 if members else 2),
         batches.inputs.index(target) if target in batches.inputs else None,
     )
 

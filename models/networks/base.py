@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from ens10.models.domain import Odd
+from ens10.models.specification import InitialValues
 
 
 class DataShape(NamedTuple):
@@ -29,7 +30,18 @@ class DataShape(NamedTuple):
     target: int | None
 
 
-class Network(nn.Module):
+def numbers_of_class(kind: type, shape: DataShape) -> dict[str, Any]:
+    """Return the arguments of a class that have no default and a name of `DataShape`."""
+    parameters = inspect.signature(kind).parameters
+    known = shape._replace(grid=list(shape.grid))._asdict()  # type: ignore[arg-type]
+    return {
+        name: value
+        for name, value in known.items()
+        if name in parameters and parameters[name].default is inspect.Parameter.empty
+    }
+
+
+class Network(InitialValues, nn.Module):
     """A map of gridded features to gridded outputs.
 
     Attributes:
@@ -80,13 +92,7 @@ class Network(nn.Module):
             shape: of the data.
             arguments: the others, as far as they are given.
         """
-        parameters = inspect.signature(cls).parameters
-        known = shape._replace(grid=list(shape.grid))._asdict()  # type: ignore[arg-type]
-        return {
-            name: value
-            for name, value in known.items()
-            if name in parameters and parameters[name].default is inspect.Parameter.empty
-        }
+        return numbers_of_class(cls, shape)
 
     @classmethod
     def shape_of_inner(

@@ -12,12 +12,13 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
+from ens10.models.specification import InitialValues
 from ens10.models.statistical.spool import Floats, Spool
 
 Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises the mean
 
 
-class GridBuffers(nn.Module):
+class GridBuffers(InitialValues, nn.Module):
     """A module whose buffers take their shapes, and so the grid, from the loaded checkpoint.
 
     A buffer is registered with the number of its dimensions, and with 0 or 1 for each size that a

@@ -6,17 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
-from pytorch_lightning.cli import LightningCLI
 from realruns import config_path, subprocess_of
 
 from ens10.errors import LostProcessError
 from ens10.experiments.runs.reading import open_predictions
-from ens10.experiments.training.run import RunCLI
+from ens10.experiments.training import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # six commands, maybe on a busy machine
 CPU = ["--trainer.accelerator", "cpu", "--quiet"]
@@ -90,16 +90,14 @@ def test_statistical_methods_are_refused_before_training(store, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_process_lost_outside_a_step_is_one_line_too(monkeypatch):
+def test_a_process_lost_outside_a_step_is_one_line_too():
     """Such as in the sums of metrics at the end of an epoch, which no strategy runs."""
     message = "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]"
 
-    def lost(self, subcommand):
+    def lost(*_, **__):
         raise RuntimeError(message)
 
-    monkeypatch.setattr(LightningCLI, "_run_subcommand", lost)
     for processes, error in ((2, LostProcessError), (1, RuntimeError)):
-        command = object.__new__(RunCLI)
-        command.trainer = SimpleNamespace(world_size=processes, global_rank=0)
+        trainer = SimpleNamespace(world_size=processes, global_rank=0, fit=lost)
         with pytest.raises(error, match="Connection closed by peer"):
-            command._run_subcommand("fit")
+            train._run_stage("fit", trainer, None, None, train.RunWork(Path("run")))

@@ -10,13 +10,13 @@ import yaml
 import ens10
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.runs.trust import (
-    _is_class_of_packages,
     checked_config,
     is_user_config,
     record_user_config,
     split_trust,
     write_config,
 )
+from ens10.named_code import is_class_of_packages
 
 NETWORK = {"class_path": "ens10.models.networks.UNet", "init_args": {"width": 8}}
 PLAIN = {
@@ -224,4 +224,4 @@ def test_the_classes_of_all_configurations_and_kept_results_are_those_of_package
                     names |= class_paths(cells.read(name).decode())
     names -= {"pytorch_lightning.callbacks.EarlyStopping"}  # only one's own run builds it
     assert len(names) > 40
-    assert [name for name in sorted(names) if not _is_class_of_packages(name)] == []
+    assert [name for name in sorted(names) if not is_class_of_packages(name)] == []
