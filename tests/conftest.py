@@ -32,7 +32,7 @@ def _interruptible():
 def _no_waits_for_the_disk():
     """Leaves out `fsync`, which matters after a loss of power alone; `fstat` takes the same files.
 
-    There are a hundred in each `prepare`; tests of the order of operations put their own in place.
+    A `prepare` has many; tests of the order of operations put their own in place.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)
