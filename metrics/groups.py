@@ -323,7 +323,7 @@ def sums_by_group(
         return values.sum(dims, skipna=False)
     free_dims = [d for d in dims if d not in share.dims]
     shared_dims = [d for d in dims if d in share.dims]
-    share = share.astype(np.float64).drop_attrs()
+    share = share.astype(np.float64).drop_attrs(deep=False)
     values = values.sum(free_dims, skipna=False) if free_dims else values
     finite = np.isfinite(values)
     total: xr.DataArray = xr.dot(values.where(finite, 0.0), share, dim=shared_dims, optimize=True)

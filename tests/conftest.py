@@ -28,6 +28,17 @@ def _interruptible():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_waits_for_the_disk():
+    """Leaves out `fsync`, which matters after a loss of power alone; `fstat` takes the same files.
+
+    A `prepare` has many; tests of the order of operations put their own in place.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)
+        yield
+
+
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
     """A function that returns a folder which one process of the tests fills, once for all of them.

@@ -24,7 +24,8 @@ def with_examples(path):
     """What of a source file has examples in its docstring, as `module` or `module:name`."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(parts if parts[0] == "ens10" else ("ens10", *parts))
-    nodes = [("", ast.parse(path.read_text()))]
+    text = path.read_text()
+    nodes = [("", ast.parse(text))] if ">>> " in text else []
     for prefix, node in nodes:  # grows by what each node defines
         if isinstance(node, ast.Module | ast.ClassDef):
             defined = [one for one in node.body if isinstance(one, ast.ClassDef | ast.FunctionDef)]

@@ -50,7 +50,7 @@ def test_no_configuration_of_a_store_sets_what_follows_from_the_data():
 def stores(tmp_path_factory):
     """Two surface variables at 48 h, and all of the configurations' inputs, on 12 x 24 points."""
     folder, years, days = tmp_path_factory.mktemp("worlds"), range(1998, 2008), ["0104", "0701"]
-    options = {"levels": (500, 850), "kind": "displaced", "seed": 4}
+    options = {"levels": (500, 850), "kind": "displaced", "seed": 4, "members": 5}
     names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl"), "si10"]
     World("12x24", years, days, names, **options).write(folder / "world")
     made = {"two": folder / "two.zarr", "all": folder / "all.zarr"}

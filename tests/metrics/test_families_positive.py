@@ -6,6 +6,7 @@ import pytest
 import scipy.stats as ss
 import torch
 import xarray as xr
+from slopes import assert_slopes
 
 from ens10.errors import ArgumentError
 from ens10.metrics.distributions.gamma_functions import gammainc_by_shape
@@ -116,7 +117,7 @@ def test_gradients(name, score):
         given["shape"] = np.clip(given["shape"], -0.2, 0.5)
         y = given["mu"] + given["sigma"] * np.clip(y, -1.5, 3)
     picked = [torch.tensor(v[30:60], requires_grad=True) for v in (*given.values(), y + 1e-3)]
-    assert torch.autograd.gradcheck(FAMILIES[name].formula(score), picked)
+    assert_slopes(FAMILIES[name].formula(score), picked)
 
 
 @pytest.mark.parametrize("name", ["lognormal", "student_t", "gev"])

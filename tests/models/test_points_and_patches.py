@@ -115,7 +115,7 @@ def test_a_training_on_all_points_is_that_on_fields(store, name):
 def test_training_on_points_learns(store):
     """The loss on the training dates falls below that of the statistical method it starts at."""
     losses = []
-    for epochs, rate in ((1, 0.0), (15, 0.01)):
+    for epochs, rate in ((1, 0.0), (6, 0.02)):
         torch.manual_seed(0)
         model = PostProcessor(
             context(zero_init=True),
