@@ -317,7 +317,8 @@ class Trials:
     def _check(self, where: str) -> None:
         """Call the command again, and compare what it leaves."""
         self.count += 1
-        status = in_child(lambda: self._study.again(self._trial), self._log)
+        again = self._study.again
+        status = in_child(lambda: again(self._trial), self._log, seconds=_LONGEST)
         if status == _PASSED:
             result = self._study.result(self._trial)
             lines = [f"{where}: {name}" for name in _unlike(result, self._wanted)]
