@@ -17,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import xarray as xr
 import zarr
 
@@ -286,6 +287,7 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
             ),
             path,
         )
+        _check_packing(dataset)
     except (Ens10Error, ImportError):  # the latter of a package to install
         raise
     except Exception as error:  # of damaged metadata, of a dozen kinds
@@ -302,6 +304,17 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
         opened = zarr.open_group(store, mode="r", path=group, use_consolidated=False)
         dataset = without_absent_chunks(dataset, Path(path), opened, missing)
     return _cut_unwritten_times(dataset)
+
+
+def _check_packing(dataset: xr.Dataset) -> None:
+    """Raise a ValueError for a scale or an offset that is no number.
+
+    A whole number times a list of one text is that text, so many times.
+    """
+    for name, field in dataset.variables.items():
+        for value in (field.encoding.get(key, 1.0) for key in ("scale_factor", "add_offset")):
+            if np.size(value) != 1 or np.asarray(value).dtype.kind not in "iuf":
+                raise ValueError(f"scale_factor or add_offset of {name} is no number")
 
 
 def _cut_unwritten_times(dataset: xr.Dataset) -> xr.Dataset:
@@ -388,6 +401,7 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     check_length(file)  # the library reads a missing end as zeros
     try:
         dataset = open_file({}, [])
+        _check_packing(dataset)
         fields = dataset.data_vars
         check_group(file, names.group, dataset)
         contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]

@@ -72,7 +72,9 @@ def check_table(content: bytes, dataset: Any, *, truth: bool) -> bool:
     at = axes.index("station")
     for place in {*_PLACES} & {*columns}:
         values = dict(zip(dataset["station"].to_numpy().tolist(), dataset[place], strict=True))
-        cells = {(key[at], _number(row[columns[place]])) for key, row in zip(keys, rows, strict=True)}
+        cells = {
+            (key[at], _number(row[columns[place]])) for key, row in zip(keys, rows, strict=True)
+        }
         for label, cell in cells:
             if not math.isnan(cell) and not _equal(cell, float(values[label])):
                 raise WrongValueError(f"{place} of {label} is {float(values[label])}, not {cell}")
@@ -137,7 +139,14 @@ def _date(cell: Any) -> datetime:
     if match := _DATE.fullmatch(text):
         year, month, day = (int(part or 1) for part in match.groups())
         return datetime(year, month, day)  # noqa: DTZ001
+    # pandas accepts zones of one to four digits
+    text = re.sub(r"([+-])(\d{1,2}):?(\d?\d?)$", _padded_zone, text) if ":" in text else text
     return _date(datetime.fromisoformat(text))
+
+
+def _padded_zone(zone: re.Match[str]) -> str:
+    sign, hours, minutes = zone.groups()
+    return f"{sign}{hours:0>2}:{minutes:0<2}"
 
 
 def _is_number(cell: Any) -> bool:
@@ -325,14 +334,12 @@ def _decoded(
             continue
         data = content if codec is None else numcodecs.get_codec(codec).decode(content)
         values = np.frombuffer(data, dtype).reshape(chunk).astype(np.float64)
-        where = tuple(
-            slice(n * size, (n + 1) * size) for n, size in zip(place, chunk, strict=True)
-        )
+        where = tuple(slice(n * size, (n + 1) * size) for n, size in zip(place, chunk, strict=True))
         inside = raw[where].shape
         raw[where] = values[tuple(slice(0, size) for size in inside)]
     also = attributes.get("missing_value")
     for value in [*missing, *([] if also is None else np.ravel(also).tolist())]:
         raw[raw == float(value)] = np.nan
     scale, offset = (attributes.get(key) for key in ("scale_factor", "add_offset"))
-    raw = raw * float(1.0 if scale is None else scale) + float(0.0 if offset is None else offset)
+    raw = raw * np.ravel(1.0 if scale is None else scale) + np.ravel(offset or 0.0)
     return raw, attributes, tuple(dims)

@@ -2,9 +2,10 @@
 
     python tests/fuzz/fuzztargets.py TARGET --runs 100000 [--seed 1] [--atheris]
 
-Each target takes any bytes, and returns or raises one of its errors. Anything else is a find:
-another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR` times
-the size, or the end of the process. Inputs of mutations depend on the seed and their number alone,
+Each target takes any bytes, and returns or raises one of its errors, in one line. Anything else is
+a find: another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR`
+times the size, the end of the process, or a value of a table or of a Zarr store that differs from
+an independent reading (`fuzzreadings.py`); `compared` counts inputs with such values. Inputs of mutations depend on the seed and their number alone,
 so that a campaign goes on where the last one of its seed ended. The counts in `counts.json` beside
 this file grow with every run, and finds are written to TMPDIR/ens10-finds. atheris (guided by
 coverage) is not among the requirements of the tests: `pip install atheris`.
@@ -357,7 +358,7 @@ def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
     """Mutations from where the last campaign of the seed ended; finds are written to `finds`."""
     counts = _counts(name)
     done = counts["mutations"].get(str(seed), 0)
-    corpus, told = corpus_of(name), 0
+    corpus, told, compared = corpus_of(name), 0, 0
     _work_in_one_thread()
     _import(name)
     gc.freeze()  # what is imported is not searched again and again
@@ -366,12 +367,13 @@ def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
     inputs = mutations(corpus, seed, done, runs, TARGETS[name].change)
     for number, content in enumerate(inputs, 1):
         try:
-            execute(TARGETS[name], content)
+            compared += execute(TARGETS[name], content)
         except Exception as error:
             _keep(name, content, error)
         if number % 1000 == 0 or number == runs or time.monotonic() - begun > seconds:
             _record(name, "mutations", number - told, seed)
-            told = number
+            _record(name, "compared", compared, seed)
+            told, compared = number, 0
             if time.monotonic() - begun > seconds:
                 break
 
@@ -465,7 +467,7 @@ def _record(name: str, what: str, more: int, seed: int) -> None:
     if what == "mutations":
         own[what][str(seed)] = own[what].get(str(seed), 0) + more
     else:
-        own[what] += more
+        own[what] = own.get(what, 0) + more
     partial = COUNTS.with_suffix(".tmp")
     partial.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
     partial.replace(COUNTS)

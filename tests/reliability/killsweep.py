@@ -324,6 +324,7 @@ class Trials:
             lines = [f"{where}: {name}" for name in _unlike(result, self._wanted)]
         else:
             said = self._log.read_text().strip().splitlines() if self._log.exists() else []
+            self._note("\n".join(said))
             lines = [f"{where}: exit {status}: {said[-1] if said else ''}"]
         self.differences += lines
         for line in lines[-1:]:
