@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numcodecs
@@ -27,10 +26,12 @@ _ROLES = {
 }  # fmt: skip
 _AXES = ("time", "step", "level", "number", "station")
 _PLACES = ("lat", "lon", "altitude")
-_EMPTY = frozenset(
-    ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"]
-    + ["<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"]
-)
+_GRID = ("time", "step", "number", "latitude", "longitude")
+_SECONDS = {"hours": 3600.0, "days": 86400.0, "minutes": 60.0, "seconds": 1.0}
+_EMPTY = (  # cells that pandas reads as missing
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
+    "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
 _DATE = re.compile(r"(\d{4})-?(\d\d?)?-?(\d\d?)?")
 Cells = dict[tuple[Any, ...], float]
 
@@ -49,14 +50,7 @@ def check_table(content: bytes, dataset: Any, *, truth: bool) -> bool:
     if table is None:
         return False
     header, rows = table
-    columns: dict[str, int] = {}
-    for own in (True, False):  # a column named as ours comes before another name of it
-        for n, name in enumerate(header):
-            role = name if name in (*_AXES, *_PLACES, "valid_time") else _ROLES.get(name, "")
-            if role and (name == role) == own:
-                columns.setdefault(role, n)
-    if truth and "time" not in columns:
-        columns["time"] = columns["valid_time"]
+    columns = _columns(header, truth=truth)
     axes = [str(dim) for dim in dataset.dims]
     keys = [_key(row, columns, axes) for row in rows]
     for n, axis in enumerate(axes):
@@ -69,16 +63,31 @@ def check_table(content: bytes, dataset: Any, *, truth: bool) -> bool:
     for n in set(range(len(header))) - used:
         if all(_is_number(row[n]) for row in rows):
             raise WrongValueError(f"the column {header[n]!r} of numbers is not read")
-    at = axes.index("station")
+    stations = [key[axes.index("station")] for key in keys]
     for place in {*_PLACES} & {*columns}:
-        values = dict(zip(dataset["station"].to_numpy().tolist(), dataset[place], strict=True))
-        cells = {
-            (key[at], _number(row[columns[place]])) for key, row in zip(keys, rows, strict=True)
-        }
-        for label, cell in cells:
-            if not math.isnan(cell) and not _equal(cell, float(values[label])):
-                raise WrongValueError(f"{place} of {label} is {float(values[label])}, not {cell}")
+        cells = [_number(row[columns[place]]) for row in rows]
+        _compare_places(place, dataset[place], set(zip(stations, cells, strict=True)))
     return True
+
+
+def _columns(header: list[str], *, truth: bool) -> dict[str, int]:
+    """Return the place of each column of the index and of places; our own names come first."""
+    columns: dict[str, int] = {}
+    for own in (True, False):
+        for n, name in enumerate(header):
+            role = name if name in (*_AXES, *_PLACES, "valid_time") else _ROLES.get(name, "")
+            if role and (name == role) == own:
+                columns.setdefault(role, n)
+    if truth and "time" not in columns:
+        columns["time"] = columns["valid_time"]
+    return columns
+
+
+def _compare_places(place: str, coordinate: Any, cells: set[tuple[Any, float]]) -> None:
+    values = dict(zip(coordinate["station"].to_numpy().tolist(), coordinate, strict=True))
+    for label, cell in cells:
+        if not math.isnan(cell) and not _equal(cell, float(values[label])):
+            raise WrongValueError(f"{place} of {label} is {float(values[label])}, not {cell}")
 
 
 def _csv_rows(content: bytes) -> tuple[list[str], list[list[Any]]] | None:
@@ -130,15 +139,15 @@ def _date(cell: Any) -> datetime:
     if isinstance(cell, datetime):
         return cell.astimezone(UTC).replace(tzinfo=None) if cell.tzinfo else cell
     if isinstance(cell, date):
-        return datetime(cell.year, cell.month, cell.day)  # noqa: DTZ001
+        return datetime(cell.year, cell.month, cell.day)
     text = str(cell).strip()
     if re.fullmatch(r"\d+\.0*", text) or isinstance(cell, float | Decimal):
         text = str(int(float(text)))
     if re.fullmatch(r"\d{10}", text):
-        return datetime.strptime(text, "%Y%m%d%H")  # noqa: DTZ007
+        return datetime.strptime(text, "%Y%m%d%H")
     if match := _DATE.fullmatch(text):
         year, month, day = (int(part or 1) for part in match.groups())
-        return datetime(year, month, day)  # noqa: DTZ001
+        return datetime(year, month, day)
     # pandas accepts zones of one to four digits
     text = re.sub(r"([+-])(\d{1,2}):?(\d?\d?)$", _padded_zone, text) if ":" in text else text
     return _date(datetime.fromisoformat(text))
@@ -184,7 +193,7 @@ def _plain(label: Any) -> Any:
 
 def _from_nanoseconds(label: Any) -> datetime:
     seconds = label.astype("datetime64[us]").astype(np.int64)
-    return datetime(1970, 1, 1) + timedelta(microseconds=int(seconds))  # noqa: DTZ001
+    return datetime(1970, 1, 1) + timedelta(microseconds=int(seconds))
 
 
 def _compare(name: str, field: Any, axes: list[str], wanted: Cells) -> None:
@@ -216,36 +225,33 @@ def check_zarr(files: dict[str, bytes], dataset: Any) -> bool:
         WrongValueError: a value differs.
     """
     axes = {}
-    for axis in ("time", "step", "number", "latitude", "longitude"):
-        array = _array(files, axis) if axis in dataset.dims else None
-        if axis in dataset.dims and array is None:
-            return False
-        if array is not None:
-            axes[axis] = _labels(axis, *array)
-            if axes[axis] is None:
-                return False
-    compared = False
-    for name, field in dataset.data_vars.items():
-        array = _array(files, str(name))
-        if array is None:
-            continue
-        values, attributes, dims = array
-        if attributes.get("units", "m s-1") != "m s-1" or set(dims) != set(field.dims):
-            continue
-        read = field.transpose(*dims)
+    for axis in _GRID:
+        if axis in dataset.dims:
+            array = _array(files, axis)
+            axes[axis] = None if array is None else _labels(axis, *array)
+    if None in axes.values():
+        return False
+    arrays = {name: (field, _array(files, str(name))) for name, field in dataset.data_vars.items()}
+    known = {
+        name: (field, array)
+        for name, (field, array) in arrays.items()
+        if array is not None
+        and array[1].get("units", "m s-1") == "m s-1"
+        and set(array[2]) == set(field.dims)
+    }
+    for name, (field, (values, _, dims)) in known.items():
         wanted = {
             tuple(axes[dim][n] for dim, n in zip(dims, at, strict=True)): float(values[at])
             for at in np.ndindex(values.shape)
         }
-        if read.size != len(wanted):
-            raise WrongValueError(f"{name} has {read.size} values, and its store {len(wanted)}")
-        labels = [_labels(dim, read[dim].to_numpy(), {}, (dim,)) for dim in dims]
-        found = read.to_numpy()
+        if field.size != len(wanted):
+            raise WrongValueError(f"{name} has {field.size} values, and its store {len(wanted)}")
+        labels = [_labels(dim, field[dim].to_numpy(), {}, (dim,)) for dim in dims]
+        found = field.transpose(*dims).to_numpy()
         for at, key in zip(np.ndindex(found.shape), product(*labels), strict=True):
             if key not in wanted or not _equal(wanted[key], float(found[at])):
                 raise WrongValueError(f"{name} at {key} is {found[at]}, not {wanted.get(key)}")
-        compared = True
-    return compared
+    return bool(known)
 
 
 def _labels(axis: str, values: Any, attributes: dict[str, Any], dims: Iterable[str]) -> Any:
@@ -260,16 +266,14 @@ def _labels(axis: str, values: Any, attributes: dict[str, Any], dims: Iterable[s
             str(attributes.get("units")),
         )
         calendar = attributes.get("calendar", "standard")
-        is_date = units is not None and units[2] is not None
-        if units is None or is_date != (axis == "time") or "gregorian" not in f"{calendar}":
-            if units is None or axis == "time":
-                return None
-        unit = {"hours": 3600.0, "days": 86400.0, "minutes": 60.0, "seconds": 1.0}[units[1]]
-        start = 0.0
-        if axis == "time":
-            start = float(np.datetime64(units[2], "s").astype(np.int64))
-        seconds = values.astype(np.float64) * unit + start
-        return (seconds if axis == "time" else seconds / 3600.0).round(3).tolist()
+        if units is None or (units[2] is None) == (axis == "time"):
+            return None
+        seconds = values.astype(np.float64) * _SECONDS[units[1]]
+        if axis == "step":
+            return (seconds / 3600.0).round(3).tolist()
+        if calendar not in ("standard", "gregorian", "proleptic_gregorian"):
+            return None
+        return (seconds + float(np.datetime64(units[2], "s").astype(np.int64))).round(3).tolist()
     numbers = values.astype(np.float64)
     return (numbers % 360.0 if axis == "longitude" else numbers).round(6).tolist()
 
@@ -290,7 +294,7 @@ def _array(files: dict[str, bytes], name: str) -> Any:
     fill = about["fill_value"]
     missing = [] if fill is None else [float(fill)]
     separator = about.get("dimension_separator", ".")
-    layout = about["shape"], about["chunks"], np.dtype(about["dtype"]), fill, separator, ""
+    layout = about["shape"], about["chunks"], np.dtype(about["dtype"]), separator, ""
     return _decoded(files, name, layout, codec, attributes, dims, missing)
 
 
@@ -307,10 +311,9 @@ def _version_3(about: dict[str, Any]) -> tuple[Any, ...]:
     dtype = np.dtype(about["data_type"]).newbyteorder(order)
     if isinstance(missing, str) and dtype.kind == "f":
         missing = np.frombuffer(base64.b64decode(missing), "<f8")[0]
-    fill = about["fill_value"]
     chunk = about["chunk_grid"]["configuration"]["chunk_shape"]
     kind = encoding["name"]
-    layout = about["shape"], chunk, dtype, fill, separator, "c" if kind == "default" else ""
+    layout = about["shape"], chunk, dtype, separator, "c" if kind == "default" else ""
     return (
         layout if known else None, codec, attributes, about.get("dimension_names"),
         [] if missing is None else [float(missing)],
@@ -323,7 +326,7 @@ def _decoded(
 ) -> Any:  # fmt: skip
     if layout is None or dims is None:
         return None
-    shape, chunk, dtype, fill, separator, prefix = layout
+    shape, chunk, dtype, separator, prefix = layout
     shape, chunk = np.ravel(shape).tolist(), np.ravel(chunk).tolist()
     raw = np.full(shape, np.nan)
     grid = [range(math.ceil(n / size)) for n, size in zip(shape, chunk, strict=True)]

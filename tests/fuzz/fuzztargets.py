@@ -5,10 +5,11 @@
 Each target takes any bytes, and returns or raises one of its errors, in one line. Anything else is
 a find: another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR`
 times the size, the end of the process, or a value of a table or of a Zarr store that differs from
-an independent reading (`fuzzreadings.py`); `compared` counts inputs with such values. Inputs of mutations depend on the seed and their number alone,
-so that a campaign goes on where the last one of its seed ended. The counts in `counts.json` beside
-this file grow with every run, and finds are written to TMPDIR/ens10-finds. atheris (guided by
-coverage) is not among the requirements of the tests: `pip install atheris`.
+an independent reading (`fuzzreadings.py`); `compared` counts inputs with such values. Inputs of
+mutations depend on the seed and their number alone, so that a campaign goes on where the last one
+of its seed ended. The counts in `counts.json` beside this file grow with every run, and finds are
+written to TMPDIR/ens10-finds. atheris (guided by coverage) is not among the requirements of the
+tests: `pip install atheris`.
 """
 
 import argparse
