@@ -278,14 +278,11 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
     dask would list each chunk first.
     """
     group = names.group
-    chunks: dict[str, int] | None = {} if by_chunk else None
     try:
         store = store_of(path)
+        options: dict[str, Any] = {"chunks": {} if by_chunk else None, "decode_timedelta": True}
         dataset = times.open_with_times(
-            lambda times: open_zarr(
-                store, group, decode_times=times, decode_timedelta=True, chunks=chunks
-            ),
-            path,
+            lambda times: open_zarr(store, group, decode_times=times, **options), path
         )
         _check_packing(dataset)
     except (Ens10Error, ImportError):  # the latter of a package to install
@@ -385,17 +382,11 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     """
 
     def open_file(chunks: dict[Any, int], drop: list[Any]) -> xr.Dataset:
+        group = names.group or None
+        options: dict[str, Any] = {"chunks": chunks, "drop_variables": drop, "group": group}
+        options |= {"engine": "netcdf4", "decode_timedelta": True}
         return times.open_with_times(
-            lambda times: xr.open_dataset(
-                file,
-                engine="netcdf4",
-                group=names.group or None,
-                chunks=chunks,
-                drop_variables=drop,
-                decode_times=times,
-                decode_timedelta=True,
-            ),
-            file,
+            lambda times: xr.open_dataset(file, decode_times=times, **options), file
         )
 
     check_length(file)  # the library reads a missing end as zeros

@@ -213,9 +213,8 @@ def _with_numbers(frame: "pd.DataFrame", index: list[str], path: Path) -> "pd.Da
     for name in [n for n in ("step", "number", "level", *_PLACES) if n in frame]:
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if not isinstance(numbers.dtype, np.dtype):  # with pandas' own missing value
-            numbers = numbers.astype(
-                "float64" if numbers.isna().any() else numbers.dtype.numpy_dtype
-            )
+            kind = "float64" if numbers.isna().any() else numbers.dtype.numpy_dtype
+            numbers = numbers.astype(kind)
         is_text = numbers.isna() & frame[name].notna()
         if name == "number" and is_text.all():  # members may have names
             continue

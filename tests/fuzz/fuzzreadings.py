@@ -289,7 +289,7 @@ def _array(files: dict[str, bytes], name: str) -> Any:
     attributes = json.loads(files.get(f"{name}/.zattrs", b"{}"))
     dims = attributes.pop("_ARRAY_DIMENSIONS", None)
     codec = about.get("compressor")
-    if about.get("filters") or about["order"] != "C" or dims is None:
+    if about.get("filters") or about.get("order", "C") != "C" or dims is None:
         return None
     fill = about["fill_value"]
     missing = [] if fill is None else [float(fill)]
