@@ -32,7 +32,10 @@ _EMPTY = (  # cells that pandas reads as missing
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
-_DATE = re.compile(r"(\d{4})-?(\d\d?)?-?(\d\d?)?")
+_DATE = re.compile(  # parts and zones of one digit, as pandas accepts them
+    r"(\d{4})-?(\d\d?)?-?(\d\d?)?"
+    r"(?:[T ](\d\d?)(?::?(\d\d?))?(?::?(\d\d?)(\.\d*)?)?)?\s?(Z|[+-]\d\d?(?::?\d\d?)?)?"
+)
 Cells = dict[tuple[Any, ...], float]
 
 
@@ -145,17 +148,18 @@ def _date(cell: Any) -> datetime:
         text = str(int(float(text)))
     if re.fullmatch(r"\d{10}", text):
         return datetime.strptime(text, "%Y%m%d%H")
-    if match := _DATE.fullmatch(text):
-        year, month, day = (int(part or 1) for part in match.groups())
-        return datetime(year, month, day)
-    # pandas accepts zones of one to four digits
-    text = re.sub(r"([+-])(\d{1,2}):?(\d?\d?)$", _padded_zone, text) if ":" in text else text
-    return _date(datetime.fromisoformat(text))
-
-
-def _padded_zone(zone: re.Match[str]) -> str:
-    sign, hours, minutes = zone.groups()
-    return f"{sign}{hours:0>2}:{minutes:0<2}"
+    match = _DATE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"no date: {text!r}")
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
+    parts = [int(year), *(int(part or 1) for part in (month, day))]
+    parts += [int(part or 0) for part in (hour, minute, second)]
+    sign, hours, minutes = re.fullmatch(
+        r"([+-]?)(\d?\d?):?(\d?\d?)", (zone or "").strip("Z")
+    ).groups()
+    offset = timedelta(hours=int(hours or 0), minutes=int(f"{minutes:0<2}"))
+    local = datetime(*parts) + timedelta(seconds=float(f"0{fraction or '.0'}0"))
+    return local + offset if sign == "-" else local - offset
 
 
 def _is_number(cell: Any) -> bool:
