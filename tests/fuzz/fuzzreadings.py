@@ -310,7 +310,8 @@ def _version_3(about: dict[str, Any]) -> tuple[Any, ...]:
     order = {"little": "<", "big": ">"}.get(first.get("endian", "little"))
     known = names[:1] == ["bytes"] and names[1:] in ([], ["zstd"])
     codec = {"id": "zstd"} if names[1:] else None
-    attributes = dict(about.get("attributes") or {})
+    stated = about.get("attributes")
+    attributes = dict(stated) if isinstance(stated, dict) else {}  # as ens10, which notes units
     missing = attributes.pop("_FillValue", None)
     dtype = np.dtype(about["data_type"]).newbyteorder(order)
     if isinstance(missing, str) and dtype.kind == "f":
