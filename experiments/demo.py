@@ -97,12 +97,11 @@ def make_run(
     if not quiet:
         _CONSOLE.print(run.name, style="bold", markup=False)
     quiet_options = ["--quiet"] if quiet else []
-    has_config = run.exists() and (run / "config.yaml").exists()
-    if not has_config:
+    if not (run / "config.yaml").exists():
         path_options = ["--config", str(config_path(run.name)), "--data.store", str(store)]
         seed_options = ["--seed_everything", str(seed), *options]
         run_stage("fit", [*path_options, *seed_options, "--run", str(run), *quiet_options])
-    elif "seconds" not in provenance.read_provenance(run):
+    elif not (run / provenance.FILE).exists() or "seconds" not in provenance.read_provenance(run):
         run_stage("fit", ["--run", str(run), "--resume", *quiet_options])
     run_stage("predict", ["--run", str(run), *quiet_options])
     score_run(run)

@@ -113,7 +113,9 @@ def tidy(
         FileError: a coordinate has duplicate or missing values, units cannot be converted, or the
             dataset holds products of an ensemble alone.
     """
-    dataset = with_layout(with_month_times(dataset), names)
+    with readable(source, UNREADABLE, "Fetch or write it again"):  # of what counts months
+        dataset = with_month_times(dataset)
+    dataset = with_layout(dataset, names)
     option = TRUTH_OPTION if optional_dimensions else NAMES_OPTION
     dataset = with_windows_of_bounds(without_products(dataset, source, names.variables), source)
     renamed = _rename(dataset, names, source, optional_dimensions)

@@ -17,6 +17,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import xarray as xr
 import zarr
 
@@ -277,15 +278,13 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
     dask would list each chunk first.
     """
     group = names.group
-    chunks: dict[str, int] | None = {} if by_chunk else None
     try:
         store = store_of(path)
+        options: dict[str, Any] = {"chunks": {} if by_chunk else None, "decode_timedelta": True}
         dataset = times.open_with_times(
-            lambda times: open_zarr(
-                store, group, decode_times=times, decode_timedelta=True, chunks=chunks
-            ),
-            path,
+            lambda times: open_zarr(store, group, decode_times=times, **options), path
         )
+        _check_packing(dataset)
     except (Ens10Error, ImportError):  # the latter of a package to install
         raise
     except Exception as error:  # of damaged metadata, of a dozen kinds
@@ -302,6 +301,17 @@ def _open_zarr(path: Path | str, names: Names, missing: Missing, *, by_chunk: bo
         opened = zarr.open_group(store, mode="r", path=group, use_consolidated=False)
         dataset = without_absent_chunks(dataset, Path(path), opened, missing)
     return _cut_unwritten_times(dataset)
+
+
+def _check_packing(dataset: xr.Dataset) -> None:
+    """Raise a ValueError for a scale or an offset that is no number.
+
+    A whole number times a list of one text is that text, so many times.
+    """
+    for name, field in dataset.variables.items():
+        for value in (field.encoding.get(key, 1.0) for key in ("scale_factor", "add_offset")):
+            if np.size(value) != 1 or np.asarray(value).dtype.kind not in "iuf":
+                raise ValueError(f"scale_factor or add_offset of {name} is no number")
 
 
 def _cut_unwritten_times(dataset: xr.Dataset) -> xr.Dataset:
@@ -372,22 +382,17 @@ def _open_netcdf(file: Path, names: Names) -> xr.Dataset:
     """
 
     def open_file(chunks: dict[Any, int], drop: list[Any]) -> xr.Dataset:
+        group = names.group or None
+        options: dict[str, Any] = {"chunks": chunks, "drop_variables": drop, "group": group}
+        options |= {"engine": "netcdf4", "decode_timedelta": True}
         return times.open_with_times(
-            lambda times: xr.open_dataset(
-                file,
-                engine="netcdf4",
-                group=names.group or None,
-                chunks=chunks,
-                drop_variables=drop,
-                decode_times=times,
-                decode_timedelta=True,
-            ),
-            file,
+            lambda times: xr.open_dataset(file, decode_times=times, **options), file
         )
 
     check_length(file)  # the library reads a missing end as zeros
     try:
         dataset = open_file({}, [])
+        _check_packing(dataset)
         fields = dataset.data_vars
         check_group(file, names.group, dataset)
         contiguous = [name for name, field in fields.items() if field.encoding.get("contiguous")]

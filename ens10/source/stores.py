@@ -123,10 +123,9 @@ def check_group(path: Path | str, group: str, dataset: xr.Dataset | None) -> Non
     Raises:
         FileError: the message lists the groups of the store.
     """
-    if dataset is not None and (dataset.data_vars or group):
-        return
-    names = _group_names(path)
-    if names and (group or dataset is not None):
+    if (dataset is not None) == bool(group) or (dataset is not None and dataset.data_vars):
+        return  # the group is there, the root has fields, or the error is not about groups
+    if names := _group_names(path):
         reason = f"it has no group {group!r}" if group else "its root holds no fields"
         remedy = f"Choose one of its groups with {GROUP_OPTION}: {listing(names)}"
         raise FileError(path, reason, remedy)

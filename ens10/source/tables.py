@@ -258,13 +258,13 @@ def _with_numbers(frame: "pd.DataFrame", index: list[str], path: Path) -> "pd.Da
     for name in [n for n in ("step", "number", "level", *_PLACES) if n in frame]:
         numbers = pd.to_numeric(frame[name], errors="coerce")
         if not isinstance(numbers.dtype, np.dtype):  # with pandas' own missing value
-            numbers = numbers.astype(
-                "float64" if numbers.isna().any() else numbers.dtype.numpy_dtype
-            )
+            kind = "float64" if numbers.isna().any() else numbers.dtype.numpy_dtype
+            numbers = numbers.astype(kind)
         is_text = numbers.isna() & frame[name].notna()
         if name == "number" and is_text.all():  # members may have names
             continue
-        _refuse_cell(path, frame[name], is_text | np.isinf(numbers), "is no number")
+        is_wrong = is_text | np.isinf(numbers) | (frame[name].dtype.kind in "bmM")
+        _refuse_cell(path, frame[name], is_wrong, "is no number")
         frame = frame.assign(**{name: numbers})
     for name, most in (("lat", 90), ("lon", 360)):
         if name in frame:
@@ -337,7 +337,8 @@ def _dates(column: "pd.Series", path: Path) -> "pd.Series":
             is_ambiguous = column.astype(str).str.fullmatch(r"\d\d?[/.-]\d\d?[/.-]\d{2,4}.*")
             _refuse_cell(path, column, is_ambiguous, "is a date whose day and month are ambiguous")
         dates = pd.to_datetime(column, utc=True, errors="coerce", format="ISO8601")
-        dates = dates.dt.tz_localize(None)
+        is_digit = column.astype(str).str.match(r"\d")  # pandas reads "now", the time of reading
+        dates = dates.dt.tz_localize(None).where(is_digit)
     _refuse_cell(path, column, dates.isna() & column.notna(), "is no date")
     is_far = dates.notna() & ~dates.between(pd.Timestamp.min, pd.Timestamp.max)
     _refuse_cell(path, column, is_far, f"lies outside {STORED_DATES}")

@@ -92,7 +92,7 @@ _SPELLINGS_OF = {
 _SPELLINGS = {word: unit for unit, words in _SPELLINGS_OF.items() for word in words.split()}
 _MISSING_UNITS = (None, "", "unknown")
 _DIMENSIONLESS = {"(0-1)", "0-1", "0..1", "[0-1]", "1", "-", "~"}
-_UNIT_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d*)")
+_UNIT_FACTOR = re.compile(r"(/?)\s*([^\W\d]+|[°%][a-zA-Z]*)(-?\d{1,3}|)")
 _JOULE = {"kg": 1, "m": 2, "s": -2}
 
 # Catalogue's units: other units as `unit_of` reads them, with factor and offset.

@@ -146,7 +146,7 @@ class ModelCell(Cell):
         Raises:
             Ens10Error: as `ens10 fit`.
         """
-        if self.changes_since_start() or not (self.run / CONFIG).exists():
+        if self.changes_since_start() or not (self.run / PROVENANCE).exists():
             shutil.rmtree(self.run, ignore_errors=True)
             self.write_start_key()
             options = ["--data.store", str(self.store), "--seed_everything", str(self.seed)]

@@ -155,6 +155,21 @@ def test_metadata_that_cannot_be_read(tmp_path, what):
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("key", ["scale_factor", "add_offset"])
+@pytest.mark.parametrize("value", [["x"], [0.5, 2.0], "x", True])
+def test_a_scale_that_is_no_number(tmp_path, key, value):
+    """numpy repeats a text as often as a whole number says: 713 times ["x"] is a text."""
+    path = write(tmp_path / "f.zarr")
+    packed = xr.Dataset({"u10": (DIMS, (100 * VALUES).astype("i2"), {"units": "m s-1"})})
+    packed.to_zarr(path, mode="a", consolidated=False)
+    file = path / "u10" / "zarr.json"
+    metadata = json.loads(file.read_text())
+    metadata["attributes"][key] = value
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(FileError, match=r"f\.zarr: no Zarr store that can be read"):
+        open_source(path)
+
+
 def test_a_shape_that_implies_too_many_chunks(tmp_path):
     path = write(tmp_path / "f.zarr", fill_value=0)
     file = path / "u10" / "zarr.json"

@@ -121,3 +121,10 @@ def test_truth_of_samples(whole):
     np.testing.assert_array_equal(samples.truth(0)[0], [270, 271, 272])
     with pytest.raises(FileError, match=f"truth.nc: 2001-05-02T00, t2m: {REASON}"):
         samples.truth(1)
+
+
+def test_a_scale_that_is_a_text(whole):
+    with netCDF4.Dataset(whole[0], "a") as file:
+        file["u10"].scale_factor = "x"
+    with pytest.raises(FileError, match=r"f\.nc: no netCDF file .* scale_factor .* of u10"):
+        open_source(whole[0])

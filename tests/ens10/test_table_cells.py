@@ -47,6 +47,7 @@ CELLS = {
     "an infinite step": ("step", 4, "inf", "row 5, column step: 'inf' is no number"),
     "a date beyond nanoseconds": ("time", 1, "2262-05-01", "row 2, column time: '2262-05-01' "),
     "no date": ("time", 6, "soon", "row 7, column time: 'soon' is no date"),
+    "a date of the clock": ("time", 6, "now", "row 7, column time: 'now' is no date"),
 }
 
 
@@ -245,6 +246,20 @@ def test_types_of_parquet(frame, tmp_path, which):
     frame.to_parquet(tmp_path / "f.parquet")
     got = open_source(tmp_path / "f.parquet")
     xr.testing.assert_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [("number", "datetime64[ms]"), ("step", "datetime64[s]"), ("lat", "timedelta64[s]"),
+     ("lon", "bool")],
+)  # fmt: skip
+def test_dates_durations_and_truths_are_no_numbers(frame, tmp_path, column, kind):
+    """They were read as numbers of the milliseconds or seconds since 1970."""
+    pytest.importorskip("pyarrow")
+    frame[column] = frame[column].astype(kind)
+    frame.to_parquet(tmp_path / "f.parquet")
+    with pytest.raises(FileError, match=rf"f\.parquet: row 1, column {column}: .* is no number"):
+        open_source(tmp_path / "f.parquet")
 
 
 @pytest.mark.parametrize("where", [-4, -6, 10])

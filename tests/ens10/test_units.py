@@ -28,7 +28,10 @@ def test_spellings_of_one_unit(same):
     assert {unit_of(text) for text in same} == {same[0]}
 
 
-@pytest.mark.parametrize("text", ["0.01 m", "1e-3 kg m-2", "10 hPa", "log(Pa)", "K + 273", "m 2 s"])
+NO_UNITS = ["0.01 m", "1e-3 kg m-2", "10 hPa", "log(Pa)", "K + 273", "m 2 s", "m s-", "m s-_"]
+
+
+@pytest.mark.parametrize("text", [*NO_UNITS, f"m s-{5000 * '9'}"])
 def test_what_is_no_product_of_units_is_left_alone(text):
     assert unit_of(text) == text
 

@@ -18,7 +18,7 @@ from ens10.convert import prepare
 from ens10.durable import write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments import studies
-from ens10.experiments.demo import config_path
+from ens10.experiments.demo import config_path, make_run
 from ens10.experiments.runner import running
 from ens10.experiments.runner.cell import Cell
 from ens10.experiments.runner.results import Results
@@ -27,6 +27,7 @@ from ens10.experiments.runner.tables import write_files, write_summary
 from ens10.experiments.runner.tasks import Task, load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_cell
 from ens10.experiments.runs.claims import claim
+from ens10.experiments.runs.provenance import read_provenance
 from ens10.experiments.scoring.run_results import read_run
 from ens10.experiments.studies import matrix as command
 from ens10.experiments.training.data_numbers import read_config
@@ -291,6 +292,27 @@ def test_a_cell_that_fails_does_not_stop_the_others(done, monkeypatch, tmp_path,
     captured = capsys.readouterr()
     assert "raw, seed 0: FAILED: ens10: features: wrong" in captured.out
     assert "Let at least one cell end" in captured.err
+
+
+def test_a_run_that_was_killed_before_its_provenance_is_made_by_the_same_call(done, tmp_path):
+    """Its configuration was there, and cells and demo refused it as no run."""
+    _, work, _ = done
+    store = work / "seed0" / "store.zarr"
+    (cell,) = (
+        replace(one, data=store) for one in cells(tmp_path / "work", tmp_path, "emos_global")
+    )
+    folder = tmp_path / "emos_global"
+    makes = {cell.run: cell.fit, folder: lambda: make_run(folder, store, quiet=True)}
+    for run, make in makes.items():
+        make()
+        checkpoint = (run / "checkpoints" / "last.ckpt").stat().st_size
+        config = (run / "config.yaml").read_bytes()
+        shutil.rmtree(run)
+        run.mkdir()
+        (run / "config.yaml").write_bytes(config)
+        make()
+        assert "seconds" in read_provenance(run)
+        assert (run / "checkpoints" / "last.ckpt").stat().st_size == checkpoint
 
 
 def test_a_run_that_was_stopped_leaves_no_mark_on_the_next(done, monkeypatch, tmp_path):

@@ -2,16 +2,19 @@
 
     python tests/fuzz/fuzztargets.py TARGET --runs 100000 [--seed 1] [--atheris]
 
-Each target takes any bytes, and returns or raises one of its errors. Anything else is a find:
-another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR` times
-the size, or the end of the process. Inputs of mutations depend on the seed and their number alone,
-so that a campaign goes on where the last one of its seed ended. The counts in `counts.json` beside
-this file grow with every run, and finds are written to TMPDIR/ens10-finds. atheris (guided by
-coverage) is not among the requirements of the tests: `pip install atheris`.
+Each target takes any bytes, and returns or raises one of its errors, in one line. Anything else is
+a find: another exception, more than 5 seconds of processor time, more memory than `ROOM` + `FACTOR`
+times the size, the end of the process, or a value of a table or of a Zarr store that differs from
+an independent reading (`fuzzreadings.py`); `compared` counts inputs with such values. Inputs of
+mutations depend on the seed and their number alone, so that a campaign goes on where the last one
+of its seed ended. The counts in `counts.json` beside this file grow with every run, and finds are
+written to TMPDIR/ens10-finds. atheris (guided by coverage) is not among the requirements of the
+tests: `pip install atheris`.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -33,6 +36,7 @@ from typing import Any
 import crc32c
 import numpy as np
 from fuzzchanges import Change, change_bytes, change_json, change_table
+from fuzzreadings import check_table, check_zarr
 
 from ens10.errors import Ens10Error, FileError, ResourceError
 
@@ -164,7 +168,7 @@ def _predictions() -> dict[str, bytes]:
     return {name: text.encode("latin-1") for name, text in json.loads(corpus.read_text()).items()}
 
 
-def table(content: bytes) -> None:
+def table(content: bytes) -> bool:
     """A table of stations, half of them as forecasts and half as observations."""
     from ens10.source.names import Names
     from ens10.source.tables import table_dataset
@@ -173,12 +177,15 @@ def table(content: bytes) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            table_dataset(path, Names(), "nan", truth=crc32c.crc32c(content) % 2 == 1)
+            truth = crc32c.crc32c(content) % 2 == 1
+            dataset = table_dataset(path, Names(), "nan", truth=truth)
     except Ens10Error as error:
         _check_named(error, path)
+        raise
+    return check_table(content, dataset, truth=truth)
 
 
-def zarr_source(content: bytes) -> None:
+def zarr_source(content: bytes) -> bool:
     """A user's Zarr store; the first byte says which of its metadata files is replaced."""
     from ens10.source import open_source
     from ens10.source.layout import read_values
@@ -196,12 +203,13 @@ def zarr_source(content: bytes) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            read_values(open_source(store, missing="nan"), store.name)
+            dataset = read_values(open_source(store, missing="nan"), store.name)
     except ResourceError as error:  # of an axis that is longer than the memory
         if b"shape" not in content:
             raise AssertionError("no shape needs memory") from error
     finally:
         _written(f"{store.name}/{name}", files[name])
+    return check_zarr({**files, name: content[1:]}, dataset)
 
 
 @cache
@@ -266,11 +274,14 @@ class Target:
     """A reader, the errors that it may raise, and how many runs the ordinary tests make.
 
     Attributes:
+        read: reads; True if the values were compared with an independent reading.
+        errors: that it may raise.
+        tested: runs of the ordinary tests.
         change: changes the content within its format; made for half of the inputs, because nearly
             all with random bytes are refused by the parser.
     """
 
-    read: Callable[[bytes], None]
+    read: Callable[[bytes], bool | None]
     errors: tuple[type[Exception], ...]
     tested: int
     change: Change | None = None
@@ -306,7 +317,8 @@ def mutations(
         rng = random.Random(seed * 1_000_003 + number)
         content = bytearray(rng.choice(corpus))
         mutate = change_bytes if change is None or number % 2 else change
-        for _ in range(1 + int(rng.expovariate(0.7))):
+        # fewer changes within the format, so that ens10 accepts more and values are compared
+        for _ in range(1 + int(rng.expovariate(0.7 if mutate is change_bytes else 1.4))):
             mutate(content, corpus, rng)
         yield bytes(content)
 
@@ -315,17 +327,20 @@ class HangError(Exception):
     """Reading takes too long."""
 
 
-def execute(target: Target, content: bytes) -> None:
-    """Reads one input; raises what is a find."""
+def execute(target: Target, content: bytes) -> bool:
+    """Reads one input; raises what is a find, and returns True if its values were compared."""
     _catch_hangs()
     # Of this process's own time, since others may keep it waiting; ecCodes works in another one.
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     signal.setitimer(signal.ITIMER_REAL, 100 * SECONDS)
     try:
-        target.read(content)
+        return bool(target.read(content))
     except target.errors as error:
         if isinstance(error, ResourceError):  # memory or files that did not suffice
             raise
+        if isinstance(error, Ens10Error) and not str(error).isprintable():
+            raise AssertionError(f"more than one line: {error!r}") from error
+        return False
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -344,20 +359,22 @@ def _campaign(name: str, seed: int, runs: int, seconds: float) -> None:
     """Mutations from where the last campaign of the seed ended; finds are written to `finds`."""
     counts = _counts(name)
     done = counts["mutations"].get(str(seed), 0)
-    corpus, told = corpus_of(name), 0
+    corpus, told, compared = corpus_of(name), 0, 0
     _work_in_one_thread()
     _import(name)
+    gc.freeze()  # what is imported is not searched again and again
     begun = time.monotonic()
     _limit_memory()
     inputs = mutations(corpus, seed, done, runs, TARGETS[name].change)
     for number, content in enumerate(inputs, 1):
         try:
-            execute(TARGETS[name], content)
+            compared += execute(TARGETS[name], content)
         except Exception as error:
             _keep(name, content, error)
         if number % 1000 == 0 or number == runs or time.monotonic() - begun > seconds:
             _record(name, "mutations", number - told, seed)
-            told = number
+            _record(name, "compared", compared, seed)
+            told, compared = number, 0
             if time.monotonic() - begun > seconds:
                 break
 
@@ -451,7 +468,7 @@ def _record(name: str, what: str, more: int, seed: int) -> None:
     if what == "mutations":
         own[what][str(seed)] = own[what].get(str(seed), 0) + more
     else:
-        own[what] += more
+        own[what] = own.get(what, 0) + more
     partial = COUNTS.with_suffix(".tmp")
     partial.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
     partial.replace(COUNTS)

@@ -2,6 +2,11 @@
 
 import hashlib
 import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import flakyserver
 import realruns
 import torch
 import xarray as xr
-from killsweep import Study, in_child
+from killsweep import Study
 
 from ens10.cli import main
 from ens10.convert import prepare
@@ -164,15 +169,54 @@ def _reproduce_in_two(folder: Path) -> int:
 
 def _reproduce(folder: Path, *more: object) -> int:
     """A table of one model; the processes of cells are forks, whose operations do not count."""
-
-    def start(cell: Any, *_: object) -> str | None:
-        status = in_child(lambda: running.compute_cell(cell) or 0)
-        return None if status == 0 else f"exit status {status}"
-
-    running.start_cell = start
     words = ["--protocol", "clean", "--models", "raw", "emos_global", *more, "--targets", "t2m"]
     words += ["--members", 10, "--seeds", 1, "--store", folder / "store.zarr"]
-    return _main("reproduce", *words, "--out", folder / "results", "--work", folder / "work")
+    with _forked_cells():
+        return _main("reproduce", *words, "--out", folder / "results", "--work", folder / "work")
+
+
+@contextmanager
+def _forked_cells() -> Iterator[None]:
+    """Compute cells in forks of a process with one thread.
+
+    A fork of the runner itself, whose threads work meanwhile, may wait for a lock for ever.
+    """
+    listener = Listener(f"\0ens10-cells-{os.getpid()}", "AF_UNIX")
+    server = os.fork()
+    if server == 0:
+        _fork_cells(listener)
+
+    def start(cell: Any, *_: object) -> str | None:
+        with Client(listener.address) as connection:
+            connection.send(cell)
+            try:
+                return str(connection.recv() or "") or None
+            except EOFError:
+                return "the process has ended"
+
+    running.start_cell = start
+    try:
+        yield
+    finally:
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+
+
+def _fork_cells(listener: Listener) -> None:
+    """Compute each cell that comes in a fork, and answer with the error or an empty text."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    while True:
+        connection = listener.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            try:
+                running.compute_cell(connection.recv())
+                connection.send("")
+            except BaseException as error:
+                connection.send(f"{type(error).__name__}: {error}")
+            finally:
+                os._exit(0)
+        connection.close()
 
 
 def _reproduced(folder: Path) -> dict[str, Any]:

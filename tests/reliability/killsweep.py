@@ -317,12 +317,14 @@ class Trials:
     def _check(self, where: str) -> None:
         """Call the command again, and compare what it leaves."""
         self.count += 1
-        status = in_child(lambda: self._study.again(self._trial), self._log)
+        again = self._study.again
+        status = in_child(lambda: again(self._trial), self._log, seconds=_LONGEST)
         if status == _PASSED:
             result = self._study.result(self._trial)
             lines = [f"{where}: {name}" for name in _unlike(result, self._wanted)]
         else:
             said = self._log.read_text().strip().splitlines() if self._log.exists() else []
+            self._note("\n".join(said))
             lines = [f"{where}: exit {status}: {said[-1] if said else ''}"]
         self.differences += lines
         for line in lines[-1:]:

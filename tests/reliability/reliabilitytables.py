@@ -1,4 +1,4 @@
-"""The tables of docs/reliability.md that are made from JSON: kills, random damage, what was tried.
+"""The tables of docs/reliability.md: kills, random damage, what was tried, names of tests.
 
     python tests/reliability/reliabilitytables.py
 
@@ -27,6 +27,49 @@ COMMANDS = {
     "report": "`report`",
     "export": "`export`",
     "demo": "`demo`",
+}  # fmt: skip
+
+TESTS = {
+    "signals": (
+        "reliability/test_signals reliability/test_signals_of_processes"
+        " ens10/test_signals_in_finalisers reliability/test_plateau"
+    ),
+    "checkpoints, files": (
+        "reliability/test_checkpoints ens10/test_durable"
+    ),
+    "resuming": (
+        "ens10/test_resume_inputs ens10/test_partial experiments/test_resume_apply"
+    ),
+    "what is replaced": (
+        "ens10/test_partial ens10/test_convert experiments/test_resume_apply"
+    ),
+    "disks, limits, places": (
+        "reliability/test_disk reliability/test_refusals ens10/test_machine_errors"
+        " reliability/test_limits reliability/test_odd_names ens10/test_places"
+        " ens10/test_compiled packaging/test_pythons"
+    ),
+    "kills, fuzz": (
+        "reliability/test_killsweep reliability/test_reliability_tables"
+        " fuzz/test_fuzz"
+    ),
+    "locks": (
+        "reliability/test_locks"
+    ),
+    "predictions, scores, bytes": (
+        "reliability/test_integrity reliability/test_netcdf_threads"
+        " packaging/test_lowest ens10/test_order ens10/test_verifying"
+    ),
+    "files of other people": (
+        "reliability/test_runs_of_others experiments/test_hostile_bundles"
+        " ens10/test_printable ens10/test_untrusted ens10/test_packed16_hostile"
+    ),
+    "damaged sources": (
+        "ens10/test_sections ens10/test_isolated ens10/test_absent_chunks"
+    ),
+    "training": (
+        "ens10/test_record reliability/test_what_a_training_reads"
+        " models/test_numerics_of_every_model ens10/test_memory"
+    ),
 }  # fmt: skip
 
 
@@ -62,15 +105,15 @@ def fuzz():
     """The inputs of each target, in the order of their number, and their sum."""
     counts = json.loads((HERE.parent / "fuzz" / "counts.json").read_text())
     rows = [
-        (name, sum(one["mutations"].values()), one["atheris"], one["finds"])
-        for name, one in counts.items()
+        (n, sum(one["mutations"].values()), one["atheris"], one.get("compared", 0), one["finds"])
+        for n, one in counts.items()
     ]
     rows.sort(key=lambda row: -row[1])
-    rows.append(("all", *(sum(row[n] for row in rows) for n in (1, 2, 3))))
+    rows.append(("all", *(sum(row[n] for row in rows) for n in (1, 2, 3, 4))))
     return [
-        "| target | mutations | guided by coverage | failures |",
-        "|---|---|---|---|",
-        *(f"| {name} | {total:,} | {guided:,} | {finds} |" for name, total, guided, finds in rows),
+        "| target | mutations | guided by coverage | values compared | failures |",
+        "|---|---|---|---|---|",
+        *("| " + " | ".join([name, *(f"{n:,}" for n in row)]) + " |" for name, *row in rows),
     ]
 
 
@@ -80,7 +123,19 @@ def tried():
     return ["| tried | held |", "|---|---|", *(f"| {r['tried']} | {r['held']} |" for r in rows)]
 
 
-TABLES = {"kills": kills, "fuzz": fuzz, "tried": tried}
+def tests():
+    """The tests of each topic; those of what was tried are named in its JSON."""
+    return [
+        "| of | tests |",
+        "|---|---|",
+        *(
+            f"| {topic} | {', '.join(f'`tests/{name}.py`' for name in names.split())} |"
+            for topic, names in TESTS.items()
+        ),
+    ]
+
+
+TABLES = {"kills": kills, "fuzz": fuzz, "tried": tried, "tests": tests}
 
 
 def with_tables(page):
