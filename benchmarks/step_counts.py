@@ -47,6 +47,7 @@ from ens10.models.networks import transformer
 ROOT = Path(__file__).resolve().parents[1]
 GRID, DATES = (361, 720), 4
 FLOPS, BYTES = 775e12, 4.18e12  # a second, of an H200: bfloat16 products and a copy, as measured
+MEMORY = 139 * 2**30
 F = torch.nn.functional
 FLOAT32 = {
     torch.exp, torch.expm1, torch.log, torch.log1p, torch.pow, torch.cumsum, torch.sum, torch.prod,
@@ -73,6 +74,7 @@ class Counts(TorchDispatchMode):
         self.seconds = 0.0
         self.syncs: Counter[str] = Counter()
         self.by_name: Counter[str] = Counter()
+        self.by_place: Counter[str] = Counter()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -100,6 +102,7 @@ class Counts(TorchDispatchMode):
         self.flops += flops
         self.seconds += max(moved / BYTES, flops / FLOPS) + extra / BYTES
         self.by_name[name] += moved + extra
+        self.by_place[f"{_caller()} {name}"] += moved + extra
         return results
 
 
@@ -180,6 +183,7 @@ def on_gpu() -> Iterator[Counts]:
     """Tensors without values on what the package takes for a GPU, counted."""
     fake_device = FakeTensor.device.fget
     autocast, enabled = torch.autocast, torch.is_autocast_enabled
+    half = torch.get_autocast_dtype
 
     def device(tensor: Any) -> torch.device:
         seen = _of_package(sys._getframe(1).f_code.co_filename)
@@ -201,10 +205,12 @@ def on_gpu() -> Iterator[Counts]:
 
     with (
         patch.object(transformer, "checkpoint", recomputed),
+        patch.object(torch.cuda, "mem_get_info", lambda _: (MEMORY, MEMORY)),
         patch.object(FakeTensor, "device", property(device)),
         patch.object(FakeTensor, "is_cuda", property(is_cuda), create=True),
         patch.object(torch, "autocast", lambda _, *a, **k: autocast("cpu", *a, **k)),
         patch.object(torch, "is_autocast_enabled", lambda _="cuda": enabled("cpu")),
+        patch.object(torch, "get_autocast_dtype", lambda _="cuda": half("cpu")),
         FakeTensorMode(allow_non_fake_inputs=True),
         counts,
         functions,
@@ -241,6 +247,7 @@ def count(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[s
         "saved GB": sum(t.nbytes for t in saved.values()) / 1e9,
         "K ms": 1e3 * counts.seconds,
         "top": counts.by_name.most_common(8),
+        "places": counts.by_place.most_common(24),
     }
 
 

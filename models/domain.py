@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ens10.errors import ArgumentError
+from ens10.models.around import convolve_around
 from ens10.models.extend import Edges, Sides, extend
 
 __all__ = [
@@ -141,7 +142,10 @@ class Whole(Domain):
         dilation: int = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolve, with zero padding by the convolution itself, which makes no padded copy."""
+        """Convolve; rows of zeros and periodic columns take no padded copy."""
+        is_around = edges == ("zeros", "circular") and 0 < half <= fields.shape[-1]
+        if is_around and stride == 1 and not torch.compiler.is_compiling():
+            return convolve_around(fields, weight, bias, half, dilation, groups)
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
         zeros = half - rows, half - columns
         padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
