@@ -1,6 +1,6 @@
 """What a training step of each configuration costs on a GPU, counted without one.
 
-    python benchmarks/step_counts.py [NAME ...] [--out benchmarks/results/step_counts.json]
+    python benchmarks/step_counts.py [NAME ...] [--breaks] [--out benchmarks/results/step_counts.json]
 
 A step of network, head, loss, backward pass and fused Adam runs at full size on tensors without
 values (FakeTensor, on the CPU, under autocast to bfloat16). Counted are: operations (kernels
@@ -11,8 +11,8 @@ the graph of `torch.compile`. Two bounds on an H200 follow from them:
 
     K      the time if every operation ran at the device's rates: the sum over the operations of the
            larger of bytes / 4.18 TB/s and operations / 775 TFLOP/s
-    fused  the time if only parameters, batch, saved activations of convolutions and matrix products
-           went through memory: the least that fusing everything else can reach
+    saved  the time if batch, parameters with their moments and saved activations were moved once
+           each way: what can be reached without recomputing
 
 The package takes the branches of a GPU: it sees the device "cuda" in each tensor, torch sees "cpu".
 What differs from CUDA: convolutions choose no workspace and no other layout; operations that CUDA
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import PropertyMock, patch
+from unittest.mock import patch
 
 import cuda_steps as made
 import torch
@@ -37,12 +37,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import flop_registry
 
+from ens10.models.losses import CRPSLoss
+from ens10.models.matching import forecast_of
 from ens10.models.networks import transformer
+from ens10.models.statistical.base import StatisticalMethod
 
 ROOT = Path(__file__).resolve().parents[1]
 GRID, DATES = (361, 720), 4
@@ -58,7 +61,8 @@ aten = torch.ops.aten
 _CUDA = torch.device("cuda", 0)
 _READS = (aten._local_scalar_dense.default, aten.equal.default)
 _SIZES = ("nonzero", "masked_select", "unique", "_unique2", "bincount")
-_FREE = ("empty", "detach", "_to_copy_none", "set_", "resize")
+_FREE = ("empty", "detach", "set_", "resize")
+_ADAM_PASSES = 7  # over each parameter: reads it, its gradient and its moments, writes three
 
 
 class Counts(TorchDispatchMode):
@@ -73,7 +77,6 @@ class Counts(TorchDispatchMode):
         self.operations = self.bytes = self.flops = 0
         self.seconds = 0.0
         self.syncs: Counter[str] = Counter()
-        self.by_name: Counter[str] = Counter()
         self.by_place: Counter[str] = Counter()
 
     def __torch_dispatch__(
@@ -101,7 +104,6 @@ class Counts(TorchDispatchMode):
         self.bytes += moved + extra
         self.flops += flops
         self.seconds += max(moved / BYTES, flops / FLOPS) + extra / BYTES
-        self.by_name[name] += moved + extra
         self.by_place[f"{_caller()} {name}"] += moved + extra
         return results
 
@@ -219,38 +221,113 @@ def on_gpu() -> Iterator[Counts]:
 
 
 def count(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[str, Any]:
-    """Counts of one training step of a configuration."""
+    """Counts of one training step of a configuration, in bfloat16 with fused Adam.
+
+    Args:
+        name: of the configuration.
+        grid: rows and columns.
+        dates: in the batch.
+    """
+    saved: dict[int, Tensor] = {}
     with on_gpu() as counts:
-        network, head, described = made.model(name, grid)
+        network, head, _ = made.model(name, grid)
         batch = made.date(network, grid, dates)
         optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
-        around = torch.autocast("cuda", torch.bfloat16)
-        step = made.Step(network, head, batch, optimizer, around)
-        step()  # moments of the optimiser
-        first = {_storage(t) for t in (*network.parameters(), *network.buffers(), *batch.values())}
-        saved: dict[int, Tensor] = {}
+        step = made.Step(network, head, batch, optimizer, torch.autocast("cuda", torch.bfloat16))
+        step()  # which makes the moments of the optimiser
+        kept = {_storage(t) for t in (*network.parameters(), *network.buffers(), *batch.values())}
 
         def keep(tensor: Tensor) -> Tensor:
-            if _storage(tensor) not in first:
+            if _storage(tensor) not in kept:
                 saved.setdefault(_storage(tensor), tensor)
             return tensor
 
         counts.reset()
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             step()
+        state = sum(p.nbytes for p in network.parameters())
+        least = 2 * sum(t.nbytes for t in saved.values()) + sum(t.nbytes for t in batch.values())
+    fused = max((least + _ADAM_PASSES * state) / BYTES, counts.flops / FLOPS)
     return {
         "operations": counts.operations,
-        "GB": counts.bytes / 1e9,
-        "GFLOP": counts.flops / 1e9,
+        "GB": round(counts.bytes / 1e9, 3),
+        "GFLOP": round(counts.flops / 1e9, 2),
         "synchronisations": sum(counts.syncs.values()),
-        "where": dict(counts.syncs),
-        "saved GB": sum(t.nbytes for t in saved.values()) / 1e9,
-        "K ms": 1e3 * counts.seconds,
-        "top": counts.by_name.most_common(8),
-        "places": counts.by_place.most_common(24),
+        "places of synchronisations": dict(counts.syncs),
+        "saved GB": round(sum(t.nbytes for t in saved.values()) / 1e9, 3),
+        "K, ms": round(1e3 * counts.seconds, 3),
+        "saved once, ms": round(1e3 * fused, 3),
+        "GB by place": {k: round(v / 1e9, 2) for k, v in counts.by_place.most_common(8)},
     }
 
 
+def graph_breaks(name: str, grid: tuple[int, int] = (48, 96)) -> dict[str, Any]:
+    """Breaks of the graph of network, head and loss, on a device that is not the CPU ("meta").
+
+    Args:
+        name: of the configuration.
+        grid: rows and columns.
+    """
+    torch._dynamo.reset()
+    network, head, _ = made.model(name, grid)
+    batch = {key: value.to("meta") for key, value in made.date(network, grid, 2).items()}
+    for method in head.modules():
+        if isinstance(method, StatisticalMethod):
+            method.is_solved  # noqa: B018  (the host reads it before the graph is made)
+    network, head, loss = network.to("meta"), head.to("meta"), CRPSLoss()
+
+    def evaluate(batch: dict[str, Tensor]) -> Tensor:
+        values = loss.evaluate(forecast_of(network, head, batch), batch["target"], batch["weights"])
+        return values.mean()
+
+    try:
+        found = torch._dynamo.explain(evaluate)(batch)
+    except Exception as error:
+        return {"graph breaks": None, "failed": f"{type(error).__name__}: {error}"[:300]}
+    places = Counter(
+        f"{Path(r.user_stack[-1].filename).name}:{r.user_stack[-1].lineno} "
+        f"{str(r.reason).splitlines()[0]}"
+        for r in found.break_reasons
+    )
+    return {"graph breaks": found.graph_break_count, "places of breaks": dict(places)}
+
+
+def table(rows: dict[str, Any]) -> str:
+    """The counts as Markdown."""
+    columns = ("operations", "GB", "GFLOP", "saved GB", "synchronisations", "K, ms")
+    columns = (*columns, "saved once, ms", "graph breaks")
+    lines = [f"| configuration | {' | '.join(columns)} |", "|---|" + "---:|" * len(columns)]
+    for name, row in rows.items():
+        cells = " | ".join(f"{row.get(column, '')}" for column in columns)
+        lines.append(f"| `{name}` | {cells} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Counts the configurations that are named, or all, and adds them to a file."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all of a network")
+    parser.add_argument("--grid", default="361x720")
+    parser.add_argument("--dates", type=int, default=DATES)
+    parser.add_argument("--breaks", action="store_true", help="breaks of the graph, too")
+    parser.add_argument("--out", type=Path, help="JSON, to which rows are added")
+    given = parser.parse_args()
+    grid = tuple(map(int, given.grid.split("x")))
+    rows: dict[str, Any] = {}
+    for name in given.names or made.networks():
+        try:
+            rows[name] = count(name, (grid[0], grid[1]), given.dates)
+        except Exception as error:
+            rows[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
+        if given.breaks:
+            rows[name] |= graph_breaks(name)
+        if given.out:
+            old = json.loads(given.out.read_text()) if given.out.exists() else {}
+            content = {**old, "torch": torch.__version__.split("+")[0], "grid": given.grid}
+            content |= {"dates": given.dates, "rows": {**old.get("rows", {}), **rows}}
+            given.out.write_text(json.dumps(content, indent=1) + "\n")
+        print(table({name: rows[name]}).splitlines()[-1], flush=True)
+
+
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        print(name, json.dumps(count(name), indent=1))
+    main()

@@ -16,7 +16,7 @@ RESULT_VERSION = 1  # raise it when results change
 _FEW_MEMBERS = 32  # half of the tokens that CUDA's kernels of fused attention work on at a time
 
 
-# Of a channel of a token in a layer of the encoder: 42 counted in bfloat16 (benchmarks/step_counts.py)
+# for a channel of a token in a layer; 42 are counted in bfloat16 (benchmarks/step_counts.py)
 _SAVED_BYTES = 100
 
 

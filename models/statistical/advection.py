@@ -106,7 +106,9 @@ class Advection(GridBuffers):
 
     def gradient(self, fields: Tensor) -> Tensor:
         """Return the gradient to the east and to the north, per spacing of rows, (N, 2, H, W)."""
-        edges = Edges("replicate", "circular" if self._periodic_flag.of(self.periodic) else "replicate")
+        edges = Edges(
+            "replicate", "circular" if self._periodic_flag.of(self.periodic) else "replicate"
+        )
         wide = current().pad(fields[:, None], Sides(1, 1, 1, 1), edges)[:, 0]
         east = (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]) / 2
         north = (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]) / 2
