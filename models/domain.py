@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ens10.errors import ArgumentError
+from ens10.models.around import convolve_around
+from ens10.models.extend import Edges, Sides, extend
 
 __all__ = [
     "Cut",
@@ -41,27 +43,6 @@ __all__ = [
     "parts_of",
     "use",
 ]
-
-
-class Sides(NamedTuple):
-    """Number of rows and columns of padding on each side of a field."""
-
-    top: int = 0
-    bottom: int = 0
-    left: int = 0
-    right: int = 0
-
-
-class Edges(NamedTuple):
-    """Values of the padding outside the whole grid.
-
-    Attributes:
-        rows: beyond the first and last row: zeros, or that row replicated.
-        columns: beyond the first and last column: zeros, that column replicated, or periodic.
-    """
-
-    rows: Literal["zeros", "replicate"] = "zeros"
-    columns: Literal["zeros", "replicate", "circular"] = "zeros"
 
 
 class Domain(ABC):
@@ -148,9 +129,7 @@ class Whole(Domain):
 
     def pad(self, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
         """Pad the columns, then the rows, so that corners belong to the padded rows."""
-        top, bottom, left, right = sides
-        wide = _pad(fields, (left, right, 0, 0), edges.columns)
-        return _pad(wide, (0, 0, top, bottom), edges.rows)
+        return extend(fields, sides, edges)
 
     def convolve(
         self,
@@ -163,7 +142,10 @@ class Whole(Domain):
         dilation: int = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolve, with zero padding by the convolution itself, which makes no padded copy."""
+        """Convolve; rows of zeros and periodic columns take no padded copy."""
+        is_around = edges == ("zeros", "circular") and 0 < half <= fields.shape[-1]
+        if is_around and stride == 1 and not torch.compiler.is_compiling():
+            return convolve_around(fields, weight, bias, half, dilation, groups)
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
         zeros = half - rows, half - columns
         padded = self.pad(fields, Sides(rows, rows, columns, columns), edges)
@@ -237,36 +219,6 @@ class Places(Whole):
                 "Set periodic_longitude of the network to false, or train on fields",
             )
         return super().pad(fields, sides, edges)
-
-
-def _pad(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:
-    """Pad fields by (left, right, top, bottom) columns and rows; all of them in one mode.
-
-    What is not zero is concatenated: `torch.nn.functional.pad` takes twice the time for periodic
-    columns, loses their memory format, and its replicated rows fail in compiled channels_last.
-    """
-    if not any(widths):
-        return fields
-    if mode == "zeros":
-        return functional.pad(fields, widths)
-    for dim, before, after in ((-1, *widths[:2]), (-2, *widths[2:])):
-        if before or after:
-            fields = _extend(fields, dim, before, after, periodic=mode == "circular")
-    return fields
-
-
-def _extend(fields: Tensor, dim: int, before: int, after: int, *, periodic: bool) -> Tensor:
-    """Continue fields along a dimension: periodically, or with their first and last values."""
-    length = fields.shape[dim]
-    if not periodic:
-        first, last = fields.narrow(dim, 0, 1), fields.narrow(dim, length - 1, 1)
-        return torch.cat([first] * before + [fields] + [last] * after, dim)
-    if max(before, after) > length:
-        reason = f"{max(before, after)} periodic columns beyond a grid of {length}"
-        raise ArgumentError("features", reason, "Use a larger grid, or a smaller kernel")
-    parts = [fields.narrow(dim, length - before, before), fields, fields.narrow(dim, 0, after)]
-    # an empty part would lose the memory format
-    return torch.cat([part for part in parts if part.shape[dim]], dim)
 
 
 _current: Domain = Whole()

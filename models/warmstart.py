@@ -21,7 +21,7 @@ _DATES = 8  # read at a time
 def unsolved_methods(model: nn.Module) -> list[StatisticalMethod]:
     """Return the statistical methods within a model that have no coefficients yet."""
     methods = (m for m in model.modules() if isinstance(m, StatisticalMethod))
-    return [method for method in methods if not bool(method.solved)]
+    return [method for method in methods if not method.is_solved]
 
 
 def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | TargetMethods, int]]:

@@ -449,7 +449,8 @@ class ClosedForm(Distribution):
         """Return the result of a closed form for the parameters and, where it has one, `y`."""
         formula: Formula = self.formula(name)
         # tensors of one dtype take the path with analytic gradients
-        arguments = (*map(self.__getattribute__, self.parameters), *y)
+        names = self.parameters
+        arguments = (*map(getattr, [self] * len(names), names), *y)
         if formula.has_gradient and are_tensors(arguments):
             return on_tensors(formula, *arguments, check=not self.positive)
         return formula(*arguments, check=not self.positive)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from ens10.errors import ArgumentError
@@ -106,8 +107,10 @@ class NeighbourhoodAttention(nn.Module):
         if _use_compiled(query, key, value, self.offsets):
             offsets = self.offsets[..., 0, 0]
             outputs = CompiledAttention.apply(query, key, value, offsets)  # type: ignore[no-untyped-call]
-        else:
+        elif torch.compiler.is_compiling():
             outputs = attend(query, key, value, self.offsets, self.window)
+        else:
+            outputs = _Attend.apply(query, key, value, self.offsets, self.window)  # type: ignore[no-untyped-call]
         return outputs.flatten(1, 2)  # type: ignore[no-any-return]
 
 
@@ -134,6 +137,64 @@ def attend(query: Tensor, key: Tensor, value: Tensor, offsets: Tensor, window: i
         for weight, near in zip(weights, shifted_views(value, window), strict=True)
     )
     return outputs
+
+
+class _Attend(torch.autograd.Function):
+    """The same with gradients that are added to parts of one map.
+
+    Autograd fills a whole map with zeros for the gradient of each neighbour's view. Products are in
+    single precision at least, as softmax and sums are under mixed precision on CUDA.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, offsets: Tensor, window: int
+    ) -> Tensor:
+        """Return the outputs of `attend`, whose arguments it is called with."""
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with torch.autocast(query.device.type, enabled=False):
+            # the part of the offsets is a product of matrices of single points
+            products = torch.einsum("nhcij,shc->snhij", query.to(wide), offsets[..., 0, 0].to(wide))
+            for product, near in zip(products, shifted_views(key, window), strict=True):
+                product += (query * near).sum(2, dtype=wide)
+            weights = products.softmax(0)
+            shares = weights.to(value.dtype)[:, :, :, None]
+            nears = shifted_views(value, window)
+            outputs = shares[0] * nears[0]
+            for share, near in zip(shares[1:], nears[1:], strict=True):
+                outputs.addcmul_(share, near)
+        ctx.window = window
+        ctx.save_for_backward(query, key, value, offsets, weights)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of query, key, value and offsets."""
+        query, key, value, offsets, weights = ctx.saved_tensors
+        wide = weights.dtype
+        with torch.autocast(query.device.type, enabled=False):
+            by_value, by_weight = torch.zeros_like(value), torch.empty_like(weights)
+            shares = weights.to(value.dtype)[:, :, :, None]
+            views = zip(
+                shifted_views(by_value, ctx.window), shifted_views(value, ctx.window), strict=True
+            )
+            for n, (by_near, near) in enumerate(views):
+                by_near.addcmul_(shares[n], grad)
+                by_weight[n] = (grad * near).sum(2, dtype=wide)
+            by_product = weights * (by_weight - (weights * by_weight).sum(0))
+            planes = by_product.to(query.dtype)[:, :, :, None]
+            by_key = torch.zeros_like(key)
+            by_query = torch.einsum("snhij,shc->nhcij", by_product, offsets[..., 0, 0].to(wide))
+            by_query = by_query.to(query.dtype)
+            views = zip(
+                shifted_views(by_key, ctx.window), shifted_views(key, ctx.window), strict=True
+            )
+            for plane, (by_near, near) in zip(planes, views, strict=True):
+                by_near.addcmul_(plane, query)
+                by_query.addcmul_(plane, near)
+            by_offset = torch.einsum("snhij,nhcij->shc", by_product, query.to(wide))
+        return by_query, by_key, by_value, by_offset[..., None, None].to(offsets.dtype), None
 
 
 def _use_compiled(*tensors: Tensor) -> bool:

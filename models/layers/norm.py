@@ -1,6 +1,6 @@
 """Batch and group normalisation with statistics over the whole grid, also if it is split."""
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from ens10.models.domain import Domain, current
+from ens10.models.layers.padding import SameConv2d
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -17,9 +18,32 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     splittable = True
+    _conv: tuple[SameConv2d, ...] = ()  # in a tuple, which makes it no submodule
+
+    def after(self, layer: nn.Module) -> Self:
+        """Normalise the output of a layer, and return this module.
+
+        The mean of a batch takes away the bias of a convolution, so that in training the
+        convolution leaves it out: it is added to the running mean alone, and its gradient is 0.
+        """
+        if isinstance(layer, SameConv2d) and layer.bias is not None and self.track_running_stats:
+            self._conv, layer.normalised_by = (layer,), (self,)
+        return self
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.BatchNorm2d)
         """(N, C, H, W) -> (N, C, H, W)."""
+        if not (self._conv and self.training):
+            return self._normalise(input)
+        bias = self._conv[0].bias
+        outputs = self._normalise(_Unused.apply(input, bias))  # type: ignore[no-untyped-call]
+        assert self.running_mean is not None
+        assert bias is not None
+        # `data` does not count the change: torch keeps the running mean for a backward pass that
+        # reads it in evaluation alone
+        self.running_mean.data.add_(bias.detach(), alpha=self._share())
+        return outputs
+
+    def _normalise(self, input: Tensor) -> Tensor:  # noqa: A002
         domain = current()
         batch_moments = self.training or self.running_mean is None
         if not domain.is_split or not batch_moments:
@@ -39,12 +63,31 @@ class BatchNorm2d(nn.BatchNorm2d):
         """Update the running moments as torch does."""
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        share = self.momentum
-        if share is None:
-            share = 1 / float(self.num_batches_tracked)
+        share = self._share()
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None
             running.lerp_(new.to(running.dtype), share)
+
+    def _share(self) -> float:
+        """Return the share of a batch in the running moments."""
+        if self.momentum is not None:
+            return self.momentum
+        assert self.num_batches_tracked is not None
+        return 1 / float(self.num_batches_tracked)
+
+
+class _Unused(torch.autograd.Function):
+    """Fields that do not depend on a parameter: its gradient is 0, but there is one."""
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor, parameter: Tensor) -> Tensor:
+        ctx.save_for_backward(parameter)
+        return fields.view_as(fields)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        (parameter,) = ctx.saved_tensors
+        return grad, torch.zeros_like(parameter)
 
 
 def moments(fields: Tensor, domain: Domain) -> tuple[Tensor, Tensor, Tensor]:

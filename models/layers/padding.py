@@ -38,6 +38,7 @@ class SameConv2d(nn.Conv2d):
     """
 
     splittable = True
+    normalised_by: tuple[nn.Module, ...] = ()  # see `BatchNorm2d.after`; in a tuple, no submodule
 
     def __init__(
         self,
@@ -68,7 +69,9 @@ class SameConv2d(nn.Conv2d):
         half = self.dilation[0] * (self.kernel_size[0] // 2)
         stride, dilation = self.stride[0], self.dilation[0]
         options = half, self.edges, stride, dilation, self.groups
-        return current().convolve(input, self.weight, self.bias, *options)
+        is_normalised = any(norm.training for norm in self.normalised_by)
+        bias = None if is_normalised else self.bias
+        return current().convolve(input, self.weight, bias, *options)
 
 
 def edges_of(periodic_longitude: bool, poles: Poles) -> Edges:

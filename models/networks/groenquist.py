@@ -216,7 +216,7 @@ class PaperBiasUNet(Network):
                 conv = SameConv2d(
                     before, after, 3, periodic_longitude=periodic_longitude, poles=poles
                 )
-                layers += [conv, BatchNorm2d(after), nn.ReLU()]
+                layers += [conv, BatchNorm2d(after).after(conv), nn.ReLU()]
             return nn.Sequential(*layers)
 
         widths = [8 * 2**level for level in range(self.halvings + 1)]

@@ -16,6 +16,10 @@ RESULT_VERSION = 1  # raise it when results change
 _FEW_MEMBERS = 32  # half of the tokens that CUDA's kernels of fused attention work on at a time
 
 
+# for a channel of a token in a layer; 42 are counted in bfloat16 (benchmarks/step_counts.py)
+_SAVED_BYTES = 100
+
+
 def _faster_attention(tokens: Tensor) -> AbstractContextManager[None]:
     """Return a context in which torch computes attention between members by the faster method.
 
@@ -48,8 +52,8 @@ class Transformer(Network):
         width: channels of a token, a multiple of `heads`.
         heads: number of attention heads.
         depth: number of encoder layers.
-        chunk: points processed at a time. With several chunks, training recomputes each in the
-            backward pass (checkpointing), which limits memory.
+        chunk: points processed at a time, unless a GPU has memory for all. With several chunks,
+            training recomputes each in the backward pass (checkpointing), which limits memory.
         zero_init: initialise the last layer to zero, so that training starts with an output of 0.
 
     Raises:
@@ -96,7 +100,7 @@ class Transformer(Network):
         N, M, C, H, W = features.shape
         # points are the batch of the attention, members its sequence
         tokens = features.permute(0, 3, 4, 1, 2).reshape(N * H * W, M, C)
-        chunks = torch.split(tokens, self.chunk)
+        chunks = torch.split(tokens, len(tokens) if self._fits(tokens) else self.chunk)
         if len(chunks) > 1 and torch.is_grad_enabled():
             # without dropout no layer draws random numbers, whose state need not be saved
             outputs = [
@@ -106,6 +110,14 @@ class Transformer(Network):
         else:
             outputs = [self._predict(chunk) for chunk in chunks]
         return torch.cat(outputs).view(N, H, W, self.out_channels).permute(0, 3, 1, 2)
+
+    def _fits(self, tokens: Tensor) -> bool:
+        """Return True if half of a GPU's memory, free or not, holds what training saves."""
+        if not tokens.is_cuda:
+            return False
+        width, layers = self.embed.out_features, len(self.layers)
+        saved = _SAVED_BYTES * tokens.shape[0] * tokens.shape[1] * width * layers
+        return saved < torch.cuda.mem_get_info(tokens.device)[1] // 2
 
     def _predict(self, tokens: Tensor) -> Tensor:
         """Return the outputs of P points: (P, M, in_channels) -> (P, out_channels)."""

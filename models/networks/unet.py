@@ -48,8 +48,8 @@ class UNetBody(Network):
         def blocks(place: str, *widths: int) -> nn.Sequential:
             layers: list[nn.Module] = []
             for before, after in pairwise(widths):
-                layers += [layer(place, before, after), BatchNorm2d(after)]
-                layers.append(nn.ReLU(inplace=True))
+                made = layer(place, before, after)
+                layers += [made, BatchNorm2d(after).after(made), nn.ReLU(inplace=True)]
             return nn.Sequential(*layers)
 
         one, two, four = width, 2 * width, 4 * width

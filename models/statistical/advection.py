@@ -11,6 +11,7 @@ from ens10.channels import split
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.models.domain import Edges, Sides, current
+from ens10.models.host_flag import HostFlag
 from ens10.models.statistical.base import GridBuffers
 from ens10.models.statistical.harmonics import CycleSums, annual_cycle
 from ens10.models.statistical.newton import Floats
@@ -58,6 +59,7 @@ class Advection(GridBuffers):
         self.register_buffer("winds", torch.full((2,), -1))
         self.register_buffer("stretch", torch.ones(2, 1, 1))
         self.register_buffer("periodic", torch.zeros((), dtype=torch.bool))
+        self._periodic_flag = HostFlag()
         self.register_buffer("climate", torch.zeros(1 + 2 * harmonics, 2, 0, 0))
         self.register_buffer("scale", torch.ones(()))
         self._sums: CycleSums | None = None
@@ -104,7 +106,9 @@ class Advection(GridBuffers):
 
     def gradient(self, fields: Tensor) -> Tensor:
         """Return the gradient to the east and to the north, per spacing of rows, (N, 2, H, W)."""
-        edges = Edges("replicate", "circular" if bool(self.periodic) else "replicate")
+        edges = Edges(
+            "replicate", "circular" if self._periodic_flag.of(self.periodic) else "replicate"
+        )
         wide = current().pad(fields[:, None], Sides(1, 1, 1, 1), edges)[:, 0]
         east = (wide[:, 1:-1, 2:] - wide[:, 1:-1, :-2]) / 2
         north = (wide[:, 2:, 1:-1] - wide[:, :-2, 1:-1]) / 2

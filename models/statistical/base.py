@@ -12,6 +12,7 @@ from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
+from ens10.models.host_flag import HostFlag
 from ens10.models.specification import InitialValues
 from ens10.models.statistical.spool import Floats, Spool
 
@@ -72,6 +73,12 @@ class StatisticalMethod(GridBuffers):
         super().__init__()
         self.solved: Tensor
         self.register_buffer("solved", torch.zeros((), dtype=torch.bool))
+        self._solved_flag = HostFlag()
+
+    @property
+    def is_solved(self) -> bool:
+        """Return True if the coefficients are known."""
+        return self._solved_flag.of(self.solved)
 
     @property
     def fitted_parameters(self) -> int:
@@ -108,7 +115,7 @@ class StatisticalMethod(GridBuffers):
         """
 
     def _require_solved(self) -> None:
-        if not bool(self.solved):
+        if not self.is_solved:
             raise ArgumentError(
                 "method",
                 f"{type(self).__name__} has no coefficients yet",

@@ -36,9 +36,10 @@ def annual_cycle(dates: Tensor, harmonics: int) -> Tensor:
         harmonics: number H of harmonics, 0 for the constant alone.
 
     Returns:
-        (N, 1 + 2 H) float64.
+        (N, 1 + 2 H) float64, on the device of the dates.
     """
-    angle = dates.to("cpu", torch.float64) * (2 * math.pi / _YEAR)
+    place = "cpu" if dates.device.type == "mps" else dates.device  # which has no float64
+    angle = dates.to(place, torch.float64) * (2 * math.pi / _YEAR)
     columns = [torch.ones_like(angle)]
     for k in range(1, harmonics + 1):
         columns += [torch.cos(k * angle), torch.sin(k * angle)]

@@ -6,7 +6,11 @@ import torch
 
 from ens10.errors import ArgumentError
 from ens10.models.domain import Whole
-from ens10.models.layers.smoe.error_quantiles import _Selection, lower_quantile
+from ens10.models.layers.smoe.error_quantiles import (
+    _by_sorting,
+    _Selection,
+    lower_quantile,
+)
 
 
 def errors(*shape, seed=0):
@@ -60,12 +64,13 @@ def test_fewer_weights_are_repeated(q, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("share", [0, 0.3, 0.99])
-def test_compiled_selection_is_that_of_other_devices(share, dtype):
+def test_compiled_selection_is_that_of_split_grids_and_other_devices(share, dtype):
     values, weights = errors(2, 3 * 501, seed=2).to(dtype), errors(501, seed=5)
     values[0, :400] = values[0, 7]
     level = share * (1 - 1 / 1503) * 3 * float(weights.double().sum()) * (1 + 1e-10)
     others = _Selection(values, weights.repeat(3), level, Whole()).quantiles()
     assert torch.equal(lower_quantile(values, share, weights), others)
+    assert torch.equal(_by_sorting(values, weights.double().repeat(3), share), others)
 
 
 def test_weights_of_zero_are_as_if_the_entries_were_not_there():
@@ -73,6 +78,9 @@ def test_weights_of_zero_are_as_if_the_entries_were_not_there():
     weights[50:] = 0
     assert torch.equal(lower_quantile(values, 0.3, weights), lower_quantile(values[:, :50], 0.3))
     assert torch.equal(lower_quantile(values, 0.3, 0 * weights), torch.zeros(2))
+    for given in (weights.double(), 0 * weights.double()):
+        found = _by_sorting(values, given, 0.3)
+        assert torch.equal(found, lower_quantile(values, 0.3, given))
 
 
 def test_takes_any_magnitude():

@@ -66,12 +66,14 @@ def lower_quantile(
     if weights is None:
         weights = torch.ones(1, dtype=torch.float64, device=values.device).expand(count)
     repeats = count // max(len(weights), 1)
+    if is_local and values.device.type != "cpu":
+        return _by_sorting(values.detach(), weights.detach().double().repeat(repeats), q)
     local = torch.stack([(weights > 0).sum().double(), weights.sum(dtype=torch.float64)])
     positive_count, total_weight = domain.total(repeats * local).cpu().tolist()
     if positive_count == 0:
         return values.new_zeros(N)
     level = q * (1 - 1 / positive_count) * total_weight * _ROUNDING
-    if not is_local or values.device.type != "cpu":
+    if not is_local:
         return _Selection(values, weights.repeat(repeats), level, domain).quantiles()
     bits = torch.int64 if values.dtype == torch.float64 else torch.int32
     keys = values.detach().contiguous().view(bits).view(N, repeats, -1).numpy()
@@ -80,6 +82,25 @@ def lower_quantile(
         select(row, weights.detach().double().numpy(), level, key_bits, _DIGIT) for row in keys
     ]
     return torch.from_numpy(np.array(found, keys.dtype)).view(values.dtype)
+
+
+def _by_sorting(values: Tensor, weights: Tensor, q: float) -> Tensor:
+    """Return the weighted quantiles of rows on a GPU, without values that the host reads.
+
+    Args:
+        values: (N, P).
+        weights: (P,) float64.
+        q: between 0 and 1.
+    """
+    entries, order = values.sort(1)
+    ordered = weights[order]
+    cumulative, positive = ordered.cumsum(1), weights > 0
+    level = q * (1 - 1 / positive.sum()) * weights.sum() * _ROUNDING
+    # the last entry that counts, should rounding leave the level out of reach
+    last = (ordered > 0).long().mul(torch.arange(len(weights), device=values.device)).amax(1)
+    place = torch.minimum((cumulative <= level).sum(1), last)
+    found = entries.gather(1, place[:, None])[:, 0]
+    return torch.where(positive.any(), found, 0)
 
 
 class _Selection:

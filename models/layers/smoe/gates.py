@@ -237,7 +237,7 @@ class RegionGate(Gate):
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the map of weights, (1, E, H, W)."""
-        if bool(self.method.solved):
+        if self.method.is_solved:
             weights = current().part(self.method.shares())[None].to(features.dtype)
         else:
             weights = features.new_zeros(1, self.num_experts, *features.shape[-2:])

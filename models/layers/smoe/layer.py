@@ -233,7 +233,11 @@ class SMoE2d(nn.Module):
         # in full precision: in half precision many weights are equal
         with torch.autocast(features.device.type, enabled=False):
             dtype = self.experts.weight.dtype
-            routing: Tensor = self.gate(features.to(dtype))
+            if self.gate.rows is None:
+                features = features.to(dtype)
+            else:  # a map, which takes shape and type of the features alone
+                features = features.new_zeros((), dtype=dtype).expand(features.shape)
+            routing: Tensor = self.gate(features)
             if self.noise and self.training:
                 domain = current()
                 shape = (features.shape[0], self.num_experts, *domain.shape(routing))

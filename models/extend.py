@@ -1,0 +1,122 @@
+"""Padding beyond the edges of a grid, written once and with a backward pass of one copy.
+
+Autograd through slices and concatenations fills whole maps with zeros and adds them for each slice;
+here the gradient of the inner points is copied, and what belongs to the padding is added to the
+edges. `torch.nn.functional.pad` takes twice the time for periodic columns and loses their memory
+format.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ens10.errors import ArgumentError
+
+
+class Sides(NamedTuple):
+    """Number of rows and columns of padding on each side of a field."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+
+class Edges(NamedTuple):
+    """Values of the padding outside the whole grid.
+
+    Attributes:
+        rows: beyond the first and last row: zeros, or that row replicated.
+        columns: beyond the first and last column: zeros, that column replicated, or periodic.
+    """
+
+    rows: Literal["zeros", "replicate"] = "zeros"
+    columns: Literal["zeros", "replicate", "circular"] = "zeros"
+
+
+def extend(fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+    """Pad the columns, then the rows, so that corners belong to the padded rows.
+
+    Args:
+        fields: (..., H, W).
+        sides: rows and columns to add.
+        edges: their values.
+
+    Raises:
+        ArgumentError: more periodic columns than the grid has.
+    """
+    top, bottom, left, right = sides
+    if not any(sides):
+        return fields
+    if (edges.columns == "zeros" or not left + right) and (
+        edges.rows == "zeros" or not top + bottom
+    ):
+        return functional.pad(fields, (left, right, top, bottom))
+    if edges.columns == "circular" and max(left, right) > fields.shape[-1]:
+        reason = f"{max(left, right)} periodic columns beyond a grid of {fields.shape[-1]}"
+        raise ArgumentError("features", reason, "Use a larger grid, or a smaller kernel")
+    extended: Tensor = _Extend.apply(fields, sides, edges)  # type: ignore[no-untyped-call]
+    return extended
+
+
+class _Extend(torch.autograd.Function):
+    """Padding whose gradient is one copy and thin additions; twice differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+        ctx.sides, ctx.edges = sides, edges
+        top, bottom, left, right = sides
+        height, width = fields.shape[-2:]
+        padded = _empty(fields, top + height + bottom, left + width + right)
+        middle = padded.narrow(-2, top, height)
+        middle.narrow(-1, left, width).copy_(fields)
+        for start, count, first, last in (
+            (0, left, width - left, 0),
+            (left + width, right, 0, width - 1),
+        ):
+            columns = middle.narrow(-1, start, count)
+            if edges.columns == "zeros":
+                columns.zero_()
+            elif edges.columns == "circular":
+                columns.copy_(fields.narrow(-1, first, count))
+            elif count:
+                columns.copy_(fields.narrow(-1, last, 1).expand_as(columns))
+        for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
+            rows = padded.narrow(-2, start, count)
+            if edges.rows == "zeros":
+                rows.zero_()
+            elif count:
+                rows.copy_(middle.narrow(-2, edge, 1).expand_as(rows))
+        return padded
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        top, bottom, left, right = ctx.sides
+        height, width = (grad.shape[-2] - top - bottom), (grad.shape[-1] - left - right)
+        middle = grad.narrow(-2, top, height)
+        inner = _empty(grad, height, width).copy_(middle.narrow(-1, left, width))
+        west = middle.narrow(-1, 0, left).clone()
+        east = middle.narrow(-1, left + width, right).clone()
+        if ctx.edges.rows == "replicate":
+            for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
+                rows = grad.narrow(-2, start, count).sum(-2, keepdim=True)
+                parts = rows.split((left, width, right), -1)
+                for part, whole in zip(parts, (west, inner, east), strict=True):
+                    whole.narrow(-2, edge, 1).add_(part)
+        if ctx.edges.columns == "circular":
+            inner.narrow(-1, width - left, left).add_(west)
+            inner.narrow(-1, 0, right).add_(east)
+        elif ctx.edges.columns == "replicate":
+            inner.narrow(-1, 0, 1).add_(west.sum(-1, keepdim=True))
+            inner.narrow(-1, width - 1, 1).add_(east.sum(-1, keepdim=True))
+        return inner, None, None
+
+
+def _empty(like: Tensor, height: int, width: int) -> Tensor:
+    """Return new fields of another height and width, in the type and memory format of others."""
+    shape = (*like.shape[:-2], height, width)
+    is_last = like.ndim == 4 and like.stride(1) == 1 and like.shape[1] > 1
+    kept = torch.channels_last if is_last else torch.contiguous_format
+    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=kept)
