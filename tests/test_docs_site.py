@@ -111,7 +111,8 @@ def entry_points():
 
 def test_every_page_is_in_the_navigation_and_the_other_way_round():
     pages = named(SITE["nav"])
-    assert {page.relative_to(DOCS).as_posix() for page in PAGES} == {
+    cards = DOCS / "cards"  # docs/_site/hooks.py adds them
+    assert {page.relative_to(DOCS).as_posix() for page in PAGES if page.parent != cards} == {
         page for page in pages if not page.startswith("repository/")
     }, "add the page to `nav` in mkdocs.yml"
     assert all(

@@ -28,6 +28,14 @@ _CODE = re.compile(r"<code>([A-Za-z]\w*)(\([^<]*\))?</code>")
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
+    """Puts the cards of all models, which are generated, into the navigation."""
+    cards = [{path.stem: f"cards/{path.name}"} for path in sorted((DOCS / "cards").glob("*.md"))]
+    (models,) = (entry["Models"] for entry in config.nav or [] if "Models" in entry)
+    models.append({"Cards": cards})
+    return config
+
+
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
     """Takes in the files outside docs/ that pages link to, and those that these link to."""
     named = [uri.removeprefix(f"{OUTSIDE}/") for uri in _uris(config.nav) if OUTSIDE in uri]
