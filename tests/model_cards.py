@@ -9,7 +9,7 @@ import csv
 import inspect
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -239,7 +239,30 @@ def sources():
             yield f"| [`{name}`](cards/{name}.md) | {source} |"
 
 
-PAGES = {"models.md": networks, "cards_statistical.md": statistical, "cite.md": sources}
+def all_targets(world):
+    """The table of all models and targets of a world for the page of its results."""
+    yield from table_head(("model", *TARGETS, "fit (s)"), 1)
+    found = {
+        name: [measured(name, world, target) for target in TARGETS]
+        for name in MODELS
+        if name != "raw" and any(measured(name, world, target) for target in TARGETS)
+    }
+    order = sorted(found, key=lambda name: -max(one[2] if one else -1e4 for one in found[name]))
+    for name in sorted(order, key=lambda name: -found[name][0][2] if found[name][0] else 0.0):
+        cells = [f"{one[2]:.1f}{' (+)' if one[4] else ''}" if one else "–" for one in found[name]]
+        seconds = f"{found[name][0][3]:.0f}" if found[name][0] else "–"
+        link = f"[`{name}`](../../../docs/cards/{name}.md)"
+        yield f"| {link} | {' | '.join((*cells, seconds))} |"
+
+
+RESULTS = "../experiments/results"
+PAGES = {
+    "models.md": networks,
+    "cards_statistical.md": statistical,
+    "cite.md": sources,
+    f"{RESULTS}/physical_models/README.md": partial(all_targets, "physical"),
+    f"{RESULTS}/displaced/README.md": partial(all_targets, "displaced"),
+}
 
 
 def page(name):
