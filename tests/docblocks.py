@@ -101,7 +101,6 @@ NOT_RUN = {
     },
 }
 NOT_CODE = {  # page -> what such blocks begin with
-    "docs/ablations.md": ("model: method.bias and 4 others",),  # what is printed
     "docs/architecture.md": ("GRIB, netCDF, Zarr --prepare-->", "STORE/sfc, pl"),
     "docs/heat.md": ("u' = u + a",),
     "docs/stations.md": ("station,time,step", "dimensions:", "variables:"),
