@@ -255,11 +255,23 @@ def all_targets(world):
         yield f"| {link} | {' | '.join((*cells, seconds))} |"
 
 
+def variables():
+    """The table of the variables of ENS-10 for docs/data_card.md."""
+    from ens10.catalog import VARIABLES
+
+    head = ("kind", "name", "GRIB short name", "paramId", "units", "what")
+    yield from table_head(head, 6)
+    for v in VARIABLES.values():
+        cells = (v.kind, f"`{v.name}`", f"`{v.short_name}`", str(v.param_id), v.units, v.long_name)
+        yield f"| {' | '.join(cells)} |"
+
+
 RESULTS = "../experiments/results"
 PAGES = {
     "models.md": networks,
     "cards_statistical.md": statistical,
     "cite.md": sources,
+    "data_card.md": variables,
     f"{RESULTS}/physical_models/README.md": partial(all_targets, "physical"),
     f"{RESULTS}/displaced/README.md": partial(all_targets, "displaced"),
 }
