@@ -241,14 +241,17 @@ def sources():
 
 def all_targets(world):
     """The table of all models and targets of a world for the page of its results."""
-    yield from table_head(("model", *TARGETS, "fit (s)"), 1)
-    found = {
-        name: [measured(name, world, target) for target in TARGETS]
-        for name in MODELS
-        if name != "raw" and any(measured(name, world, target) for target in TARGETS)
-    }
-    order = sorted(found, key=lambda name: -max(one[2] if one else -1e4 for one in found[name]))
-    for name in sorted(order, key=lambda name: -found[name][0][2] if found[name][0] else 0.0):
+    targets = [target for target in TARGETS if table(world, target)]
+    found = {name: [measured(name, world, target) for target in targets] for name in MODELS}
+    found = {name: row for name, row in found.items() if any(row) and name != "raw"}
+
+    def order(name):
+        """The best first: by T2m, and then what has another target only."""
+        first, *_ = (one for one in found[name] if one)
+        return (found[name][0] is None, -first[2])
+
+    yield from table_head(("model", *targets, "fit (s)"), 1)
+    for name in sorted(found, key=order):
         cells = [f"{one[2]:.1f}{' (+)' if one[4] else ''}" if one else "–" for one in found[name]]
         seconds = f"{found[name][0][3]:.0f}" if found[name][0] else "–"
         link = f"[`{name}`](../../../docs/cards/{name}.md)"
@@ -274,6 +277,7 @@ PAGES = {
     "data_card.md": variables,
     f"{RESULTS}/physical_models/README.md": partial(all_targets, "physical"),
     f"{RESULTS}/displaced/README.md": partial(all_targets, "displaced"),
+    f"{RESULTS}/models/README.md": partial(all_targets, "pointwise"),
 }
 
 
