@@ -42,7 +42,7 @@ notebooks: $(STAMP)
 # demonstration, into site/: warnings are errors. The notebooks that changed run first (six minutes).
 # `make pages` leaves out what has to run, and needs no torch.
 docs: $(STAMP) demo/report/index.html
-	$(BIN)/python docs/_site/notebooks.py
+	$(BIN)/python docs/_site/notebook_pages.py
 	@$(MAKE) --no-print-directory pages
 
 demo/report/index.html:

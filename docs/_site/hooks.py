@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 sys.path.insert(0, str(Path(__file__).parent))
-import notebooks
+import notebook_pages
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "demo" / "report" / "index.html"  # if `make demo` wrote it
@@ -39,7 +39,7 @@ def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
     sections = {name: part for entry in config.nav or [] for name, part in entry.items()}
     cards = [{path.stem: f"cards/{path.name}"} for path in sorted((DOCS / "cards").glob("*.md"))]
     sections["Models"].append({"Cards": cards})
-    sections["Notebooks"] += [{path.stem: _uri(path)} for path in notebooks.sources()]
+    sections["Notebooks"] += [{path.stem: _uri(path)} for path in notebook_pages.sources()]
     results = ROOT / "experiments" / "results"
     tables = [p for p in sorted(results.rglob("*.md")) if p.stem not in ("README", "how")]
     named = [{p.relative_to(results).with_suffix("").as_posix(): _uri(p)} for p in tables]
@@ -52,7 +52,7 @@ def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
     """Takes in the files outside docs/ that pages link to, and those that these link to."""
     named = [uri.removeprefix(f"{OUTSIDE}/") for uri in _uris(config.nav) if OUTSIDE in uri]
-    waiting = [*DOCS.rglob("*.md"), *(ROOT / name for name in named), *notebooks.sources()]
+    waiting = [*DOCS.rglob("*.md"), *(ROOT / name for name in named), *notebook_pages.sources()]
     if REPORT.is_file():
         link = '<a href="demo_report/index.html">'
         text = (
@@ -67,7 +67,7 @@ def on_files(files: Files, config: "MkDocsConfig") -> Files:
             continue  # what is missing is told by mkdocs, with the page that links to it
         seen.add(path)
         if path.suffix == ".ipynb":
-            text = notebooks.markdown(path)
+            text = notebook_pages.page_text(path)
             files.append(File.generated(config, _uri(path), content=text))
         elif not path.is_relative_to(DOCS):
             files.append(File.generated(config, _uri(path), abs_src_path=str(path)))

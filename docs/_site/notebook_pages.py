@@ -1,4 +1,4 @@
-"""The notebooks as pages of the site: `python docs/_site/notebooks.py` runs them for it.
+"""The notebooks as pages of the site: `python docs/_site/notebook_pages.py` runs them for it.
 
 Outputs lie in notebooks/work/site/; a notebook that was not run since it changed has none on its
 page. Only running needs nbclient.
@@ -24,7 +24,7 @@ def is_done(path: Path) -> bool:
     return done.exists() and done.stat().st_mtime >= path.stat().st_mtime
 
 
-def markdown(path: Path) -> str:
+def page_text(path: Path) -> str:
     """A notebook as the text of a page, with its outputs if it was run."""
     notebook = json.loads((DONE / path.name if is_done(path) else path).read_text())
     parts = []
