@@ -69,7 +69,9 @@ def read(module):
 def home(module, name):
     """Where an object is defined, whoever passes it on."""
     homes = read(module)[1] if source_of(module) else {}
-    return home(*homes[name]) if name in homes and homes[name][0] else f"{module}.{name}"
+    origin = homes.get(name, (None, name))
+    is_submodule = origin == (module, name)  # `from ens10.metrics import events` in that package
+    return home(*origin) if origin[0] and not is_submodule else f"{module}.{name}"
 
 
 @cache
