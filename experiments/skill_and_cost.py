@@ -29,6 +29,8 @@ _COLOURS = {"statistical method": GREY, "network": BLUE, "network of members": O
 _REFERENCES = ("raw", "optimum")  # skill is measured between these
 _NEGLIGIBLE = 1e-6  # square pixels
 _INCHES = 0.23  # of height for each label
+_ALWAYS_NAMED = ("emos_seasonal", "mlp", "unet", "transformer_members")
+_CLEARLY = 0.02  # of the largest skill
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,19 @@ class Table:
 
     models: tuple[Model, ...]
     has_optimum: bool
+
+    @property
+    def named(self) -> tuple[Model, ...]:
+        """The models that get a label: clearly more skill than all faster ones, and references."""
+        named, best = [], 0.0
+        step = _CLEARLY * max(model.skill for model in self.models)
+        for model in sorted(self.models, key=lambda model: (model.seconds, -model.skill)):
+            if model.skill > best + step:
+                best = model.skill
+                named.append(model)
+            elif model.name in _ALWAYS_NAMED:
+                named.append(model)
+        return tuple(named)
 
 
 def read_table(path: Path) -> Table:
@@ -114,13 +129,14 @@ def skill_and_cost(tables: Mapping[str, Table]) -> Figure:
     """Draw a panel for each table: skill against processor time, a dot for each model.
 
     Vertical lines span the seeds; a dot is hollow if the training was still improving at its end.
+    Only models with the most skill for their time are named (`Table.named`).
 
     Args:
         tables: by title.
     """
     with mpl.rc_context(STYLE):
-        max_models = max(len(table.models) for table in tables.values())
-        figure = new_figure(max(3.9, _INCHES * max_models))
+        max_labels = max(len(table.named) for table in tables.values())
+        figure = new_figure(max(4.5, _INCHES * max_labels))
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
         for axes, (title, table) in zip(panels, tables.items(), strict=True):
             _panel(axes, title, table)
@@ -161,7 +177,8 @@ def _panel(axes: Axes, title: str, table: Table) -> None:
     axes.margins(x=0.25, y=0.1)
     axes.set_ylim(0.0, None)
     axes.grid(axis="y")
-    skill_label = "attained skill (%)" if table.has_optimum else "CRPS removed (%)"
+    best = "share of the way from raw to the best possible (%)"
+    skill_label = best if table.has_optimum else "CRPS lower than that of the raw ensemble (%)"
     axes.set(title=title, xlabel="processor time of the fit (s)", ylabel=skill_label)
 
 
@@ -169,7 +186,7 @@ def _label(axes: Axes, table: Table) -> None:
     """Write the names of the models at free places near their dots, with lines to the dots."""
     dots = [axes.transData.transform((model.seconds, model.skill)) for model in table.models]
     boxes = [Bbox.from_bounds(x - 8, y - 8, 16, 16) for x, y in dots]
-    for model in sorted(table.models, key=lambda model: -model.skill):
+    for model in sorted(table.named, key=lambda model: -model.skill):
         dot = (model.seconds, model.skill)
         label = axes.annotate(
             model.name, dot, (0, 0), textcoords="offset points", fontsize=7, color=INK, va="center"

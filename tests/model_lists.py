@@ -1,20 +1,15 @@
 """The lists of networks and layers that are made from the code.
 
-`python tests/model_lists.py` writes them; `tests/models/test_every_network.py` compares the first
-two, `tests/models/test_model_cards.py` the numbers of the third:
-
-- `models/networks/__init__.py` and `models/layers/__init__.py`: every public class of a module
-  there that declares `splittable`, for completion and mypy;
-- the table of docs/models.md of all configurations with a network.
+`python tests/model_lists.py` writes `models/networks/__init__.py` and `models/layers/__init__.py`:
+every public class of a module there that declares `splittable`, for completion and mypy. It also
+writes the cards of all configurations (`tests/model_cards.py`).
 """
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- made by tests/model_lists.py -->", "<!-- end -->"
 # what is public besides
 OTHERS = {
     "networks": {"base": ["Network"]},
@@ -73,33 +68,13 @@ def _short(text):
     return re.sub(r"(from \S+ import) \(([^)]*)\)", joined, text)
 
 
-def table():
-    """The rows of all configurations with a network."""
-    sys.path.insert(0, str(ROOT / "tests" / "models"))
-    from test_model_cards import CONFIGURED, built, content, count, one_pass
-
-    yield "| configuration | network | head | parameters | million multiply-adds |"
-    yield "|---|---|---|---:|---:|"
-    for name in CONFIGURED:
-        given = content(name)["model"]["init_args"]
-        head = given["head"] if isinstance(given["head"], str) else given["head"]["class_path"]
-        classes = (path.rpartition(".")[2] for path in (given["network"]["class_path"], head))
-        columns = " | ".join(f"`{one}`" for one in (name, *classes))
-        yield f"| {columns} | {count(built(name)):,} | {_three_digits(one_pass(name)[0])} |"
-
-
-def _three_digits(value):
-    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
-
-
 def main():
     """Write all of them."""
+    import model_cards
+
     for package in OTHERS:
         (ROOT / "models" / package / "__init__.py").write_text(exports(package), encoding="utf-8")
-    page = ROOT / "docs" / "models.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    text = f"{before}{BEGIN}\n" + "\n".join(table()) + f"\n{END}{rest.partition(END)[2]}"
-    page.write_text(text, encoding="utf-8")
+    model_cards.main()
 
 
 if __name__ == "__main__":

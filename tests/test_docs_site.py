@@ -2,11 +2,13 @@
 
 import ast
 import html
+import json
 import os
 import re
 import subprocess
 import sys
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,7 +69,9 @@ def read(module):
 def home(module, name):
     """Where an object is defined, whoever passes it on."""
     homes = read(module)[1] if source_of(module) else {}
-    return home(*homes[name]) if name in homes and homes[name][0] else f"{module}.{name}"
+    origin = homes.get(name, (None, name))
+    is_submodule = origin == (module, name)  # `from ens10.metrics import events` in that package
+    return home(*origin) if origin[0] and not is_submodule else f"{module}.{name}"
 
 
 @cache
@@ -111,7 +115,8 @@ def entry_points():
 
 def test_every_page_is_in_the_navigation_and_the_other_way_round():
     pages = named(SITE["nav"])
-    assert {page.relative_to(DOCS).as_posix() for page in PAGES} == {
+    cards = DOCS / "cards"  # docs/_site/hooks.py adds them
+    assert {page.relative_to(DOCS).as_posix() for page in PAGES if page.parent != cards} == {
         page for page in pages if not page.startswith("repository/")
     }, "add the page to `nav` in mkdocs.yml"
     assert all(
@@ -218,6 +223,33 @@ def test_this_software_is_cited_in_its_version():
     assert citation["authors"] == [{"name": "The ens10 developers"}]
 
 
+def test_a_notebook_that_was_run_is_a_page_with_its_outputs(tmp_path, monkeypatch):
+    """Without a run since it changed, the page has the code alone."""
+    monkeypatch.syspath_prepend(DOCS / "_site")
+    pages = import_module("notebook_pages")
+    monkeypatch.setattr(pages, "DONE", tmp_path / "done")
+    (tmp_path / "done").mkdir()
+    cells = [
+        {"cell_type": "markdown", "source": ["# 00 ", "Title"]},
+        {"cell_type": "code", "source": "1 + 1", "outputs": []},
+    ]
+    path = tmp_path / "00.ipynb"
+    path.write_text(json.dumps({"cells": cells}))
+    assert pages.page_text(path) == "# 00 Title\n\n```python\n1 + 1\n```\n"
+    cells[1]["outputs"] = [
+        {"data": {"text/plain": "<2>"}},
+        {"data": {"image/png": "QUJD\n", "text/plain": "a figure"}},
+        {"data": {"text/html": "<table>\n\n  <tr></tr>\n</table>", "text/plain": "a table"}},
+        {"text": ["a\n", "\n", "b"]},
+    ]
+    (tmp_path / "done" / "00.ipynb").write_text(json.dumps({"cells": cells}))
+    *_, two, figure, table, text = pages.page_text(path).strip().split("\n\n")
+    assert two == "<pre>&lt;2&gt;</pre>"
+    assert figure == '<img alt="" src="data:image/png;base64,QUJD">'
+    assert table == "<table>\n<tr></tr>\n</table>"
+    assert text == "<pre>a\n \nb</pre>"
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The pages of the site by name, built as `make docs` does."""
@@ -242,6 +274,19 @@ def test_the_site_has_the_docstrings(site):
     assert "truth: over time [, step] [, level], latitude" not in text["reference/loader.html"]
     assert "over time [, step] [, level], latitude" in text["reference/metrics_sums.html"]
     assert 'title="my_network.py"' not in text["add_your_own.html"]
+
+
+@pytest.mark.slow
+def test_the_site_has_cards_notebooks_and_tables(site):
+    cards = [f"cards/{path.stem}.html" for path in (DOCS / "cards").glob("*.md")]
+    names = [path.stem for path in (ROOT / "notebooks").glob("*.ipynb")]
+    notebooks = [f"repository/notebooks/{name}.html" for name in names]
+    assert (len(cards) > 50, len(notebooks)) == (True, 10)
+    assert [page for page in (*cards, *notebooks) if page not in site] == []
+    tables = (ROOT / "experiments" / "results").rglob("table*.md")
+    pages = [f"repository/{path.relative_to(ROOT).with_suffix('.html')}" for path in tables]
+    assert [page for page in pages if page not in site] == []
+    assert "javascripts/sort.js" in site["models.html"]
 
 
 @pytest.mark.slow

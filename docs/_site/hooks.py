@@ -2,11 +2,13 @@
 
 Pages are written for readers of the repository: their links lead to files beside them, also out of
 docs/. Every such file becomes part of the site below `repository/`, and links are turned to it.
+Cards, notebooks, tables of results and the report of the demonstration are found by their folders.
 """
 
 import ast
 import os
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
 
+sys.path.insert(0, str(Path(__file__).parent))
+import notebook_pages
+
 ROOT = Path(__file__).parents[2]
+REPORT = ROOT / "demo" / "report" / "index.html"  # if `make demo` wrote it
 DOCS = ROOT / "docs"
 OUTSIDE = "repository"
 _LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(\))")
@@ -28,19 +34,44 @@ _CODE = re.compile(r"<code>([A-Za-z]\w*)(\([^<]*\))?</code>")
 _DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
+    """Puts the cards, the notebooks, the tables of results and the report into the navigation."""
+    sections = {name: part for entry in config.nav or [] for name, part in entry.items()}
+    cards = [{path.stem: f"cards/{path.name}"} for path in sorted((DOCS / "cards").glob("*.md"))]
+    sections["Models"].append({"Cards": cards})
+    sections["Notebooks"] += [{path.stem: _uri(path)} for path in notebook_pages.sources()]
+    results = ROOT / "experiments" / "results"
+    tables = [p for p in sorted(results.rglob("*.md")) if p.stem not in ("README", "how")]
+    named = [{p.relative_to(results).with_suffix("").as_posix(): _uri(p)} for p in tables]
+    sections["Results"].append({"All tables": named})
+    if REPORT.is_file():
+        sections["Results"].insert(2, {"The report of the demonstration": "demo_report.md"})
+    return config
+
+
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
     """Takes in the files outside docs/ that pages link to, and those that these link to."""
     named = [uri.removeprefix(f"{OUTSIDE}/") for uri in _uris(config.nav) if OUTSIDE in uri]
-    waiting = [*DOCS.rglob("*.md"), *(ROOT / name for name in named)]
+    waiting = [*DOCS.rglob("*.md"), *(ROOT / name for name in named), *notebook_pages.sources()]
+    if REPORT.is_file():
+        link = '<a href="demo_report/index.html">'
+        text = (
+            f"# The report of the demonstration\n\n{link}What `ens10 demo` writes</a> as one page."
+        )
+        files.append(File.generated(config, "demo_report.md", content=text))
+        files.append(File.generated(config, "demo_report/index.html", abs_src_path=str(REPORT)))
     seen: set[Path] = set()
     while waiting:
         path = waiting.pop()
         if path in seen or not path.is_file():
             continue  # what is missing is told by mkdocs, with the page that links to it
         seen.add(path)
-        if not path.is_relative_to(DOCS):
+        if path.suffix == ".ipynb":
+            text = notebook_pages.page_text(path)
+            files.append(File.generated(config, _uri(path), content=text))
+        elif not path.is_relative_to(DOCS):
             files.append(File.generated(config, _uri(path), abs_src_path=str(path)))
-        if path.suffix == ".md":
+        if path.suffix in (".md", ".ipynb"):
             waiting += (_target(path, link[2]) for link in _LINK.finditer(path.read_text()))
     return files
 
@@ -88,7 +119,9 @@ def _source(uri: str) -> Path:
 
 
 def _uri(path: Path) -> str:
-    """Where a file of the repository lies in the site."""
+    """Where a file of the repository lies in the site; notebooks become pages."""
+    if path.suffix == ".ipynb":
+        path = path.with_suffix(".md")
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     return f"{OUTSIDE}/{path.relative_to(ROOT).as_posix()}"

@@ -140,12 +140,12 @@ COMMANDS = {
     ),
     "report": Command("tables, figures and one HTML page of runs", _report, _report_options),
     "reproduce": Command(
-        "every model of the papers, beside the published values",
+        "every model of the papers, with your data beside the published values",
         _reproduce,
         _reproduce_options,
-        "Every model of the papers beside the published values: CRPS and EECRPS of 5-ENS and "
-        "10-ENS, mean and spread over seeds, skill, calibration and cost. Done on your data "
-        "(--store), or on synthetic worlds. What is complete is not done again; several processes "
+        "Every model of the papers: CRPS and EECRPS of 5-ENS and 10-ENS, mean and spread over "
+        "seeds, skill, calibration and cost. Done on your data (--store), beside the published "
+        "values, or on synthetic worlds. What is complete is not done again; several processes "
         "can share the folder. All targets, sizes and seeds take days on a few cores: begin with "
         "--targets t2m --members 10 --seeds 1.",
     ),

@@ -150,7 +150,7 @@ def _maps(group: Group, diagnoses: Diagnoses) -> dict[str, View]:
         "Spread": (spread, "no", f"spread{units}", "Root of the mean variance."),
         "Spread/error": (
             ratio, "ratio", "spread over error",
-            "Purple: too sure, the spread is smaller than the error; orange: not sure enough.",
+            "Purple: too confident, the spread is smaller than the error; orange: larger.",
         ),
     }  # fmt: skip
     views = {}
@@ -195,7 +195,7 @@ def _spread(group: Group) -> View | None:
             bounds = f" [{ratio.lower:.3f}, {ratio.upper:.3f}]" * (ratio.lower == ratio.lower)
             is_reference = row.model == group.reference
             dots.append(Dot(row.model, ratio, f"{ratio.value:.3f}{bounds}", is_reference))
-    rule_text = "1, where the spread tells the size of the error"
+    rule_text = "1, where the spread is as large as the error"
     return interval_chart(dots, "Spread/error", rule=1.0, rule_label=rule_text) if dots else None
 
 

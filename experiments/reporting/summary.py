@@ -253,9 +253,9 @@ def _spread(best: ScoreRow, group: Group) -> list[str]:
 def _spread_in_words(row: ScoreRow) -> str:
     ratio = row.spread_error.value if row.spread_error else 1.0
     if abs(ratio - 1) <= _CLOSE:
-        return f"that of {row.model} tells the size of its error (ratio {ratio:.2f})"
+        return f"that of {row.model} is as large as its error (ratio {ratio:.2f})"
     size = "smaller" if ratio < 1 else "larger"
-    sure = "too sure of itself" if ratio < 1 else "not sure enough"
+    sure = "too confident" if ratio < 1 else "not confident enough"
     return f"that of {row.model} is {size} than its error (ratio {ratio:.2f}): it is {sure}"
 
 

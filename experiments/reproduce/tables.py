@@ -1,6 +1,7 @@
 """The papers' tables: models by rows, targets and ensemble sizes by columns, skill and cost.
 
-Published values stand beside the scores. The tables are written as Markdown, CSV, LaTeX and HTML.
+Published values stand beside the scores of a store, not beside those of synthetic worlds. The
+tables are written as Markdown, CSV, LaTeX and HTML.
 """
 
 import math
@@ -142,7 +143,8 @@ def write_tables(
     results = read_results(cells_folder, request.tasks, rows, range(request.seeds), places)
     if not results:
         raise MissingDataError(request.out, list(request.rows), "Let at least one cell end")
-    published = load_published()
+    # beside synthetic worlds, whose errors are their own, published values say nothing
+    published = Published({}, {}, {}, ()) if request.store is None else load_published()
     scores = {n: paper_columns(n, results, published) for n in SCORE_NAMES}
     sections = {SCORE_NAMES[name]: columns for name, columns in scores.items() if columns}
     skills, intervals = _skills(results)
@@ -262,12 +264,12 @@ def notes(results: Sequence[Result], published: Published, *, synthetic: bool) -
         note_lines.append(
             "Numbers of fewer seeds are of fewer worlds: do not compare them with others."
         )
-    compare = (
-        "these worlds are synthetic, with errors of their own: do not compare the numbers."
-        if synthetic
-        else "compare them with those of a store of all of ENS-10 under the protocol of its paper."
+    if not published.values:
+        return note_lines
+    note_lines.append(
+        "Published values are of ENS-10: compare them with those of a store of all of ENS-10 under "
+        "the protocol of its paper."
     )
-    note_lines.append(f"Published values are of ENS-10: {compare}")
     lines = {published.line_of(result.model) for result in results}
     note_lines += [f"{line}: {note}." for line, note in published.notes.items() if line in lines]
     note_lines += [
@@ -297,9 +299,11 @@ def paper_csv(results: Sequence[Result], published: Published) -> str:
             value = published.find(score, result.model, task.target, task.members)
             numbers = [result.mean(score), result.spread(score)]
             entry = [value.value, str(value.confirmed), value.source] if value else ["", "", ""]
+            entry = entry if published.values else []
             keys = [task.rules.name, task.target, task.members, result.model, score, result.units]
             rows.append([*keys, len(result.values[score]), *numbers, *entry])
-    return csv_of([*head, "published", "confirmed", "source"], rows)
+    columns = ["published", "confirmed", "source"] if published.values else []
+    return csv_of([*head, *columns], rows)
 
 
 def skill_note(intervals: Sequence[Interval]) -> str:

@@ -63,13 +63,30 @@ def test_dots_are_at_the_values_and_hollow_while_still_improving(tmp_path):
 def test_labels_of_crowded_models_do_not_overlap():
     rng = np.random.default_rng(0)
     models = tuple(
-        Model(f"a_model_{n}", float(rng.uniform(90, 200)), (float(rng.uniform(30, 40)),), False)
+        Model(f"a_model_{n}", 90.0 + 5 * n + rng.uniform(0, 5), (30.0 + n,), still_improving=False)
         for n in range(12)
     )
     (axes,) = skill_and_cost({"crowded": Table(models, has_optimum=True)}).axes
     boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
     assert len(boxes) == len(models)
     assert all(Bbox.intersection(one, other) is None for one, other in combinations(boxes, 2))
+
+
+def test_only_the_best_for_their_time_are_named():
+    models = tuple(
+        Model(name, seconds, (skill,), still_improving=False)
+        for name, seconds, skill in [
+            ("fast", 1.0, 10.0),
+            ("slower_and_worse", 2.0, 5.0),
+            ("better", 3.0, 20.0),
+            ("hardly_better", 4.0, 20.5),
+            ("unet", 5.0, 1.0),
+            ("best", 6.0, 30.0),
+        ]
+    )
+    (axes,) = skill_and_cost({"some": Table(models, has_optimum=True)}).axes
+    named = {text.get_text() for text in axes.texts} - {""}
+    assert named == {"fast", "better", "unet", "best"}
 
 
 def test_the_command_writes_a_picture(tmp_path):
