@@ -1,6 +1,6 @@
 """What a training step of each configuration costs on a GPU, counted without one.
 
-    python benchmarks/step_counts.py [NAME ...] [--breaks] [--out benchmarks/results/step_counts.json]
+    python benchmarks/step_counts.py [NAME ...] [--breaks] [--out FILE.json]
 
 A step of network, head, loss, backward pass and fused Adam runs at full size on tensors without
 values (FakeTensor, on the CPU, under autocast to bfloat16). Counted are: operations (kernels

@@ -92,7 +92,7 @@ class _Extend(torch.autograd.Function):
         return padded
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         top, bottom, left, right = ctx.sides
         height, width = (grad.shape[-2] - top - bottom), (grad.shape[-1] - left - right)
         middle = grad.narrow(-2, top, height)
@@ -102,7 +102,7 @@ class _Extend(torch.autograd.Function):
         if ctx.edges.rows == "replicate":
             for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
                 rows = grad.narrow(-2, start, count).sum(-2, keepdim=True)
-                parts = rows.split((left, width, right), -1)
+                parts = torch.split(rows, [left, width, right], -1)
                 for part, whole in zip(parts, (west, inner, east), strict=True):
                     whole.narrow(-2, edge, 1).add_(part)
         if ctx.edges.columns == "circular":

@@ -85,7 +85,7 @@ class _Unused(torch.autograd.Function):
         return fields.view_as(fields)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         (parameter,) = ctx.saved_tensors
         return grad, torch.zeros_like(parameter)
 
