@@ -1,0 +1,52 @@
+"""Counts of a training step without a GPU: upper limits, which hold for one version of torch."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+# operations and MB at 24 x 48 points with two dates, in bfloat16
+LIMITS = {"paper_unet": (260, 54), "unet": (626, 65), "location_unet": (640, 29)}
+
+
+@pytest.fixture(scope="module")
+def step_counts():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("step_counts", FOLDER / "step_counts.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["step_counts"] = module
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the limits are of torch 2.13")
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_step_does_no_more_than_before_and_waits_for_nothing(step_counts, name):
+    found = step_counts.count(name, (24, 48), 2)
+    operations, megabytes = LIMITS[name]
+    assert found["synchronisations"] == 0, found["places of synchronisations"]
+    assert operations / 2 < found["operations"] <= operations
+    assert megabytes / 2 < 1e3 * found["GB"] <= megabytes
+
+
+def test_a_waiting_host_is_counted(step_counts):
+    with step_counts.on_gpu() as counts:
+        x = torch.ones(3)
+        assert bool(x.sum())
+        x.cpu()
+    assert sum(counts.syncs.values()) == 2
+
+
+def test_bytes_are_those_of_a_sum_by_hand(step_counts):
+    with step_counts.on_gpu() as counts:
+        x = torch.empty(1000)
+        counts.reset()
+        x + x.expand(4, 1000)
+    assert counts.operations == 1
+    assert counts.bytes == 4 * (1000 + 1000 + 4000)
