@@ -23,6 +23,7 @@ def test_there_is_a_row_for_each_script():
         "isotonic",
         "statistical",
         "statistical_against",
+        "step_counts",
         "unet_step",
         *COSTS,
     }
