@@ -169,8 +169,7 @@ class PlainUnit:
     def write(self, writer: Writer) -> None:
         """Read each field once, and write a chunk for each variable, step and level."""
         dates = self.form.dates
-        where = self._where(self.dataset["time"].to_numpy()[0])
-        for name, field in read_values(self.dataset, where).data_vars.items():
+        for name, field in self._values().data_vars.items():
             values = np.ascontiguousarray(field.to_numpy(), dtype="<f4")
             inner, kind = (3, "sfc") if "number" in field.dims else (2, "truth")
             kind = "pl" if inner == 3 and "level" in field.dims else kind
@@ -180,6 +179,18 @@ class PlainUnit:
                 path = chunk_path(f"{kind}/{name}", (self.chunk, *place), inner)
                 rest = np.zeros((dates - len(part), *part.shape[1:]), "<f4")
                 writer.put(path, np.concatenate([part, rest]), details)
+
+    def _values(self) -> xr.Dataset:
+        """Read all dates at once; an error names the first date and step that cannot be read."""
+        dates = self.dataset["time"].to_numpy()
+        try:
+            return read_values(self.dataset, self._where(dates[0]))
+        except FileError:
+            for place in np.ndindex(len(dates), self.dataset.sizes["step"]):
+                part = self.dataset.isel(time=place[0], step=place[1])
+                where = f"{self._where(dates[place[0]])}, step {float(part['step']):g}"
+                read_values(part, where)
+            raise
 
     def _where(self, date: np.datetime64) -> str:
         return f"{self.source}: {str(date)[:13]}"

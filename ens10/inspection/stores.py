@@ -336,7 +336,7 @@ def _units_in_plan(path: Path) -> dict[str, int]:
     try:
         plan: Any = parse_json((path / _PLAN).read_bytes())
         axes = plan["axes"]
-        dates = plan["options"].get("chunk_dates", 1)
+        dates = plan.get("options", {}).get("chunk_dates", 1)
         chunks = {kind: -(-len(axis["time"]) // dates) for kind, axis in axes.items()}
         steps = 1 if dates > 1 else len(axes["forecasts"]["step"])
         totals = {"forecast": chunks["forecasts"] * steps}

@@ -296,7 +296,7 @@ class ChunkReader(Reader):
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError as error:
-            raise FileError(path, "the chunk is missing", MEND) from error
+            raise FileError(Path(path), "the chunk is missing", MEND) from error
         try:
             file_bytes = FileBytes(file, self._maps)
             if self._sums is not None:
@@ -311,7 +311,7 @@ class ChunkReader(Reader):
             count = (self._read_packed if self.packed else self._read_plain)(source, request)
             return file_bytes.size if self.compressed else count
         except DamagedChunkError as error:
-            raise DamagedFileError(path, error.offset, error.reason, MEND) from error
+            raise DamagedFileError(Path(path), error.offset, error.reason, MEND) from error
         finally:
             os.close(file)
 

@@ -17,6 +17,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 
 from ens10.errors import ArgumentError, Ens10Error, printable
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
+from ens10.experiments.runs.provenance import FILE as PROVENANCE
 from ens10.experiments.runs.provenance import NOT_BUILT, OBJECTS, read_provenance
 from ens10.experiments.runs.saving import MINUTES
 from ens10.experiments.runs.trust import (
@@ -244,6 +245,9 @@ class RunCLI(LightningCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Do nothing: `run` does the work."""
 
+    def _parse_ckpt_path(self) -> None:
+        """Leave the options as they are: a checkpoint is read, and checked, by `evaluate`."""
+
     def run(self, objects: Mapping[str, Any]) -> None:
         """Run the stage with further arguments of the trainer."""
         settings = dict(self._get(self.config_init, "trainer", default={}))
@@ -256,7 +260,9 @@ class RunCLI(LightningCLI):
         minutes = float(given.checkpoint_minutes)
         work = RunWork(self._run, bool(given.quiet), minutes, bool(given.resume), of_stage)
         if work.resume and is_first():
-            for name, kinds in (read_provenance(self._run).get(OBJECTS) or {}).items():
+            begun = (self._run / PROVENANCE).is_file()  # a kill may leave a configuration alone
+            facts = read_provenance(self._run) if begun else {}
+            for name, kinds in (facts.get(OBJECTS) or {}).items():
                 if name not in objects:
                     words = f"trained with {', '.join(kinds)} of Python, and resumed without"
                     print(f"ens10: {name}: {words}", file=sys.stderr)

@@ -92,14 +92,6 @@ def match_truth(
     positions = _positions(checked, observed)
     with_truth = (positions >= 0).all(axis=(1, 2))
     missing = [str(t)[:19] for t in _valid_dates(checked)[~with_truth]]
-    if not with_truth.any():
-        reason = "it holds no dates"
-        if missing:
-            last = str(valid_times(observed).max())[:19]
-            reason = (
-                f"no date has truth: they are {missing[0]} to {missing[-1]}, the truth ends {last}"
-            )
-        raise ArgumentError(name, reason)
     if missing and join == "exact":
         raise MissingDataError(
             "truth",
@@ -107,10 +99,22 @@ def match_truth(
             'The truth has to cover the valid date of every forecast; join="inner" leaves out '
             "the dates that it does not cover",
         )
+    if not with_truth.any():
+        raise ArgumentError(name, _without_truth(missing, observed))
     if missing:
         warn_left_out(len(missing), with_truth.size, "without truth", missing)
         checked, positions = checked.isel(time=with_truth), positions[with_truth]
     return MatchedForecast(checked, observed, positions)
+
+
+def _without_truth(missing: list[str], truth: xr.DataArray) -> str:
+    """Return why no date of a forecast is left."""
+    if not missing:
+        return "it holds no dates"
+    if not truth.sizes["time"]:
+        return "no date has truth: the truth holds no dates"
+    last = str(valid_times(truth).max())[:19]
+    return f"no date has truth: they are {missing[0]} to {missing[-1]}, the truth ends {last}"
 
 
 def warn_left_out(number: int, total: int, reason: str, dates: list[str]) -> None:

@@ -26,36 +26,45 @@ class BatchNorm2d(nn.BatchNorm2d):
         The mean of a batch takes away the bias of a convolution, so that in training the
         convolution leaves it out: it is added to the running mean alone, and its gradient is 0.
         """
-        if isinstance(layer, SameConv2d) and layer.bias is not None and self.track_running_stats:
+        has_moments = self.track_running_stats and self.affine
+        if isinstance(layer, SameConv2d) and layer.bias is not None and has_moments:
             self._conv, layer.normalised_by = (layer,), (self,)
         return self
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (the name in nn.BatchNorm2d)
         """(N, C, H, W) -> (N, C, H, W)."""
-        if not (self._conv and self.training):
-            return self._normalise(input)
-        bias = self._conv[0].bias
-        outputs = self._normalise(_Unused.apply(input, bias))  # type: ignore[no-untyped-call]
-        assert self.running_mean is not None
-        assert bias is not None
-        # `data` does not count the change: torch keeps the running mean for a backward pass that
-        # reads it in evaluation alone
-        self.running_mean.data.add_(bias.detach(), alpha=self._share())
-        return outputs
-
-    def _normalise(self, input: Tensor) -> Tensor:  # noqa: A002
         domain = current()
         batch_moments = self.training or self.running_mean is None
-        if not domain.is_split or not batch_moments:
+        left_out = self._conv[0].bias if self._conv and self.training else None
+        if not batch_moments or (left_out is None and not domain.is_split):
             outputs: Tensor = super().forward(input)
             return outputs
-        mean, variance, count = moments(input, domain)
+        bias = self.bias if left_out is None else with_gradient_of_zeros(self.bias, left_out)
+        if domain.is_split:
+            outputs = self._normalise_part(input, bias, domain)
+        else:
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked.add_(1)
+            moments_of_runs = self.running_mean, self.running_var
+            outputs = functional.batch_norm(
+                input, *moments_of_runs, self.weight, bias, True, self._share(), self.eps
+            )
+        if left_out is not None:
+            assert self.running_mean is not None
+            # `data` does not count the change: torch keeps the running mean for a backward pass
+            # that reads it in evaluation alone
+            self.running_mean.data.add_(left_out.detach(), alpha=self._share())
+        return outputs
+
+    def _normalise_part(self, fields: Tensor, bias: Tensor | None, domain: Domain) -> Tensor:
+        """Normalise this process's part by the moments of all parts."""
+        mean, variance, count = moments(fields, domain)
         if self.training and self.track_running_stats:
             self._update_running_moments(mean, variance * count / (count - 1).clamp(min=1))
         # torch wants parameters as precise as the moments, which are single at least
-        weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, self.bias))
+        weight, bias = (None if p is None else p.to(mean.dtype) for p in (self.weight, bias))
         normalised: Tensor = Normalise.apply(  # type: ignore[no-untyped-call]
-            input, weight, bias, mean, variance, count, self.eps, domain
+            fields, weight, bias, mean, variance, count, self.eps, domain
         )
         return normalised
 
@@ -76,13 +85,17 @@ class BatchNorm2d(nn.BatchNorm2d):
         return 1 / float(self.num_batches_tracked)
 
 
-class _Unused(torch.autograd.Function):
-    """Fields that do not depend on a parameter: its gradient is 0, but there is one."""
+def with_gradient_of_zeros(values: Tensor, parameter: Tensor) -> Tensor:
+    """Return values that do not depend on a parameter, but give it a gradient: zeros."""
+    copy: Tensor = _Unused.apply(values, parameter)  # type: ignore[no-untyped-call]
+    return copy
 
+
+class _Unused(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, fields: Tensor, parameter: Tensor) -> Tensor:
+    def forward(ctx: Any, values: Tensor, parameter: Tensor) -> Tensor:
         ctx.save_for_backward(parameter)
-        return fields.view_as(fields)
+        return values.clone()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -80,7 +80,7 @@ def test_without_distributed(write, tmp_path, monkeypatch):
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(extras, "import_module", missing)
-    with pytest.raises(ArgumentError, match=r"cannot be imported.*ens10\[cluster\]"):
+    with pytest.raises(ArgumentError, match=r"cannot be imported.*pip install .distributed"):
         prepare(write(cube()), tmp_path / "s", scheduler="tcp://127.0.0.1:1")
     assert not list(tmp_path.glob("s*"))
     prepare(write(cube()), tmp_path / "s", workers=1)

@@ -224,7 +224,9 @@ def test_bad_forecasts_and_scores_are_named(world):
         verify(normal, truth, reference=bare)
     with pytest.raises(UnknownNameError, match=rf"^forecast\.{KIND}: 'norml' .* mean 'normal'"):
         verify(normal.assign_attrs(forecast_kind="norml"), truth)
-    with pytest.raises(ArgumentError, match=r"^forecast: expected a Dataset, not a DataArray"):
+    with pytest.raises(
+        ArgumentError, match=r"^forecast: no dimension 'number', only .* Name it: member_dim"
+    ):
         verify(normal["mu"], truth)
     with pytest.raises(MissingDataError, match="sigma"):
         verify(normal.drop_vars("sigma"), truth)

@@ -63,7 +63,7 @@ NAMES = """
     cumsum isnan movedim special.logit take_along_dim utils.flop_counter.FlopCounterMode
     utils._pytree.tree_leaves inference_mode
     autograd.grad fft.irfft long nn.ConvTranspose2d nn.functional.one_hot
-    optim.lr_scheduler.CosineAnnealingLR Tensor.detach
+    optim.lr_scheduler.CosineAnnealingLR Tensor.detach cuda.mem_get_info
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 

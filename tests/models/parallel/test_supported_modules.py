@@ -85,6 +85,7 @@ def test_every_module_of_the_package_declares_whether_it_can_be_split():
     silent = {k for k in set(modules_of_the_package()) - bases if "splittable" not in vars(k)}
     named = {kind.__name__ for kind in silent - fitted if not inspect.isabstract(kind)}
     assert named == {
+        "ModuleNetwork",  # of a user's module, about which nothing is known
         "Advection",  # of regressions, which are fitted in one process
         "TargetMethods",  # copies of a method, which would each be split
         "TrainedModule",
