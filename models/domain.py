@@ -142,9 +142,13 @@ class Whole(Domain):
         dilation: int = 1,
         groups: int = 1,
     ) -> Tensor:
-        """Convolve; rows of zeros and periodic columns take no padded copy."""
+        """Convolve; on a CPU, rows of zeros and periodic columns take no padded copy.
+
+        On an H200 the small convolutions of `convolve_around` take longer than the copy: 24.5
+        instead of 20.1 ms of the U-Net's step of four dates.
+        """
         is_around = edges == ("zeros", "circular") and 0 < half <= fields.shape[-1]
-        if is_around and stride == 1 and not torch.compiler.is_compiling():
+        if is_around and stride == 1 and fields.device.type == "cpu":
             return convolve_around(fields, weight, bias, half, dilation, groups)
         rows, columns = (0 if edge == "zeros" else half for edge in edges)
         zeros = half - rows, half - columns
