@@ -13,6 +13,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -272,7 +273,7 @@ def parse_yaml(text: str | bytes) -> Any:
     import yaml
 
     try:
-        content = yaml.safe_load(text)
+        content = yaml.load(text, _loader())
         _count_nodes(content, {}, 0)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
@@ -281,6 +282,26 @@ def parse_yaml(text: str | bytes) -> Any:
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from error
     return content
+
+
+@cache
+def _loader() -> Any:
+    """Return the class of a safe loader that limits merges of mappings (`<<`).
+
+    Older PyYAML, such as 6.0.1, copies all pairs of what is merged: twelve lines can stand for billions.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pairs = 0
+
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            self.pairs += len(node.value)
+            if self.pairs > _MAX_NODES:
+                raise ValueError(f"more than {_MAX_NODES} values")
+
+    return Loader
 
 
 def read_mapping(path: Path, remedy: str = "Put it back, or write it again") -> dict[str, Any]:
