@@ -288,7 +288,8 @@ def parse_yaml(text: str | bytes) -> Any:
 def _loader() -> Any:
     """Return the class of a safe loader that limits merges of mappings (`<<`).
 
-    Older PyYAML, such as 6.0.1, copies all pairs of what is merged: twelve lines can stand for billions.
+    Older PyYAML, such as 6.0.1, copies all pairs of what is merged: twelve lines can stand for
+    billions.
     """
     import yaml
 
