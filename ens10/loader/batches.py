@@ -1,7 +1,7 @@
 """`Batches`: an iterable of numpy batches from a store or a lazy dataset, without torch."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from copy import copy, deepcopy
 from functools import cached_property
@@ -30,6 +30,7 @@ from ens10.loader.buffers import (
 )
 from ens10.loader.content import (
     EXTRA_NAMES,
+    Arrays,
     Content,
     DateContent,
     Extra,
@@ -40,7 +41,14 @@ from ens10.loader.content import (
     masked_inputs,
     parse_inputs,
 )
-from ens10.loader.order import Even, GridPart, Position, Ranks, jobs_of_epoch
+from ens10.loader.order import (
+    Even,
+    GridPart,
+    IterationProgress,
+    Position,
+    Ranks,
+    jobs_of_epoch,
+)
 from ens10.loader.samples import Members, Samples, SeveralSamples
 from ens10.protocol import Protocol, Split, protocol_of
 from ens10.splits import Splits, split_dates
@@ -219,9 +227,9 @@ class Batches:
         self.allocate, self.bytes_read = allocate, 0
         self._rows = self.kind.rows(self.samples)
         self._shuffle = split == "train" if shuffle is None else shuffle
-        self._extras, self._members, self._batch_size = tuple(extras), members, batch_size
+        self.extras, self._members, self._batch_size = tuple(extras), members, batch_size
         if len(self.samples.leads) > 1:
-            self._extras = with_lead(extras)
+            self.extras = with_lead(extras)
         self._normalise = normalise
         self._seed, self._ranks = seed, Ranks(rank, world, even)
         self._threads, self._ring, self._cache = threads, ring, cache
@@ -264,7 +272,7 @@ class Batches:
             masked_inputs(normaliser, inputs, samples.step),
             self._factor,
             area_weights(samples.latitude, self.protocol.weighting),
-            self._extras,
+            self.extras,
             self.kind.features,
             self._members,
             self._normalise,
@@ -321,6 +329,23 @@ class Batches:
         return self._count(self._ranks.count(len(self.index)))
 
     def __iter__(self) -> Iterator[Batch]:
+        progress, jobs, skipped_batches = self.begin()
+        with closing(self.read(jobs)) as buffers:
+            for job, arrays in buffers:
+                batches = self.kind.batches(job, arrays, self._point_count)
+                for number, batch in enumerate(batches):
+                    if number >= skipped_batches:
+                        progress.batches += 1
+                        yield batch
+                skipped_batches = 0
+
+    def begin(self) -> tuple[IterationProgress, list[Job], int]:
+        """Begin an epoch.
+
+        Returns:
+            Its progress, which the consumer counts on; the jobs that are left of it; and how many
+            batches of the first one were received before.
+        """
         progress = self._position.begin()
         jobs = jobs_of_epoch(
             self.index, self._ranks, self._batch_size, self._seed, progress.epoch, self._shuffle
@@ -328,10 +353,14 @@ class Batches:
         skipped_jobs, skipped_batches = divmod(
             progress.batches, max(1, self._count(self._batch_size))
         )
+        return progress, jobs[skipped_jobs:], skipped_batches
+
+    def read(self, jobs: Sequence[Job]) -> Generator[tuple[Job, Arrays], None, None]:
+        """Yield jobs with their filled arrays, read ahead, in memory that is used again."""
         date_count = min(self._batch_size, max(1, self._ranks.count(len(self.index))))
         layout = BufferLayout(self.kind.arrays(self.content, date_count))
         filled_buffers = read_ahead(
-            jobs[skipped_jobs:],
+            jobs,
             lambda job, block: self._fill(job, layout, block),
             self._pool_of(layout.size),
             self._ring,
@@ -339,12 +368,7 @@ class Batches:
         )
         with closing(filled_buffers) as buffers:
             for job, block in buffers:
-                batches = self.kind.batches(job, layout.views(block), self._point_count)
-                for number, batch in enumerate(batches):
-                    if number >= skipped_batches:
-                        progress.batches += 1
-                        yield batch
-                skipped_batches = 0
+                yield job, layout.views(block)
 
     def batch(self, positions: npt.NDArray[np.int64]) -> Batch:
         """Return the batch of the dates at these positions of `samples`, in its own memory."""

@@ -32,7 +32,7 @@ EXTRA_NAMES = {
 }
 Input = tuple[str, float]
 Mask = npt.NDArray[np.bool_]
-_STATIC = ("location", "altitude")
+STATIC = ("location", "altitude")
 _MASK = ":mask"
 _DAYS = 365.25
 _HOURS = 24.0
@@ -352,7 +352,7 @@ class DateContent:
         self._row_weights = row_weights.astype(np.float32)
         self._extras = tuple(extras)
         self._static_fields = {
-            extra: _static_features(extra, samples) for extra in extras if extra in _STATIC
+            extra: _static_features(extra, samples) for extra in extras if extra in STATIC
         }
         self._features, self._members = features, members
         self._normalise = normalise

@@ -19,6 +19,7 @@ from ens10.loader.batch_layouts import Kind, KindName, batch_layout
 from ens10.loader.batches import Batches, open_samples
 from ens10.loader.content import Extra
 from ens10.loader.order import Share, share_of
+from ens10.loader.resident import Resident, resident_batches
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.loader.training_members import are_texts, members_of_store, recorded_members
@@ -64,6 +65,9 @@ class EnsembleDataModule(pl.LightningDataModule):
         cache: part of the training dates to keep in memory: "2GB", or a share from 0 to 1.
         step: lead time of the target, if the truth has several; or a list of lead times, which are
             learned together: each date counts once for each, and the lead time is a feature.
+        resident: "auto" keeps the dates of training and validation in memory after their first
+            reading where they fit: on the GPU, or in this machine's memory. True asks for it, and
+            False reads them in each epoch. Batches are the same.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         ring: int = 3,
         cache: str | float | None = None,
         step: list[float] | float | None = None,
+        resident: Resident = "auto",
     ) -> None:
         super().__init__()
         self.store, self.target, self.inputs, self.protocol = store, target, inputs, protocol
@@ -92,6 +97,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         self.seed, self.predict_split, self.truth = seed, predict_split, truth
         self.kind, self.ensemble = kind, ensemble
         self.threads, self.ring, self.cache = threads, ring, cache
+        self.resident: Resident = resident
         self._normaliser: Normaliser | None = None
         self._training_data: dict[str, Any] = {}
         self._samples_cache: Samples | None = None
@@ -238,11 +244,15 @@ class EnsembleDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> TorchBatches:
         """Return training batches, shuffled anew each epoch."""
-        return TorchBatches(self.batches("train"), self.trainer, self._pinned)
+        return self._resident("train") or TorchBatches(
+            self.batches("train"), self.trainer, self._pinned
+        )
 
     def val_dataloader(self) -> TorchBatches | list[TorchBatches]:
         """Return validation batches; none if the protocol has no validation years."""
-        return self._evaluation_batches("val") if len(self.batches("val")) else []
+        if not len(self.batches("val")):
+            return []
+        return self._resident("val") or self._evaluation_batches("val")
 
     def test_dataloader(self) -> TorchBatches:
         """Return test batches."""
@@ -251,6 +261,16 @@ class EnsembleDataModule(pl.LightningDataModule):
     def predict_dataloader(self) -> TorchBatches:
         """Return dates of `predict_split`, one by one: rounding depends on the size of a batch."""
         return self._evaluation_batches(self.predict_split, 1)
+
+    def _resident(self, split: Split) -> TorchBatches | None:
+        """Return batches that stay in memory, if this is a training and they fit."""
+        trainer, asked = self.trainer, self.resident
+        if self.cache is not None and asked is True:
+            raise ArgumentError("cache", "data.resident keeps all dates", "Give one of the two")
+        if trainer is None or trainer.state.fn != "fit" or self.cache is not None:
+            return None
+        own = trainer if split == "train" else None
+        return resident_batches(self.batches(split), own, trainer.strategy.root_device, asked)
 
     def _evaluation_batches(self, split: Split, batch_size: int | None = None) -> TorchBatches:
         return TorchBatches(self.batches(split, batch_size), None, self._pinned, free_buffers=True)

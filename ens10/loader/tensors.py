@@ -44,13 +44,16 @@ class TorchBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        # The trainer sets its epoch only shortly before it requests the first batch.
-        if self._trainer:
-            self.batches.set_epoch(self._trainer.current_epoch)
+        self._set_epoch()
         tensors = (as_tensors(batch) for batch in self.batches)
         yield from _hold_until_copied(tensors) if self.pinned else tensors
         if self._free_buffers:
             self.batches.free()
+
+    def _set_epoch(self) -> None:
+        # the trainer sets its epoch only shortly before it requests the first batch
+        if self._trainer:
+            self.batches.set_epoch(self._trainer.current_epoch)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position in the epoch, in batches yielded."""

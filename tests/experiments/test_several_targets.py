@@ -24,6 +24,7 @@ from ens10.experiments.scoring.score import read_states
 from ens10.grid import area_weights
 from ens10.loader import Batches, EnsembleDataModule, as_tensors
 from ens10.loader.batch_layouts import Points
+from ens10.loader.resident import ResidentBatches
 from ens10.metrics import crps_normal
 from ens10.models import (
     MethodHead,
@@ -82,6 +83,19 @@ def leads(several, shared):
         fit(several, folder / "both", "--data.step", "[24, 48]", channels=8)
 
     return shared("lead-times", fill)
+
+
+def test_dates_of_several_lead_times_stay_in_memory(several):
+    options = {"inputs": INPUTS, "extras": ["location"], "step": STEPS, "batch_size": 3}
+    kept, read = (Batches(several, ["t2m", "z500"], **options) for _ in range(2))
+    loader = ResidentBatches(kept, None, torch.device("cpu"), torch.device("cpu"))
+    for number in range(2):
+        kept.set_epoch(number)
+        read.set_epoch(number)
+        for tensors, arrays in zip(loader, read, strict=True):
+            assert tensors.keys() == arrays.keys() >= {"steps", "dates"}
+            for key, values in arrays.items():
+                np.testing.assert_array_equal(tensors[key].numpy(), values)
 
 
 @pytest.mark.parametrize("kind", ["fields", "members", Points(64, shuffle=False)])
