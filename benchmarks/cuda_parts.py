@@ -351,39 +351,50 @@ def scores(run: Run) -> None:
 
 
 def loader(run: Run) -> None:
-    """How long a step waits for batches that come from memory through the ring of buffers."""
-    step = made.step("paper_unet", run.grid, run.device, "bfloat16", tiny=run.tiny)
-    count = 4 if run.tiny else 24
-    batches = made.batches(run.grid, count, pinned=run.device == "cuda")
+    """What a step waits for batches: through the ring of buffers, and of dates on the device."""
+    count, rounds = (4, 1) if run.tiny else (24, 3)
     device = torch.device(run.device)
 
-    def copied() -> Iterator[dict[str, torch.Tensor]]:
+    def on_device(batches: Any) -> Iterator[dict[str, torch.Tensor]]:
         for batch in batches:
             yield {key: value.to(device, non_blocking=True) for key, value in batch.items()}
 
-    def epoch(work: Callable[[dict[str, torch.Tensor]], Any]) -> float:
+    def epoch(batches: Any, work: Callable[[dict[str, torch.Tensor]], Any]) -> float:
         start = time.perf_counter()
-        for batch in copied():
+        for batch in on_device(batches):
             work(batch)
         run.synchronise()
         return (time.perf_counter() - start) / len(batches)
 
-    def trained(batch: dict[str, torch.Tensor]) -> None:
-        step.batch = batch
-        step()
+    for size in (1, 4):
+        words = f"{size} date{'s' * (size > 1)} a batch"
+        variant = "bfloat16, 4 dates" if size > 1 else "bfloat16"
+        step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny)
 
-    step.batch = next(copied())
-    size = sum(value.nbytes for value in step.batch.values())
-    run.add("batches", {"dates": len(batches), "bytes": size, "from": "arrays in memory"})
-    epoch(trained)
-    alone = run.timed(step)
-    run.add("milliseconds of the step alone", round(1e3 * alone, 3))
-    with_loader = median(epoch(trained) for _ in range(1 if run.tiny else 3))
-    run.add("milliseconds with the loader", round(1e3 * with_loader, 3))
-    run.add("share of the time that the step waits", round(1 - alone / with_loader, 4))
-    only = median(epoch(lambda _: None) for _ in range(1 if run.tiny else 3))
-    run.add("milliseconds of the loader alone, with the copy", round(1e3 * only, 3))
-    run.add("GB/s of the loader alone, to the device", round(size / only / 1e9, 2))
+        def trained(batch: dict[str, torch.Tensor], step: Any = step) -> None:
+            step.batch = batch
+            step()
+
+        ring = made.batches(run.grid, count, pinned=run.device == "cuda", size=size)
+        kept = made.resident(run.grid, count, run.device, size)
+        step.batch = next(on_device(ring))
+        bytes_of_batch = sum(value.nbytes for value in step.batch.values())
+        content = {"dates": count, "bytes": bytes_of_batch, "from": "arrays in memory"}
+        run.add(f"batches, {words}", content)
+        for batches in (ring, kept):
+            epoch(batches, trained)  # the dates are on the device afterwards
+        alone = run.timed(step)
+        run.add(f"milliseconds of the step alone, {words}", round(1e3 * alone, 3))
+        for name, batches in (("through the ring", ring), ("on the device", kept)):
+            both = median(epoch(batches, trained) for _ in range(rounds))
+            only = median(epoch(batches, lambda _: None) for _ in range(rounds))
+            where = f"{name}, {words}"
+            run.add(f"milliseconds with the loader, {where}", round(1e3 * both, 3))
+            run.add(f"share of the time that the step waits, {where}", round(1 - alone / both, 4))
+            run.add(f"milliseconds of the loader alone, {where}", round(1e3 * only, 3))
+            if name == "on the device":
+                seconds = 17840 / size * both
+                run.add(f"seconds of ten epochs of ENS-10, {where}", round(seconds, 1))
 
 
 def split(run: Run) -> None:

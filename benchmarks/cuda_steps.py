@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ens10.experiments.training.data_numbers import read_config
 from ens10.loader import Batches
+from ens10.loader.resident import ResidentBatches
 from ens10.loader.samples import Samples, Where, move_in_place
 from ens10.loader.tensors import TorchBatches
 from ens10.models.layers.smoe.tracking import track_loss
@@ -240,8 +241,18 @@ class MemorySamples(Samples):
 VARIABLES = ("t2m", "sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "tp", "skt")
 
 
-def batches(grid: tuple[int, int], count: int, *, pinned: bool) -> TorchBatches:
+def batches(grid: tuple[int, int], count: int, *, pinned: bool, size: int = 1) -> TorchBatches:
     """Batches of 22 features a date from memory, through the ring of kept buffers."""
+    return TorchBatches(_memory_batches(grid, count, size), None, pinned=pinned)
+
+
+def resident(grid: tuple[int, int], count: int, device: str, size: int = 1) -> TorchBatches:
+    """The same batches, of dates that stay on the device after the first epoch."""
+    place = torch.device(device)
+    return ResidentBatches(_memory_batches(grid, count, size), None, place, place)
+
+
+def _memory_batches(grid: tuple[int, int], count: int, size: int) -> Batches:
     samples = MemorySamples(grid, count, VARIABLES)
-    ours = Batches(samples, "t2m", list(VARIABLES), protocol="paper", threads=2, ring=4)
-    return TorchBatches(ours, None, pinned=pinned)
+    options: dict[str, Any] = {"protocol": "paper", "threads": 2, "ring": 4, "batch_size": size}
+    return Batches(samples, "t2m", list(VARIABLES), **options)

@@ -1,6 +1,6 @@
 """Short trainings in memory: without logs and checkpoints, and with the weights of the best epochs.
 
-The code belongs to the result versions of the studies that train with it (gates and traps).
+The code belongs to the result versions of the studies of experts, gates and traps.
 """
 
 from collections.abc import Callable
@@ -42,12 +42,14 @@ class BestWeights(pl.Callback):
         return 1 + int(np.argmin(losses)) if losses else 0
 
 
-def train_briefly(model: Any, data: Any, epochs: int, *callbacks: pl.Callback) -> None:
-    """Train a model on the processor."""
+def train_briefly(
+    model: Any, data: Any, epochs: int, *callbacks: pl.Callback, accelerator: str = "cpu"
+) -> None:
+    """Train a model, on the processor if no other accelerator is named."""
     with suppress_lightning_warnings():
         pl.Trainer(
             max_epochs=epochs,
-            accelerator="cpu",
+            accelerator=accelerator,
             devices=1,
             logger=False,
             callbacks=list(callbacks),

@@ -1,0 +1,153 @@
+"""Tables of the study of experts: the skill of each arm, and the contrasts that were named."""
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from ens10.experiments.studies.experts.cells import CONTENT, OPTIMUM, RAW, arms_of, options_of
+from ens10.experiments.studies.json_cells import Result, read_json_cells
+from ens10.metrics import interval
+
+Scores = dict[tuple[str, int], Result]
+ARM_HEADINGS = (
+    *("experts", "embedding", "start", "CRPS", "gain (%)", "attained (%)", "best epochs"),
+    *("seeds", "parameters"),
+)
+CONTRAST_HEADINGS = ("contrast", "gain (% of the raw CRPS)", "lower", "upper", "by seed", "verdict")
+TRY_HEADINGS = ("arm", "factor", "validation loss", "best epoch")
+_TIE = 0.3  # percent of the raw CRPS, within which an interval is called a tie
+
+
+def read_scores(folder: Path, target: str) -> tuple[Scores, list[Result]]:
+    """Return the results of a target by arm and seed, with the chosen rates; and all tries."""
+    cells = read_json_cells(folder)
+    results = [r for place, r in cells.items() if place.startswith(f"{target}/")]
+    trained = [r for r in results if "factor" in r]
+    factors = chosen_factors(trained)
+    scores = {(r["variant"], r["seed"]): r for r in results if "factor" not in r}
+    for r in trained:
+        if r["factor"] == factors.get(kind_of(r["variant"]), 1.0):
+            scores[r["variant"], r["seed"]] = r
+    tried = [r for r in trained if r["seed"] == 0 and r["variant"] in trunk_of(target).values()]
+    return scores, tried
+
+
+def kind_of(arm: str) -> str:
+    """Return whose learning rate an arm has: "plain" or "experts"."""
+    return "plain" if arm.startswith("plain") else "experts"
+
+
+def trunk_of(target: str) -> Mapping[str, str]:
+    """Return the arms at which the learning rates of a target are tried, by kind."""
+    starts_at_emos = "emos" in CONTENT["arms"][target]["start"]
+    trunk: Mapping[str, str] = CONTENT["trunk" if starts_at_emos else "trunk_of_raw"]
+    return trunk
+
+
+def chosen_factors(tries: Sequence[Result]) -> dict[str, float]:
+    """Return the factor of the learning rate with the smallest validation loss, by kind."""
+    best: dict[str, Result] = {}
+    for one in tries:
+        if one["seed"] == 0 and one["variant"] in trunk_of(one["target"]).values():
+            kind = kind_of(one["variant"])
+            if kind not in best or one["val"] < best[kind]["val"]:
+                best[kind] = one
+    return {kind: one["factor"] for kind, one in best.items()}
+
+
+def arm_rows(scores: Scores, target: str) -> list[list[str]]:
+    """Return a row for each arm, under `ARM_HEADINGS`, by falling gain."""
+    rows = []
+    for arm in arms_of(target):
+        own = {seed: r for (name, seed), r in scores.items() if name == arm}
+        seeds = [seed for seed in sorted(own) if (RAW, _data_seed(scores, seed)) in scores]
+        if not seeds:
+            continue
+        crps, raw, best = (
+            np.array([_mean(scores, name, seed) for seed in seeds]) for name in (arm, RAW, OPTIMUM)
+        )
+        gain, attained = 100 * (1 - crps / raw), 100 * (raw - crps) / (raw - best)
+        improving = any(own[seed]["epoch"] == own[seed]["epochs"] for seed in seeds)
+        epochs = " ".join(str(own[seed]["epoch"]) for seed in seeds)
+        row = [
+            *options_of(arm)["labels"].values(), f"{crps.mean():.4f}", f"{gain.mean():.2f}",
+            "–" if np.isnan(attained).any() else f"{attained.mean():.1f}",
+            epochs + (" (+)" if improving else ""), str(len(seeds)),
+            f"{own[seeds[0]]['parameters']:,}",
+        ]  # fmt: skip
+        rows.append((gain.mean(), row))
+    return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
+
+
+def _data_seed(scores: Scores, seed: int) -> int:
+    """Return the seed whose raw ensemble counts: the first one's where all have the same data."""
+    return seed if (RAW, seed) in scores else 0
+
+
+def _mean(scores: Scores, name: str, seed: int) -> float:
+    result = scores.get((name, seed)) or scores.get((name, _data_seed(scores, seed)))
+    return float(np.mean(result["crps"])) if result else np.nan
+
+
+def contrast_rows(scores: Scores, target: str) -> list[list[str]]:
+    """Return a row for each contrast whose arms the target has, under `CONTRAST_HEADINGS`."""
+    rows = []
+    for words, (first, second) in CONTENT["contrasts"].items():
+        seeds = [n for n in range(100) if (first, n) in scores and (second, n) in scores]
+        if {first, second} <= {*arms_of(target)} and seeds:
+            value, lower, upper, gains = contrast(scores, first, second, seeds)
+            by_seed = " ".join(f"{gain:+.2f}" for gain in gains)
+            bounds = [f"{bound:+.2f}" for bound in (lower, upper)]
+            rows.append([words, f"{value:+.2f}", *bounds, by_seed, verdict(lower, upper)])
+    return rows
+
+
+def contrast(
+    scores: Scores, first: str, second: str, seeds: Sequence[int]
+) -> tuple[float, float, float, list[float]]:
+    """Return what the first arm gains on the second, in percent of the raw CRPS, with 95 % bounds.
+
+    Where each seed has a world of its own, seeds are pairs: Student's t over them. Where all have
+    the same data, the variance is that over dates (block bootstrap of the mean over seeds) plus
+    that over trainings, (s_A^2 + s_B^2) / n.
+
+    Returns:
+        Mean, lower and upper bound, and the gain of each seed.
+    """
+    raw = [_mean(scores, RAW, seed) for seed in seeds]
+    parts = [
+        100 * (np.array(scores[second, n]["crps"]) - np.array(scores[first, n]["crps"])) / r
+        for n, r in zip(seeds, raw, strict=True)
+    ]
+    gains = [float(part.mean()) for part in parts]
+    value, n = float(np.mean(gains)), len(seeds)
+    if (RAW, seeds[-1]) in scores and n > 1:
+        half = float(student.ppf(0.975, n - 1) * np.std(gains, ddof=1) / sqrt(n))
+    else:
+        over_dates = interval(np.mean(parts, axis=0))
+        trainings = sum(
+            np.var([_mean(scores, arm, s) / r for s, r in zip(seeds, raw, strict=True)], ddof=1)
+            for arm in (first, second)
+        ) if n > 1 else 0.0  # fmt: skip
+        dates = (over_dates.upper - over_dates.lower) / 2
+        half = float(np.hypot(dates, 1.96 * 100 * sqrt(trainings / n)))
+    return value, value - half, value + half, gains
+
+
+def verdict(lower: float, upper: float) -> str:
+    """Return what an interval says of a contrast."""
+    if np.isnan(lower):
+        return "one seed"
+    if lower > 0 or upper < 0:
+        return "gains" if lower > 0 else "loses"
+    return "tie" if lower > -_TIE and upper < _TIE else "not distinguished"
+
+
+def try_rows(tried: Sequence[Result]) -> list[list[Any]]:
+    """Return a row for each try of a learning rate, under `TRY_HEADINGS`."""
+    ordered = sorted(tried, key=lambda r: (r["variant"], r["factor"]))
+    return [[r["variant"], f"{r['factor']:g}", f"{r['val']:.5f}", str(r["epoch"])] for r in ordered]
