@@ -63,7 +63,8 @@ def with_cf_times(dataset: xr.Dataset, names: Names, source: Path | str) -> xr.D
     reference, period = roles.get(_REFERENCE), roles.get(_PERIOD)
     if period == "step" and not reference and "step" in dataset.dims:
         return dataset
-    valid = roles.get(_VALID) or ("time" if "time" in dataset.variables else None)
+    named = ("time" in dataset.variables, "time"), ("valid_time" in dataset.dims, "valid_time")
+    valid = roles.get(_VALID) or next((name for is_there, name in named if is_there), None)
     run = _Run(reference, period, valid if valid != reference else None)
     if reference is None and (
         valid is None or period is None or not _varies(dataset, period, valid)

@@ -30,12 +30,15 @@ from ens10.identity import (
     WindowIndex,
     parse_windows,
 )
+from ens10.source.names import TRUTH_OPTION
 from ens10.source.units import amount_of_rate
 from ens10.source.windows import as_amount, in_seconds, method_of, stated_window
 
 Seconds = npt.NDArray[np.int64]
 _GRID = ("latitude", "longitude")
 _DAY = 24 * HOUR
+_WET = 1e-5  # m, of an amount that is not the rounding of a packed field
+_WET_HOURS = 12  # that tell sums of the day so far from sums of one hour
 _LATE = 10**9  # seconds; later than any window is long
 
 
@@ -144,7 +147,10 @@ def _sum_of(
     if rate is not None:
         field = as_amount(field, rate, source)
     method = Method.SUM if is_amount else method_of(forecasts[name]) or Method.OTHER
-    return _plan(field, forecasts, _windows_of(truth, text or "1 h"), method, rate is not None)
+    plan = _plan(field, forecasts, _windows_of(truth, text or "1 h"), method, rate is not None)
+    if text is None:
+        _refuse_sums_of_the_day(plan, seconds_of(times_of_truth(truth)).ravel())
+    return plan
 
 
 def _window_of_table(name: str, forecasts: xr.Dataset, truth: xr.Dataset) -> str | None:
@@ -202,6 +208,38 @@ def _unknown_window_error(name: str, forecasts: xr.Dataset) -> ArgumentError:
         f"Pass the fields of every hour, which are added up, or set the attribute window of {name} "
         f"to '{SINCE_START}' or to a length such as '24 h'",
     )
+
+
+def _refuse_sums_of_the_day(plan: TruthSum, times: Seconds) -> None:
+    """Refuse hourly amounts that look like sums since 00 UTC, as those of ERA5-Land.
+
+    Hourly sums decrease after each shower; sums of the day so far decrease after 00 UTC alone. The
+    hours of the first date are compared, of data in memory those of all dates.
+
+    Raises:
+        ArgumentError: no amount decreases within a day, and all do after 00 UTC.
+    """
+    paths = [path for row in plan.places for path in row if path]
+    if not plan.field.variable._in_memory:
+        paths = paths[:1]
+    used = np.unique([n + k for path in paths for n, _ in path for k in (0, 1)])
+    used = used[used < times.size].astype(np.int64)
+    hours = at_positions(plan.field, xr.DataArray(used, dims="hour")).transpose("hour", ...)
+    values = hours.to_numpy()
+    is_next = np.diff(times[used]) == HOUR
+    is_midnight = times[used][:-1] % _DAY == 0
+    is_wet = values[:-1] > _WET
+    falls = values[1:] < values[:-1] - _WET / 10
+    within, after = is_next & ~is_midnight, is_next & is_midnight
+    many = is_wet[within].sum() >= _WET_HOURS and is_wet[after].any()
+    if many and not falls[within].any() and falls[after][is_wet[after]].all():
+        raise ArgumentError(
+            "truth",
+            f"{plan.name} of every hour never decreases before 00 UTC and always after it, as sums "
+            "since 00 UTC do (ERA5-Land)",
+            f"State `accumulation: {{{plan.name}: since 00 UTC}}` in {TRUTH_OPTION} FILE, or, if "
+            "these are sums of one hour, `1 h`",
+        )
 
 
 def _windows_of(truth: xr.Dataset, text: str) -> tuple[Seconds, Seconds]:

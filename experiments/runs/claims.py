@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ens10.durable import clear_leftovers, temporary_path
 from ens10.errors import FileError
 
 HEARTBEAT = 20.0  # seconds between signs of life
 TIMEOUT = 300.0  # without a sign of life, after which a claim is taken over
+_WRITING = 1.0  # seconds in which a process writes its name into the claim that it created
 _PROCESS = "process"
+_TAKING = ".taking"  # of the lock under which a stale claim is replaced
 
 
 @contextmanager
@@ -32,6 +35,7 @@ def claim(path: Path, heartbeat: float = HEARTBEAT, timeout: float = TIMEOUT) ->
     if not _acquire(path, heartbeat, timeout, token):
         yield False
         return
+    clear_leftovers(path.parent, path.name, f"{path.name}{_TAKING}")
     stop_event = threading.Event()
     thread = threading.Thread(target=_touch, args=(path, token, heartbeat, stop_event), daemon=True)
     thread.start()
@@ -88,7 +92,7 @@ def end_with_parent(parent: int | None, heartbeat: float = 1.0) -> None:
 def holder(path: Path) -> str | None:
     """Return the process that holds a claim, in words; None if there is no claim."""
     try:
-        return path.read_text().partition("\n")[0].strip() or "somebody"
+        return _text(path).partition("\n")[0].strip() or "somebody"
     except FileNotFoundError:
         return None
 
@@ -101,7 +105,7 @@ def _acquire(path: Path, heartbeat: float, timeout: float, token: str) -> bool:
     if not _is_stale(path, timeout) or not _is_dead(path, heartbeat):
         return False
     # only one process replaces a stale claim, and checks again: it may be a new claim by now
-    lock = path.with_name(f"{path.name}.taking")
+    lock = path.with_name(f"{path.name}{_TAKING}")
     if not _create(lock, token):
         if _is_stale(lock, timeout):
             lock.unlink(missing_ok=True)
@@ -128,9 +132,12 @@ def _is_dead(path: Path, heartbeat: float) -> bool:
     """Return True if nothing touches a stale claim for two heartbeats.
 
     The age of a claim compares clocks. Its owner's clock may have been set back, or that of this
-    machine forward, while the owner works.
+    machine forward, while the owner works. A claim that names no process is watched for a second,
+    in which a process without hard links (see `_create`) would write its name.
     """
-    if _has_ended(path):
+    if _owner(path) is None:
+        heartbeat = min(heartbeat, _WRITING / 2)
+    elif _has_ended(path):
         return True
     latest = time.monotonic() + 2 * heartbeat
     with suppress(FileNotFoundError):
@@ -144,30 +151,63 @@ def _is_dead(path: Path, heartbeat: float) -> bool:
 
 
 def _create(path: Path, token: str) -> bool:
+    """Create a claim with its content in one step; return False if it exists.
+
+    On file systems without hard links the content follows, so that a kill may leave an empty file.
+    """
+    content = f"{_PROCESS} {os.getpid()} on {socket.gethostname()}\n{token}\n"
+    partial = temporary_path(path)
     try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        partial.write_text(content)
+        os.link(partial, path)
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{_PROCESS} {os.getpid()} on {socket.gethostname()}\n{token}\n")
+    except OSError:
+        return _create_without_link(path, content) and _has_token(path, token)
+    finally:
+        partial.unlink(missing_ok=True)
     return True
+
+
+def _create_without_link(path: Path, content: str) -> bool:
+    try:
+        with path.open("x") as file:
+            file.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace")
 
 
 def _has_token(path: Path, token: str) -> bool:
     """Return True if the file of a claim was written with the token."""
-    return path.read_text().splitlines()[1:] == [token]
+    with suppress(FileNotFoundError):
+        return _text(path).splitlines()[1:] == [token]
+    return False
+
+
+def _owner(path: Path) -> tuple[str, str] | None:
+    """Return identifier and machine of the process that a claim names; None if it names none."""
+    words = (holder(path) or "").split()
+    is_named = len(words) == 4 and words[0] == _PROCESS and words[1].isdecimal()
+    return (words[1], words[3]) if is_named else None
 
 
 def _has_ended(path: Path) -> bool:
-    """Return True if a process of this machine claimed it and has ended."""
-    words = (holder(path) or "").split()
-    if len(words) != 4 or words[0] != _PROCESS or words[3] != socket.gethostname():
+    """Return True if a claim names no process, or one of this machine that has ended."""
+    owner = _owner(path)
+    if owner is None:
+        return path.exists()
+    if owner[1] != socket.gethostname():
         return False
     try:
-        os.kill(int(words[1]), 0)
+        os.kill(int(owner[0]), 0)
     except ProcessLookupError:
         return True
-    except (PermissionError, ValueError):
+    except (PermissionError, OverflowError):
         return False
     return False
 

@@ -144,6 +144,7 @@ def test_a_start_without_a_standard_name(name):
     assert got["time"].values.tolist() == [START.astype(int)]
     assert got["step"].values.tolist() == [24, 48]
     assert point(got["t2m"]) == [280, 281]
+    xr.testing.assert_identical(tidied(run.rename(time="valid_time")), got)
     along = tidied(run.assign_coords({name: ("time", HOURS - np.array([0, 24], "m8[h]"))}))
     assert along["time"].values.tolist() == [HOURS[0].astype(int)]
     assert along["step"].values.tolist() == [0, 24]
@@ -214,3 +215,29 @@ def test_precipitation_of_era5_land():
     np.testing.assert_allclose(point(pair_truth(forecasts, told)["tp"]), [0.048], rtol=1e-6)
     with pytest.raises(ArgumentError, match="'since 00 utc' is no window"):
         tidied(over([START], [0.01], "m", "tp", coordinates={"step": 36}), mapping)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_sums_since_00_utc_that_no_attribute_names(lazy):
+    """New files of the CDS do not name ERA5-Land: two days of 48 mm were read as 600 mm."""
+    hours = START + np.arange(1, 74) * np.timedelta64(1, "h")
+    sums = (np.arange(73) % 24 + 1) / 1000
+    forecasts = tidied(over([START], [0.01], "m", "tp", coordinates={"step": 48}))
+
+    def sum_of(values, mapping=None):
+        data = over(hours, values, "m", "tp")
+        truth = tidied(data.chunk(time=1) if lazy else data, mapping, optional_dimensions=True)
+        return point(pair_truth(forecasts, truth)["tp"])
+
+    words = r"never decreases before 00 UTC.*State `accumulation: \{tp: since 00 UTC\}`"
+    with pytest.raises(ArgumentError, match=words):
+        sum_of(sums)
+    stated = {
+        text: sum_of(sums, Names(accumulation={"tp": text})) for text in ("1 h", "since 00 UTC")
+    }
+    np.testing.assert_allclose(stated["1 h"], [0.6], rtol=1e-6)
+    np.testing.assert_allclose(stated["since 00 UTC"], [0.048], rtol=1e-6)
+    shower = np.where(np.arange(73) % 24 < 20, sums, 0)  # it ends before midnight
+    np.testing.assert_allclose(sum_of(shower), [0.42], rtol=1e-6)
+    for plain in (np.full(73, 0.001), np.arange(73) / 1000):  # neither decreases after 00 UTC
+        np.testing.assert_allclose(sum_of(plain), [plain[:48].sum()], rtol=1e-6)

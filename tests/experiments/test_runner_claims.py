@@ -130,6 +130,71 @@ def test_one_of_a_process_that_has_ended_is_taken_over(tmp_path):
         assert not ours
 
 
+@pytest.mark.parametrize("content", [b"", b"proc", b"\xff\xfe\x00"])
+def test_one_without_a_name_is_taken_over_at_once_by_one(tmp_path, content):
+    """A claim has its name from the start, so that no process that works has one without."""
+    path, barrier = tmp_path / "unet", threading.Barrier(8, timeout=PATIENCE)
+    path.write_bytes(content)
+
+    def attempt(_):
+        barrier.wait()
+        with claim(path, timeout=1e6) as ours:
+            barrier.wait()  # it is held until all have tried
+            return ours
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, range(8))) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_whose_name_is_written_late_is_not_taken(tmp_path, monkeypatch):
+    """Without hard links a process creates its claim before it writes its name into it."""
+    path = tmp_path / "unet"
+    path.touch()
+    monkeypatch.setattr(claims, "_WRITING", 60.0)
+    seconds = []
+
+    def write_late(pause):
+        seconds.append(pause)
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+
+    clock = SimpleNamespace(**vars(time) | {"sleep": write_late})
+    monkeypatch.setattr(claims, "time", clock)
+    with claim(path) as ours:
+        assert not ours
+    assert len(seconds) == 1
+
+
+def test_a_file_system_without_hard_links(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "unet"
+    with claim(path) as ours, claim(path) as other:
+        assert (ours, other) == (True, False)
+        assert holder(path) == f"process {os.getpid()} on {socket.gethostname()}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_leaves_no_claim_without_a_name(tmp_path, monkeypatch):
+    """At each file operation of a claim its file is absent or names its process."""
+    path, contents, link = tmp_path / "unet", [], os.link
+
+    def see(*places):
+        contents.append(path.exists())
+        link(*places)
+        contents.append(path.read_text().split()[:2])
+
+    monkeypatch.setattr(os, "link", see)
+    with claim(path):
+        assert contents == [False, ["process", str(os.getpid())]]
+    for name in (".unet.0123abcd.tmp", ".unet.taking.0123abcd.tmp"):  # as a kill leaves them
+        (tmp_path / name).touch()
+    with claim(path):
+        assert [file.name for file in tmp_path.iterdir()] == ["unet"]
+
+
 def test_a_process_ends_with_the_one_that_started_it():
     child = (
         "import os, sys, time\n"
