@@ -367,7 +367,8 @@ def test_no_handler_is_set_from_another_thread(store, here):
     assert runs[0].path.as_posix() == "runs/mlp-1"
 
 
-def test_members_without_a_store(store):
+def test_members_without_a_store(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     members = ens10.open_store(str(store), "sfc")["t2m"].isel(step=0).load()
     truth = ens10.open_store(str(store), "truth")["t2m"].isel(step=0).load()
     model = ens10.fit(members, "emos_local", truth=truth)
