@@ -197,7 +197,7 @@ def _rename(
     if names.variables:
         dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
-        dropped_names = set(names.truth) & set(dataset.data_vars)
+        dropped_names = set(dataset.data_vars) & set(names.truth)
     reduced = _drop_variables(dataset, dropped_names)
     remaining = _all_names(reduced)
     table = {
