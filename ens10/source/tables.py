@@ -10,6 +10,7 @@ import csv
 import gzip
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -174,21 +175,20 @@ def _rows(path: Path, names: Names, truth: bool) -> "pd.DataFrame":
 
 def _refuse_member_columns(frame: "pd.DataFrame", path: Path) -> None:
     """Refuse columns such as m1, m2, ... of a table that has neither members nor our variables."""
-    columns = [str(name) for name in frame.columns]
-    matches = {name: _NUMBERED.fullmatch(name) for name in columns}
-    for stem in dict.fromkeys(match[1] for match in matches.values() if match):
-        members = [name for name, match in matches.items() if match and match[1] == stem]
-        numbers = sorted(int(name[len(stem) :].lstrip("_ -")) for name in members)
-        is_run = numbers in (list(range(len(numbers))), list(range(1, len(numbers) + 1)))
-        if len(numbers) > 2 and is_run and not VARIABLES.keys() & set(columns):
+    groups: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for match in filter(None, map(_NUMBERED.fullmatch, map(str, frame.columns))):
+        groups[match[1]][match[0]] = int(match[2])
+    for stem, members in groups.items():
+        count, first = len(members), min(members.values())
+        is_run = first < 2 < count and sorted(members.values()) == list(range(first, first + count))
+        if is_run and not VARIABLES.keys() & set(frame.columns):
             others = [name for name in table_header(path)[0] if name not in members]
             value = stem if stem in VARIABLES else "t2m"
             melt = f"melt({others}, var_name='number', value_name='{value}')"
-            raise FileError(
-                path, f"the columns {listing(members)} look like members, and members are rows",
-                f"Write a row for each: pandas.read_csv(FILE, dtype={{'station': str}}).{melt}; "
-                f"if they are variables, name them under `variables` in {NAMES_OPTION} FILE",
-            )  # fmt: skip
+            reason = f"the columns {listing(list(members))} look like members, and members are rows"
+            line = f"pandas.read_csv(FILE, dtype={{'station': str}}).{melt}"
+            remedy = f"if they are variables, name them under `variables` in {NAMES_OPTION} FILE"
+            raise FileError(path, reason, f"Write a row for each: {line}; {remedy}")
 
 
 def _variable_columns(frame: "pd.DataFrame", names: Names) -> list[str]:
