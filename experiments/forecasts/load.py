@@ -82,7 +82,7 @@ class DateResult(NamedTuple):
 
     fields: Fields
     core: dict[str, Any]
-    attributes: dict[str, Any]
+    attributes: dict[str, str]
 
 
 def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
@@ -869,7 +869,7 @@ class Corrections:
             concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
             dims, _, attrs = fields[name]
             variables[name] = (dims, concatenate(arrays), attrs)
-        dataset = xr.Dataset(variables, {**core, **self.coordinates}, attributes | self.provenance)
+        dataset = xr.Dataset(variables, {**core, **self.coordinates}, attributes)
         if "number" in dataset:
             dataset["number"].attrs.update(self.member_attributes)
         return dataset
