@@ -82,7 +82,7 @@ class DateResult(NamedTuple):
 
     fields: Fields
     core: dict[str, Any]
-    attributes: dict[str, str]
+    attributes: dict[str, Any]
 
 
 def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
