@@ -226,5 +226,9 @@ def station_columns(
     names = [str(name) for name in requested[STATION].to_numpy().tolist()]
     missing = [f"station {name}" for name in names if name not in places]
     if missing:
-        raise MissingDataError(label, missing, "Pass data of all stations")
+        remedy = (
+            "Add them, or drop these stations from the forecasts: their rows of a table, or "
+            "dataset.drop_sel(station=[...]) of a Dataset"
+        )
+        raise MissingDataError(label, missing, remedy)
     return np.array([places[name] for name in names], dtype=np.int64)

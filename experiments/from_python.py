@@ -53,6 +53,10 @@ _OF_DATA = _names(EnsembleDataModule, "store", "seed", "truth")
 _OF_TRAINER = _names(pl.Trainer)
 _OF_NETWORK = _names(PostProcessor, "network")
 _LIMITS = ("max_epochs", "max_steps", "max_time", "fast_dev_run")
+_PREPARE = (
+    "Prepare one: ens10.prepare(members.to_dataset(name='t2m'), 'store.zarr', "
+    "truth=truth.to_dataset(name='t2m')), and pass 'store.zarr'"
+)
 _OF_METHODS = {"max_epochs": 1, "accelerator": "cpu", "devices": 1}  # solved in one pass
 
 
@@ -285,13 +289,11 @@ def _fit_members(
     if isinstance(model, Path | str):
         content = read_mapping(_config_file(str(model)))["model"]
         if not str(content["class_path"]).endswith(StatisticalPostProcessor.__name__):
-            remedy = "Prepare a store (`ens10 prepare`), or choose a method such as emos_local"
-            raise ArgumentError("model", f"{model} trains on a store, not on arrays", remedy)
+            raise ArgumentError("model", f"{model} trains on a store, not on arrays", _PREPARE)
         model = build(StatisticalPostProcessor, content["init_args"])
     method = getattr(model, "method", model)
     if not isinstance(method, StatisticalMethod):
-        reason = f"a {type(model).__name__} does not fit arrays"
-        raise ArgumentError("model", reason, "Choose a statistical method, or prepare a store")
+        raise ArgumentError("model", f"a {type(model).__name__} does not fit arrays", _PREPARE)
     if truth is None:
         raise ArgumentError("truth", "is missing", "Pass the truth of the members as a DataArray")
     return fit_arrays(method, members, truth, **options)

@@ -26,6 +26,7 @@ RUN_BY = {
 YAML_BY = {
     "docs/ablations.md": "tests/experiments/test_ablation_spec.py",
     "docs/add_your_own.md": "tests/test_docs_code.py",
+    "docs/stations.md": "tests/experiments/test_stations_page.py",
     "docs/traps.md": "tests/test_docs_blocks.py",
 }
 
@@ -103,7 +104,7 @@ NOT_RUN = {
 NOT_CODE = {  # page -> what such blocks begin with
     "docs/architecture.md": ("GRIB, netCDF, Zarr --prepare-->", "STORE/sfc, pl"),
     "docs/heat.md": ("u' = u + a",),
-    "docs/stations.md": ("station,time,step", "dimensions:", "variables:"),
+    "docs/stations.md": ("station,time,step", "dimensions:"),
 }
 _FENCE = re.compile(r"```(\w*) ?([\w.]*)$")
 

@@ -56,7 +56,9 @@ def on_files(files: Files, config: "MkDocsConfig") -> Files:
     if REPORT.is_file():
         link = '<a href="demo_report/index.html">'
         text = (
-            f"# The report of the demonstration\n\n{link}What `ens10 demo` writes</a> as one page."
+            "# The report of the demonstration\n\n"
+            f"{link}What `ens10 demo` writes</a> as one page:\n\n"
+            '<iframe class="report" title="The report" src="demo_report/index.html"></iframe>\n'
         )
         files.append(File.generated(config, "demo_report.md", content=text))
         files.append(File.generated(config, "demo_report/index.html", abs_src_path=str(REPORT)))

@@ -60,7 +60,8 @@ def download(
         raise ArgumentError("jobs", f"{jobs} is no number of files at a time", "Give 1 or more")
     notify: Notify = (lambda text: print(printable(text))) if progress else lambda _: None
     stop = threading.Event()
-    retries = RetryPolicy(sleep=sleep or stop.wait, notify=notify)
+    tries = 2 if options.dry_run else RetryPolicy.tries_unreachable
+    retries = RetryPolicy(tries_unreachable=tries, sleep=sleep or stop.wait, notify=notify)
     settings = DownloadSettings(
         jobs, options.dry_run, options.check, progress, notify, retries, stop
     )

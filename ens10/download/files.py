@@ -348,7 +348,11 @@ def fetch_files(
         folder.mkdir(parents=True, exist_ok=True)
         faults.update(_fetch(folder, queue, record, settings))
     if faults:
-        raise MissingDataError(folder, [faults[name] for name in names if name in faults], _REMEDY)
+        reasons = {fault.removeprefix(name) for name, fault in faults.items()}
+        missing = [faults[name] for name in names if name in faults]
+        if len(reasons) == 1 and len(missing) == len(names) > 1:
+            missing = [f"all {len(names)} files{reasons.pop()}"]
+        raise MissingDataError(folder, missing, _REMEDY)
     return report
 
 

@@ -233,6 +233,7 @@ class RetryPolicy:
 
     Attributes:
         tries: attempts in a row without any progress.
+        tries_unreachable: attempts in a row if no server answers at all; at most `tries`.
         first_pause: seconds before the second attempt; doubled with every further one.
         longest_pause: maximum of the pauses in seconds.
         max_retry_after: maximum of seconds in a server's `Retry-After`; a longer one is an error.
@@ -244,6 +245,7 @@ class RetryPolicy:
     """
 
     tries: int = 8
+    tries_unreachable: int = 8
     first_pause: float = 1.0
     longest_pause: float = 60.0
     max_retry_after: float = 900.0
@@ -259,7 +261,7 @@ class RetryPolicy:
         Raises:
             TransientError: that was the last attempt, or the server requires too long a pause.
         """
-        if failures >= self.tries:
+        if failures >= min(self.tries, self.tries_unreachable if error.unreachable else self.tries):
             reason = f"{error}; given up after {failures} attempts"
             raise TransientError(reason, unreachable=error.unreachable) from error
         if error.wait is not None and error.wait > self.max_retry_after:

@@ -51,7 +51,7 @@ class DatasetSamples(Samples):
         ensemble: Members = None,
     ) -> None:
         self.source, self._truth_source = _source(dataset, "data"), "truth"
-        dataset = with_forecast_dims(tidy(dataset, Names(), "data"))
+        dataset = with_forecast_dims(tidy(dataset, Names(), self.source))
         if truth is not None:
             self._truth_source = _source(truth, "truth")
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))

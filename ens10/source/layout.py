@@ -197,7 +197,7 @@ def _rename(
     if names.variables:
         dropped_names = set(dataset.data_vars) - set(names.variables) - set(names.dimensions)
     else:
-        dropped_names = set(names.truth)
+        dropped_names = set(dataset.data_vars) & set(names.truth)
     reduced = _drop_variables(dataset, dropped_names)
     remaining = _all_names(reduced)
     table = {
@@ -218,13 +218,13 @@ def _rename(
 def check_mapping(
     names: Names, present: Collection[str], source: Path | str, *, optional_dimensions: bool
 ) -> None:
-    """Refuse a mapping of names that are not present.
+    """Refuse a mapping of names that are not present; new forecasts need no truth.
 
     Raises:
         MissingDataError: the names are listed.
     """
     dimensions = {} if optional_dimensions else names.dimensions
-    missing = [n for n in {**names.variables, **names.truth, **dimensions} if n not in present]
+    missing = [n for n in {**names.variables, **dimensions} if n not in present]
     if missing:
         raise MissingDataError(source, missing, f"It holds {', '.join(sorted(present))}")
 

@@ -8,7 +8,9 @@ and `time`.
 
 import csv
 import gzip
+import re
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from ens10.catalog import ACCUMULATED
+from ens10.catalog import ACCUMULATED, VARIABLES
 from ens10.errors import FileError, MissingDataError, listing
 from ens10.extras import telling_extras
 from ens10.identity import OF_FORECAST
@@ -42,6 +44,13 @@ _ALIASES = {
 _CSV, _PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")
 _MOST_CELLS_PER_ROW = 1000  # of the array that the rows fill
 _SMALL = 10**6  # cells
+_NAME_EACH = "Name each column; write decimal points, not commas"
+_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+_WITH_POINTS = (
+    "Write points: pandas.read_csv(FILE, sep=';', decimal=',', dtype={'station': str})"
+    ".to_csv(FILE, index=False)"
+)
+_NUMBERED = re.compile(r"(.*?)[_ -]?(\d+)")  # m1, t2m_01 or 1
 _TIMES = ("datetime", "datetimetz", "timedelta")  # types of columns that are no variables
 
 
@@ -126,6 +135,8 @@ def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Data
         raise FileError(path, f"it has several rows of {where}", "Remove all but one")
     values = _numbers(fields.set_index(index), path, names.variables)
     if values.columns.empty:
+        if absent := [name for name in names.variables if name not in frame]:
+            raise MissingDataError(path, absent, f"It holds {', '.join(map(str, frame))}")
         reason = f"no column but {', '.join([*index, *places])} has numbers"
         raise FileError(path, reason, "Write numbers with points, and without separators")
     _check_density(values, path)
@@ -156,8 +167,28 @@ def _rows(path: Path, names: Names, truth: bool) -> "pd.DataFrame":
         raise MissingDataError(path, missing_columns, remedy)
     if frame.empty:
         raise FileError(path, "the table has no rows", "Fetch or write it again")
+    if not (truth or names.variables or "number" in frame):
+        _refuse_member_columns(frame, path)
     frame = frame if truth else _with_step(frame, path)
     return _with_numbers(frame, [name for name in _INDEX if name in frame], path)
+
+
+def _refuse_member_columns(frame: "pd.DataFrame", path: Path) -> None:
+    """Refuse columns such as m1, m2, ... of a table that has neither members nor our variables."""
+    groups: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for match in filter(None, map(_NUMBERED.fullmatch, map(str, frame.columns))):
+        groups[match[1]][match[0]] = int(match[2])
+    for stem, members in groups.items():
+        count, first = len(members), min(members.values())
+        is_run = first < 2 < count and sorted(members.values()) == list(range(first, first + count))
+        if is_run and not VARIABLES.keys() & set(frame.columns):
+            others = [name for name in table_header(path)[0] if name not in members]
+            value = stem if stem in VARIABLES else "t2m"
+            melt = f"melt({others}, var_name='number', value_name='{value}')"
+            reason = f"the columns {listing(list(members))} look like members, and members are rows"
+            line = f"pandas.read_csv(FILE, dtype={{'station': str}}).{melt}"
+            remedy = f"if they are variables, name them under `variables` in {NAMES_OPTION} FILE"
+            raise FileError(path, reason, f"Write a row for each: {line}; {remedy}")
 
 
 def _variable_columns(frame: "pd.DataFrame", names: Names) -> list[str]:
@@ -210,7 +241,7 @@ def _read_csv(path: Path, names: Names) -> "pd.DataFrame":
         warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # columns of texts and numbers
         frame = pd.read_csv(path, sep=separator, dtype=texts)  # 06447 keeps its 0
     if len(frame) and not isinstance(frame.index, pd.RangeIndex):
-        raise FileError(path, "its rows have more cells than its header", "Name each column")
+        raise FileError(path, "its rows have more cells than its header", _NAME_EACH)
     if len(frame) and frame.iloc[:, -1].isna().any():
         _refuse_short_rows(path, separator, len(columns))
     return frame
@@ -241,8 +272,11 @@ def _refuse_cell(path: Path, column: "pd.Series", is_wrong: Any, reason: str) ->
         row, cell = int(wrong[0]), column.iloc[wrong[0]]
         count = f" ({wrong.size} cells are wrong)" if wrong.size > 1 else ""
         text = "it" if column.isna().iloc[row] else repr(str(cell))
+        remedy = "Correct the cell, or remove the row"
+        if _DECIMAL_COMMA.fullmatch(text.strip("'")):
+            reason, remedy = "has a decimal comma", _WITH_POINTS
         where = f"row {row + 1}, column {column.name}: {text} {reason}{count}"
-        raise FileError(path, where, "Correct the cell, or remove the row")
+        raise FileError(path, where, remedy)
 
 
 def _with_numbers(frame: "pd.DataFrame", index: list[str], path: Path) -> "pd.DataFrame":
@@ -312,7 +346,7 @@ def _numbers(fields: "pd.DataFrame", path: Path, mapped: Iterable[str]) -> "pd.D
 
     for name in fields.select_dtypes(exclude=["number", *_TIMES]).columns:
         numbers = pd.to_numeric(fields[name], errors="coerce")
-        has_commas = fields[name].astype(str).str.fullmatch(r"\s*[-+]?\d+,\d+\s*").any()
+        has_commas = fields[name].astype(str).str.fullmatch(_DECIMAL_COMMA).any()
         if numbers.notna().any() or has_commas or name in mapped:
             is_text = numbers.isna() & fields[name].notna()
             _refuse_cell(path, fields[name], is_text, "is no number")

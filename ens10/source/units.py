@@ -62,7 +62,10 @@ def _explain_range(
     for unit, (factor, offset) in guesses.items():
         ends = (value * factor + offset for value in (minimum, maximum))
         if unit in (*_MISTAKES, *_EIGHTHS) and all(low <= end <= high for end in ends):
-            remedy = f"Convert it to {variable.units} or mend the file's units"
+            remedy = (
+                f"Convert the values (of a table: the column) to {variable.units}; in netCDF and "
+                "Zarr it is enough to set the attribute units to what they are"
+            )
             return f"{reason}; it looks like {_MISTAKES.get(unit, unit)}", remedy
     return f"{reason}; it is damaged or another variable", "Correct the file or its names"
 

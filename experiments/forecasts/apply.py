@@ -31,7 +31,7 @@ from ens10.convert.plan import (
 )
 from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
-from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.forecasts.load import (
     Corrections,
     TrainedModel,
@@ -62,7 +62,7 @@ from ens10.source.layout import tidy
 from ens10.source.names import Names, read_names
 from ens10.source.opening import files_in
 from ens10.source.stores import dataset_of
-from ens10.source.tables import is_table, table_form
+from ens10.source.tables import TableForm, is_table, table_form
 from ens10.stations import STATION
 from ens10.store import create_array, write_coordinates
 from ens10.store.manifest import clear_unfinished, record_files, to_json_types
@@ -159,7 +159,9 @@ def apply(
         data = _without_gaps(data, models) if rules.missing == "skip" else data
         data = _read_once(data) if len(models) > 1 else data
     combined = CombinedCorrections(all_corrections(models, data, products, rules))
-    write = _writer(out, file_format, source, combined, products, options, names, progress)
+    forms = _table_forms(source, names or Names())
+    _note_other_steps(source, forms, combined)
+    write = _writer(out, file_format, source, combined, products, options, names, forms, progress)
     plan = _plan(combined, models, source, products, options)
     if names is not None:
         plan["names"] = to_json_types(names.record())
@@ -248,7 +250,7 @@ class CombinedCorrections:
             self._add(part)
         names = (f"{part.model.name} ({part.model.checksum[:12]})" for part in parts)
         self.attributes = {
-            **(parts[0].form.attributes if len(parts) == 1 else {}),
+            **(parts[0].form.attributes | parts[0].provenance if len(parts) == 1 else {}),
             "corrected_by": ", ".join(dict.fromkeys(names)),
         }
 
@@ -603,7 +605,8 @@ def _finish(partial: Partial, file_format: Format, write: Write) -> None:
 
 def _writer(
     out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
-    products: Products, options: ApplyOptions, names: Names | None, progress: bool,
+    products: Products, options: ApplyOptions, names: Names | None,
+    forms: Mapping[Path, TableForm], progress: bool,
 ) -> Write:  # fmt: skip
     """Return the function that writes a file, after checking that it can hold the result.
 
@@ -620,7 +623,7 @@ def _writer(
         grib = _grib_options(combined, raw, products, encoding)
         return lambda path, dataset: write_corrected(path, dataset, **grib, progress=progress)
     if file_format in _TABLES:
-        return _table_writer(out, file_format, source, combined, names or Names(), options.force)
+        return _table_writer(out, file_format, combined, forms, options.force)
 
     def write(path: Path, dataset: xr.Dataset) -> None:
         dataset.attrs.pop(FORMAT_ATTRIBUTE)
@@ -630,29 +633,46 @@ def _writer(
     return write
 
 
+def _table_forms(source: Source, names: Names) -> dict[Path, TableForm]:
+    """Return the form of each table of the forecast."""
+    is_file = not isinstance(source, xr.Dataset) and not is_url(source)
+    tables = [file for file in files_in(Path(source)) if is_table(file)] if is_file else []
+    return {file: table_form(file, names) for file in tables}
+
+
+def _note_other_steps(
+    source: Source, forms: Mapping[Path, TableForm], combined: CombinedCorrections
+) -> None:
+    """Say in one line how many rows of tables have lead times that no run corrects."""
+    steps, units = {step for _, step in combined.sizes}, combined.samples.step_units
+    rows = [float(step) for form in forms.values() for step in form.rows.get("step", ())]
+    others = [step for step in rows if step not in steps]
+    if others:
+        listed, used = (", ".join(f"{s:g}" for s in sorted({*one})) for one in (others, steps))
+        note = f"{len(others)} rows of the lead times {listed} {units} are left out"
+        warnings.warn(f"{source}: {note}: {used} {units} is corrected", DataNote, stacklevel=2)
+
+
 def _table_writer(
-    out: Path, file_format: Format, source: Source, combined: CombinedCorrections,
-    names: Names, force: bool,
+    out: Path, file_format: Format, combined: CombinedCorrections,
+    forms: Mapping[Path, TableForm], force: bool,
 ) -> Write:  # fmt: skip
     """Return the function that writes a table in the form of those of the forecast."""
     if not combined.samples.stations:
         reason = "a table has a row for each station, and this is a grid"
         raise ArgumentError("format", reason, "Write netCDF, Zarr or GRIB")
-    is_file = not isinstance(source, xr.Dataset) and not is_url(source)
-    tables = [file for file in files_in(Path(source)) if is_table(file)] if is_file else []
-    forms = [table_form(file, names) for file in tables]
 
     def table(dataset: xr.Dataset) -> "pd.DataFrame":
-        return table_of(dataset[list(combined.layouts)], forms)
+        return table_of(dataset[list(combined.layouts)], list(forms.values()))
 
-    expected, inputs = table(combined.blank().isel(time=[0])), [file.resolve() for file in tables]
+    expected, inputs = table(combined.blank().isel(time=[0])), [file.resolve() for file in forms]
 
     def is_ours(path: Path) -> bool:
         return path.resolve() not in inputs and has_columns(path, expected)
 
     check_target(out, force, is_ours, "a corrected forecast")
     suffix = "gz" if out.suffix.lower() == ".gz" else file_format
-    separator = forms[0].separator if forms else ","
+    separator = next((form.separator for form in forms.values()), ",")
     return lambda path, dataset: write_table(path, table(dataset), suffix, separator)
 
 

@@ -38,6 +38,7 @@ from ens10.experiments.forecasts.training_points import (
     places_of,
 )
 from ens10.experiments.runs.checkpoints import differences, other_architecture, shapes
+from ens10.experiments.runs.reading import DATES_OF_TRAINING
 from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
@@ -81,7 +82,7 @@ class DateResult(NamedTuple):
 
     fields: Fields
     core: dict[str, Any]
-    attributes: dict[str, str]
+    attributes: dict[str, Any]
 
 
 def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
@@ -872,6 +873,12 @@ class Corrections:
         if "number" in dataset:
             dataset["number"].attrs.update(self.member_attributes)
         return dataset
+
+    @property
+    def provenance(self) -> dict[str, int]:
+        """The number of dates that the model was trained on, as an attribute, if there are any."""
+        trained = int(np.isin(seconds_of(self.samples), self.model._training.dates).sum())
+        return {DATES_OF_TRAINING: trained} if trained else {}
 
     @property
     def member_attributes(self) -> dict[str, Any]:

@@ -22,6 +22,10 @@ _SPLITS: dict[TrainerFn | None, str] = {
 class DatesProgressBar(RichProgressBar):
     """Lightning's progress bar, with dates for batches in its speed."""
 
+    def get_metrics(self, *of: Any) -> dict[str, Any]:
+        """Return what the bar shows: no version of the log, of which a run has one."""
+        return {name: one for name, one in super().get_metrics(*of).items() if name != "v_num"}
+
     def configure_columns(self, trainer: pl.Trainer) -> list[Any]:
         """Return the columns of the bar."""
         others = super().configure_columns(trainer)[:-1]

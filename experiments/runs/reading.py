@@ -52,6 +52,9 @@ def open_predictions(path: Path | str) -> tuple[xr.Dataset, xr.DataArray]:
     return forecast, truth
 
 
+DATES_OF_TRAINING = "dates_of_training"  # attribute of corrected forecasts: how many they have
+
+
 def open_forecast(
     path: Path | str, *, dask: bool = False
 ) -> tuple[xr.Dataset, xr.DataArray | None]:

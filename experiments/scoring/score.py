@@ -1,6 +1,7 @@
 """Predictions to scores: a netCDF file of additive states and CSV files of final numbers."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -11,11 +12,17 @@ import numpy as np
 import xarray as xr
 
 from ens10.durable import clear_leftovers, whole_path
-from ens10.errors import FileError, UnknownNameError
+from ens10.errors import DataNote, FileError, UnknownNameError
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.runs.raw_ensemble import open_climate, open_raw, with_name
-from ens10.experiments.runs.reading import open_forecast, open_truth, reading, store_of
+from ens10.experiments.runs.reading import (
+    DATES_OF_TRAINING,
+    open_forecast,
+    open_truth,
+    reading,
+    store_of,
+)
 from ens10.experiments.scoring.run_results import load_states, save_states
 from ens10.experiments.scoring.writers import csv_of
 from ens10.grid import Weighting
@@ -48,7 +55,7 @@ BOUNDS = ("", "_lower", "_upper")
 HERSBACH_TERMS = ("hersbach_reliability", "hersbach_potential")  # of all dates, without bounds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScoringResult:
     """Result of scoring a forecast.
 
@@ -68,6 +75,10 @@ class ScoringResult:
     cross_check: CrossCheck | None
     requested: tuple[str, ...] | None = None
 
+    def __repr__(self) -> str:
+        """Return what `ens10 score` prints, for a session of Python."""
+        return f"{self.in_words()}; in {self.folder}"
+
     def in_words(self) -> str:
         """Return the scores with their confidence intervals in one line."""
         return in_words(self.states, self.reference, self.requested)
@@ -76,7 +87,7 @@ class ScoringResult:
         """Return the requested (or the main) scores of each group as lines of text."""
         scores = summarise(self.states, self.reference, by=self.by, maps=False)
         names = _requested_names(scores, self.requested) or _main_names(scores)
-        rows = [[*self.by, *names, "dates"]]
+        rows = [[*self.by, *map(_label, names), "dates"]]
         for label, part in _groups(scores, self.by):
             values = [f"{float(part[name]):.4g}" for name in names]
             rows.append([*label, *values, str(int(part["dates"]))])
@@ -153,6 +164,10 @@ def score_forecast(
     observed = stored_truth if truth is None else open_truth(truth, variable or target)
     if observed is None:
         raise FileError(path, "holds no truth", "Give it with --truth STORE")
+    if trained := forecast.attrs.get(DATES_OF_TRAINING):
+        of_all = f"{trained} of its {forecast.sizes['time']} dates are those of the training"
+        note = f"{path}: {of_all}, on which scores are better than on new dates"
+        warnings.warn(note, DataNote, stacklevel=2)
     requested = None
     if scores is None:
         names = usual_scores(forecast, observed, target)
@@ -273,7 +288,12 @@ def _value_in_words(scores: xr.Dataset, name: str) -> str:
     units = "" if units == "1" else units
     value, *bounds = (f"{float(scores[name + b]):.4g}" for b in BOUNDS if name + b in scores)
     interval = f"[{', '.join(bounds)}]" if bounds else ""
-    return " ".join(filter(None, [name, value, interval, units]))
+    return " ".join(filter(None, [_label(name), value, interval, units]))
+
+
+def _label(name: str) -> str:
+    """Return the name of a score as people read it."""
+    return name.replace("spread_error", "spread/error")
 
 
 def _requested_names(scores: xr.Dataset, requested: Sequence[str] | None) -> list[str]:

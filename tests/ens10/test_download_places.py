@@ -131,6 +131,20 @@ def test_a_scheme_whose_package_is_not_installed(tmp_path, monkeypatch):
         download(tmp_path, "truth", "0104")
 
 
+def test_a_dry_run_without_a_network_is_one_short_line(tmp_path, monkeypatch):
+    """Each of the two places is asked twice, and not eight times in two minutes."""
+    monkeypatch.setattr(files, "BASES", ("http://127.0.0.1:9", "http://127.0.0.1:11"))
+    waits: list[float] = []
+    with pytest.raises(MissingDataError, match=r"all 105 files .*no server answers") as caught:
+        download(tmp_path, "sfc", "all", dry_run=True, sleep=waits.append)
+    assert waits == [1.0, 1.0]
+    assert "output.sfc" not in str(caught.value)
+    waits.clear()
+    with pytest.raises(MissingDataError, match=r"output.sfc.20180104 \(.*no server answers"):
+        download(tmp_path, "sfc", "0104", sleep=waits.append)
+    assert waits == [1.0, 2.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+
+
 def test_the_second_place_is_tried_if_none_was_chosen(site, grib, tmp_path, monkeypatch, capsys):
     with serve(files={"output.sfc.20180108": grib}) as older:
         monkeypatch.setattr(files, "BASES", (site.url, older.url))

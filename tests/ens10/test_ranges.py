@@ -24,7 +24,11 @@ def test_the_whole_range_passes_and_the_next_number_beyond_does_not(name):
 @pytest.mark.parametrize(
     ("name", "ends", "guess"),
     [
-        ("t2m", (-60.0, 45.0), "looks like Celsius. Convert it to K or mend the file's units"),
+        (
+            "t2m",
+            (-60.0, 45.0),
+            "looks like Celsius. Convert the values .of a table: the column. to K; in netCDF",
+        ),
         ("t2m", (-76.0, 113.0), "looks like Fahrenheit"),
         ("t", (-90.0, 40.0), "looks like Celsius"),
         ("msl", (940.0, 1050.0), "looks like hPa"),

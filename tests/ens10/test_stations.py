@@ -95,8 +95,11 @@ SPLIT = ens10.protocol.Protocol(train=[2015], val=[2016], test=[2017])
 
 
 def test_what_is_refused(tmp_path):
-    with pytest.raises(MissingDataError, match=r"truth.*station b"):
-        prepare(forecasts(), tmp_path / "s", truth=observations().isel(station=[0, 2]))
+    observed = observations().isel(station=[0, 2])
+    with pytest.raises(MissingDataError, match=r"truth.*station b.*or drop .*drop_sel\(station=\["):
+        prepare(forecasts(), tmp_path / "s", truth=observed)
+    dropped = prepare(forecasts().drop_sel(station=["b"]), tmp_path / "dropped", truth=observed)
+    assert ens10.open_store(dropped, "sfc")["station"].to_numpy().tolist() == ["a", "c"]
     with pytest.raises(FileError, match="more than once: a"):
         prepare(forecasts().assign_coords(station=["a", "b", "a"]), tmp_path / "s")
     with pytest.raises(MissingDataError, match=r"lat of the stations; lon of.*--names"):
@@ -228,6 +231,11 @@ def test_observations_beside_every_member(tmp_path):
     both.to_csv(tmp_path / "both.csv", index=False)
     names = Names(variables={"t2m": "t2m"}, truth={"obs": "t2m"})
     same_as_from_netcdf(prepare(tmp_path / "both.csv", tmp_path / "s.zarr", names=names))
+    both.drop(columns="obs").to_csv(tmp_path / "today.csv", index=False)
+    opened = [open_source(tmp_path / f"{name}.csv", names) for name in ("both", "today")]
+    xr.testing.assert_identical(*opened)
+    with pytest.raises(MissingDataError, match="1 part is missing: obs"):
+        prepare(tmp_path / "today.csv", tmp_path / "t.zarr", names=names)
 
 
 def test_rows_that_are_missing(tmp_path):

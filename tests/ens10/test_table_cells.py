@@ -1,6 +1,7 @@
 """Cells of tables that cannot be read are refused by row and column; no row writes into another."""
 
 import gzip
+import re
 from decimal import Decimal
 
 import numpy as np
@@ -40,7 +41,7 @@ CELLS = {
     "no station": ("station", 0, None, "row 1, column station: it is empty"),
     "no step": ("step", 11, None, "row 12, column step: it is empty"),
     "a text": ("u10", 3, "n.v.", "row 4, column u10: 'n.v.' is no number"),
-    "a decimal comma": ("u10", 1, "2,5", "row 2, column u10: '2,5' is no number"),
+    "a decimal comma": ("u10", 1, "2,5", "row 2, column u10: '2,5' has a decimal comma"),
     "a unit": ("step", 2, "24h", "row 3, column step: '24h' is no number"),
     "a latitude": ("lat", 4, 999, "row 5, column lat: '999' is no place on Earth"),
     "a longitude": ("lon", 4, -400, "row 5, column lon: '-400' is no place on Earth"),
@@ -131,8 +132,37 @@ def test_valid_times_are_the_start_and_the_step(frame, tmp_path):
 
 def test_a_column_of_decimal_commas_is_not_left_out(frame, tmp_path):
     frame["t2m"] = "280,5"
-    with pytest.raises(FileError, match=r"row 1, column t2m: '280,5' is no number \(12 cells"):
+    with pytest.raises(
+        FileError, match=r"t2m: '280,5' has a decimal comma \(12 cells.*decimal=','"
+    ):
         open_source(write(frame, tmp_path / "f.csv"))
+
+
+@pytest.mark.parametrize("stem", ["m", "", "t2m_"])
+def test_a_column_for_each_member_is_reshaped_as_the_error_says(frame, tmp_path, stem):
+    keys = ["station", "time", "step", "lat", "lon"]
+    rows = pd.concat([frame, frame[frame["number"] == 2].assign(number=3, u10=99.0)])
+    expected = open_source(write(rows.rename(columns={"u10": "t2m"}), tmp_path / "rows.csv"))["t2m"]
+    wide = rows.pivot(index=keys, columns="number", values="u10").add_prefix(stem).reset_index()
+    path = write(wide, tmp_path / "wide.csv")
+    words = f"columns {stem}1, {stem}2, {stem}3 look like members, and members are rows"
+    with pytest.raises(FileError, match=words) as raised:
+        open_source(path)
+    line = re.search(r"pandas\.(read_csv.*'\));", str(raised.value))[1]
+    long = eval(line, {"read_csv": pd.read_csv, "FILE": path})
+    found = open_source(write(long, tmp_path / "long.csv"))["t2m"]
+    np.testing.assert_array_equal(found, expected)
+    names = Names(variables={f"{stem}{n}": f"soil{n}" for n in (1, 2, 3)})
+    assert set(open_source(path, names)) == {"soil1", "soil2", "soil3"}
+
+
+def test_numbers_in_names_are_no_members(frame, tmp_path):
+    """Levels of soil beside a known variable, levels of pressure, and two columns alone."""
+    bare = frame[frame["number"] == 1].drop(columns="number")
+    soil = bare.assign(swvl1=0.1, swvl2=0.2, swvl3=0.3)
+    assert {"u10", "swvl1", "swvl3"} <= set(open_source(write(soil, tmp_path / "soil.csv")))
+    levels = bare.drop(columns="u10").assign(x500=1.0, x700=1.0, x850=1.0)
+    assert {"x500", "x850"} <= set(open_source(write(levels, tmp_path / "levels.csv")))
 
 
 def test_columns_of_one_name(frame, tmp_path):

@@ -484,7 +484,7 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     assert len(listed) == 12
     for command in listed:
         assert main(command) == 0, command
-    shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "corrected"))
+    shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "today"))
     np.testing.assert_array_equal(shared["mu"], corrected["mu"])
     extremes = xr.open_dataset("extremes.nc")
     low, high = (extremes[f"t2m_threshold_{side}"][:, 0] for side in ("below", "above"))

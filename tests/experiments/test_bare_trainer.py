@@ -1,6 +1,7 @@
 """A trainer of the user's own: its checkpoints, its predictions, its run."""
 
 import csv
+import re
 from functools import partial
 
 import pytest
@@ -73,7 +74,10 @@ def test_it_becomes_a_run(fitted, data, tmp_path):
     model = PostProcessor.load_from_checkpoint(best)
     expected = predictions_of(model, data, tmp_path / "bare.zarr")
     xr.testing.assert_identical(found, expected)
-    assert run.score().in_words().startswith("crps ")
+    scores = run.score()
+    assert repr(scores).startswith(scores.in_words())
+    assert re.match(r"crps [\d.]+ \[", repr(scores))
+    assert " spread/error " in repr(scores)
     assert run.report(tmp_path / "report").is_file()
     loss = float(fitted.callback_metrics["val_loss"])
     with (run.path / "log" / "metrics.csv").open() as file:

@@ -6,6 +6,7 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
+from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.trainer.states import TrainerFn
 from realruns import command, config_path
 
@@ -103,6 +104,14 @@ def test_the_bar_shows_dates_a_second(store, stage, training, speed):
     assert column.render(task).plain == speed
     task.speed = None
     assert column.render(task).plain == "0.00 dates/s"
+
+
+def test_the_bar_shows_losses_and_no_version_of_the_log():
+    bar, model = DatesProgressBar(), SimpleNamespace()
+    trainer = SimpleNamespace(
+        loggers=[CSVLogger(".", version="log")], progress_bar_metrics={"val_loss": 0.25}
+    )
+    assert bar.get_metrics(trainer, model) == {"val_loss": 0.25}
 
 
 def test_the_help_begins_with_the_ten_usual_options(capsys):

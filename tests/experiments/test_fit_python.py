@@ -367,14 +367,19 @@ def test_no_handler_is_set_from_another_thread(store, here):
     assert runs[0].path.as_posix() == "runs/mlp-1"
 
 
-def test_members_without_a_store(store):
+def test_members_without_a_store(store, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     members = ens10.open_store(str(store), "sfc")["t2m"].isel(step=0).load()
     truth = ens10.open_store(str(store), "truth")["t2m"].isel(step=0).load()
     model = ens10.fit(members, "emos_local", truth=truth)
     expected = statistical.fit(statistical.EMOS(local=True), members, truth)
     xr.testing.assert_identical(model(members), expected(members))
-    with pytest.raises(ArgumentError, match="unet trains on a store, not on arrays"):
+    with pytest.raises(ArgumentError, match="unet trains on a store, not on arrays") as raised:
         ens10.fit(members, "unet", truth=truth)
+    call = str(raised.value).partition("Prepare one: ")[2].partition(", and pass")[0]
+    prepared = eval(call, {"ens10": ens10, "members": members, "truth": truth})
+    opened = (ens10.open_store(str(one), "sfc")["t2m"] for one in (prepared, store))
+    np.testing.assert_array_equal(*opened)
     with pytest.raises(ArgumentError, match="truth: is missing"):
         ens10.fit(members, statistical.EMOS())
     with pytest.raises(ArgumentError, match="a ResidualNormalHead does not fit arrays"):

@@ -12,6 +12,7 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.forecasts.apply import apply
 from ens10.experiments.forecasts.load import BeyondTrainingWarning, load_model
+from ens10.loader import EnsembleDataModule
 from ens10.source import open_source
 
 DATES = slice(0, 3)
@@ -176,6 +177,48 @@ def test_a_table_comes_out_as_it_came_in(place, today, tmp_path, suffix, capsys)
         assert row["t2m_quantile_0.9"] == pytest.approx(
             float(one["mu"]) + 1.2815515655446004 * float(one["sigma"]), rel=1e-6
         )
+
+
+def test_rows_of_other_lead_times_truth_in_the_mapping_and_units_are_a_line_each(
+    place, today, tmp_path, capsys
+):
+    table, out = tmp_path / "today.csv", tmp_path / "corrected.csv"
+    raw = write_table(today.isel(station=[0, 1, 2, 3]), table)
+    step = float(today["step"].squeeze())
+    pd.concat([raw, raw.assign(lead=step + 24), raw[:5].assign(lead=step + 48)]).to_csv(table)
+    names = names_file(tmp_path)
+    with names.open("a") as file:
+        file.write("truth: {obs: t2m}\n")
+    command = ["apply", place / "emos_local", table, "--names", names, "--missing", "nan"]
+    for path in (out, tmp_path / "corrected.nc"):
+        realruns.command(*command, "--out", path)
+        lines = capsys.readouterr().err.splitlines()
+        left_out = f"{len(raw) + 5} rows of the lead times {step + 24:g}, {step + 48:g} h are left"
+        assert [line for line in lines if "lead time" in line] == [
+            f"ens10: {table}: {left_out} out: {step:g} h is corrected"
+        ]
+        assert [line for line in lines if "no units are stated" in line] == [
+            f"ens10: {table}: no units are stated; those of ENS-10 are assumed: t2m K"
+        ]
+    assert set(pd.read_csv(out)["lead"]) == {step}
+    expected = trained_result(place / "emos_local", place)
+    with xr.open_dataset(tmp_path / "corrected.nc") as found:
+        np.testing.assert_allclose(found["mu"], expected["mu"], rtol=1e-6)
+
+
+def test_scores_of_dates_of_the_training_are_said(place, tmp_path, capsys):
+    store = ens10.open_store(place / "store.zarr", "sfc")
+    split = EnsembleDataModule(str(place / "store.zarr"), target="t2m")
+    trained = [len(split.batches(name).index) for name in ("train", "test")]
+    out = apply([place / "emos_local"], place / "past.nc", tmp_path / "all.nc")
+    realruns.command("score", out, "--truth", place / "store.zarr")
+    said = capsys.readouterr().err
+    assert f"all.nc: {trained[0]} of its {store.sizes['time']} dates are those of the tr" in said
+    with xr.open_dataset(place / "past.nc") as past:
+        last = past.isel(time=slice(-trained[1], None)).load()
+    apply([place / "emos_local"], last, tmp_path / "new.nc")
+    realruns.command("score", tmp_path / "new.nc", "--truth", place / "store.zarr")
+    assert "of the training" not in capsys.readouterr().err
 
 
 def test_members_are_rows(place, today, tmp_path):
