@@ -5,7 +5,7 @@
 
 Each network is measured in a process of its own, in bfloat16 at 361 x 720 with Adam:
 
-    check       forward, loss, backward, and the host reads whether the loss is finite, as a fit does
+    check       forward, loss, backward; the host reads whether the loss is finite, as in a fit
     no check    the same, and nothing is read
     flag        the finite check as a flag on the device, which the fused Adam takes as `found_inf`
     graph       forward, loss, backward and flag replayed as one CUDA graph, Adam launched after it
