@@ -14,6 +14,7 @@ from ens10.models.statistical.base import StatisticalMethod
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
 @pytest.mark.parametrize(
     "name", ["paper_unet", "location_unet", "transformer", "transformer_neighbours"]
 )
@@ -39,5 +40,5 @@ def test_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(one, plain, rtol=1e-6, atol=0)
     for got, wanted in zip(step(one), step(plain), strict=True):
         if wanted is not None:
-            torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-6)
+            assert float((got - wanted).norm()) <= 1e-4 * float(wanted.norm()) + 1e-7
     sys.modules.pop("cuda_steps", None)
