@@ -138,17 +138,18 @@ class Step:
     ) -> None:
         self.network, self.head, self.batch = network, head, batch
         self.optimizer, self.autocast, self.loss = optimizer, autocast, CRPSLoss()
-        self.apply: Any = None  # the network, compiled
+        self.values: Callable[[dict[str, Tensor]], Tensor] = self.losses  # or compiled
+
+    def losses(self, batch: dict[str, Tensor]) -> Tensor:
+        """The loss at each point: what `--model.compiled` compiles as one."""
+        forecast = forecast_of(self.network, self.head, batch)
+        return self.loss.evaluate(forecast, batch["target"], batch["weights"])
 
     def __call__(self) -> Tensor:
         """Forward, loss, backward, optimiser; gives the loss, which lies on the device."""
         batch = self.batch
         with self.autocast:
-            if self.apply is None:
-                forecast = forecast_of(self.network, self.head, batch)
-            else:
-                forecast = self.head(self.apply(batch["features"]), batch)
-            values = self.loss.evaluate(forecast, batch["target"], batch["weights"])
+            values = self.values(batch)
         weights = batch["weights"]
         mean = torch.where(weights > 0, weights * values, 0).sum() / weights.sum()
         penalty = self.network.penalty()
@@ -182,7 +183,7 @@ def step(
     around = torch.autocast(device, torch.bfloat16) if half else nullcontext()
     made = Step(network, head, batch, optimizer, around)
     if "compiled" in variant:
-        made.apply = torch.compile(network, backend="aot_eager" if tiny else "inductor")
+        made.values = torch.compile(made.losses, backend="aot_eager" if tiny else "inductor")
     return made
 
 

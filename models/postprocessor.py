@@ -139,18 +139,28 @@ class _ForecastModule(InitialValues, pl.LightningModule):
 
     def _step(self, batch: Batch, stage: Stage, forecast: Any = None) -> Tensor:
         """Log and return the weighted mean of the loss over the valid points of all dates."""
-        forecast = self(batch) if forecast is None else forecast
-        losses = self._losses(
-            forecast, batch, lambda f, b: self.loss.evaluate(f, b["target"], b["weights"])
-        )
+        is_crps = isinstance(self.loss, CRPSLoss)
+        if forecast is None and (stage == "train" or is_crps):
+            losses = self._loss_map(batch)
+        else:
+            forecast = self(batch) if forecast is None else forecast
+            losses = self._losses_of(forecast, batch)
         loss = self._weighted_mean(losses, batch, f"{stage}_loss")
         if stage != "train":
-            same = isinstance(self.loss, CRPSLoss)
-            crps = (
-                losses if same else self._losses(forecast, batch, lambda f, b: f.crps(b["target"]))
-            )
+            crps = losses
+            if not is_crps:
+                crps = self._losses(forecast, batch, lambda f, b: f.crps(b["target"]))
             self._weighted_mean(crps, batch, f"{stage}_crps")
         return loss
+
+    def _loss_map(self, batch: Batch) -> Tensor:
+        """Return the loss at each point: the part of a step that `torch.compile` compiles."""
+        return self._losses_of(self(batch), batch)
+
+    def _losses_of(self, forecast: Distribution | tuple[Distribution, ...], batch: Batch) -> Tensor:
+        return self._losses(
+            forecast, batch, lambda f, b: self.loss.evaluate(f, b["target"], b["weights"])
+        )
 
     def _losses(
         self,
@@ -467,8 +477,9 @@ class PostProcessor(TrainedModule):
             weights.
         optimizer: makes the optimiser from the parameters, by default Adam at 1e-3.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
-        compiled: True to compile the network by `torch.compile` before a fit. It takes a minute and
-            needs a C++ compiler on a CPU; `benchmarks/networks.py` measures what it is worth.
+        compiled: True to compile network, head and loss as one by `torch.compile` before a fit. It
+            takes a minute and needs a C++ compiler on a CPU; `benchmarks/networks.py` measures what
+            it is worth.
         learning_rates: factors of the optimiser's learning rate for parts of the model, by a part
             of the parameters' dotted names: {"gate": 30} for all gates, {"embedding": 3}.
 
@@ -504,10 +515,15 @@ class PostProcessor(TrainedModule):
         self.network, self._compile_network = network, compiled
 
     def setup(self, stage: str) -> None:
-        """Compile the network before a fit if `compiled` is True."""
+        """Compile network, head and loss as one before a fit if `compiled` is True."""
         super().setup(stage)
         if stage == "fit" and self._compile_network:
-            self.network.compile()
+            self._loss_map = torch.compile(super()._loss_map)  # type: ignore[method-assign]
+
+    def teardown(self, stage: str) -> None:
+        """Discard the compiled code, which cannot be copied or pickled."""
+        vars(self).pop("_loss_map", None)
+        super().teardown(stage)
 
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
         """Return the forecast for a batch, or that of each of several targets.

@@ -12,7 +12,7 @@ and backward from `on_tensors` to `Kernel.partials`.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, Literal
@@ -197,7 +197,7 @@ class Formula:
             score.attrs |= {"units": f"({unit})2"} if unit else {}
         return mean_over(score, dim, weights, nan)
 
-    @cached_property
+    @property  # not cached: torch.compile cannot trace the lock of a cached property
     def has_gradient(self) -> bool:
         """Return True if results for tensors have a gradient."""
         return self.kernel.partials is not None or not self.kernel.on_host

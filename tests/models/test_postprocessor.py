@@ -5,6 +5,7 @@ import pytorch_lightning as pl
 import torch
 from jsonargparse import ArgumentParser
 from pytorch_lightning.callbacks import ModelCheckpoint
+from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
 from ens10.errors import ArgumentError
@@ -112,11 +113,14 @@ def test_fit_checkpoint_test_and_predict(name, make_batches, tmp_path):
 def test_a_compiled_network_trains_as_the_plain_one(make_batches, tmp_path):
     def weights(compiled):
         torch.manual_seed(0)
-        network = MLP(4)
-        model = PostProcessor(network, ResidualNormalHead(), optimizer=sgd, compiled=compiled)
+        torch._dynamo.reset()
+        counters.clear()
+        model = PostProcessor(MLP(4), ResidualNormalHead(), optimizer=sgd, compiled=compiled)
         train = trainer(tmp_path / str(compiled))
         train.fit(model, loader(make_batches(grid=(9, 13))), loader(make_batches(1)))
-        assert (network._compiled_call_impl is not None) is compiled
+        assert (counters["stats"]["unique_graphs"] > 0) is compiled
+        assert not counters["graph_break"]
+        assert "_loss_map" not in vars(model)  # the model can be copied
         return model.state_dict()
 
     compiled, plain = weights(True), weights(False)
