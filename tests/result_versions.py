@@ -30,6 +30,7 @@ ALSO = {
         "ens10.experiments.runs.predictions", "ens10.experiments.scoring.score",
         "ens10.experiments.runner.sizes",
     ),
+    "ens10.experiments.studies.experts": ("ens10.experiments.studies.short_training",),
     "ens10.experiments.studies.gates": ("ens10.experiments.studies.short_training",),
     "ens10.experiments.studies.traps": ("ens10.experiments.studies.short_training",),
 }  # fmt: skip

@@ -289,6 +289,8 @@ def _array(files: dict[str, bytes], name: str) -> Any:
     """Return values (NaN where missing), attributes and dimensions of an array, or None."""
     if f"{name}/zarr.json" in files:
         about = json.loads(files[f"{name}/zarr.json"])
+        if "data_type" not in about:
+            return None
         return _decoded(files, name, *_version_3(about))
     about = json.loads(files.get(f"{name}/.zarray", b"{}"))
     if "dtype" not in about:  # no array, unless the consolidated metadata know it

@@ -1,0 +1,97 @@
+"""The study of experts: its command end to end, permuted gates, and the arithmetic of contrasts."""
+
+import numpy as np
+import pytest
+from realruns import compute_here
+
+from ens10.experiments.runner import running
+from ens10.experiments.runner.results import Results
+from ens10.experiments.studies.experts import __main__ as experts
+from ens10.experiments.studies.experts import cells, tables
+from ens10.experiments.studies.json_cells import read_json_cells
+from ens10.models.layers import ExpertConvolution
+from ens10.models.layers.expert_layers import Experts
+
+
+def test_arms_are_those_of_the_design():
+    assert [len(cells.arms_of(target)) for target in ("t2m", "t850", "tp")] == [16, 8, 4]
+    known = {*cells.arms_of("t2m")}
+    assert all(set(pair) <= known for pair in cells.CONTENT["contrasts"].values())
+    options = cells.options_of("permuted-bare-raw")
+    assert options["frozen"]
+    assert (options["embedding"], options["emos"]) == (0, False)
+    assert options["experts"] == cells.options_of("experts-bare-raw")["experts"]
+
+
+def scores_of(raws, first, second):
+    """Results of two arms, without variance over dates; `raws` by seed."""
+    found = {("raw", n): {"crps": [raw] * 40} for n, raw in enumerate(raws)}
+    found |= {("a", n): {"crps": [value] * 40} for n, value in enumerate(first)}
+    return found | {("b", n): {"crps": [value] * 40} for n, value in enumerate(second)}
+
+
+def test_on_worlds_the_interval_is_the_paired_one():
+    scores = scores_of([1.0, 2.0, 4.0], [0.89, 1.74, 3.52], [0.90, 1.80, 3.60])
+    value, lower, upper, gains = tables.contrast(scores, "a", "b", [0, 1, 2])
+    half = 4.302653 * 1.0 / np.sqrt(3)  # Student's t of two degrees, deviation 1 %
+    assert gains == pytest.approx([1.0, 3.0, 2.0])
+    assert (value, lower, upper) == pytest.approx((2.0, 2 - half, 2 + half), rel=1e-6)
+
+
+def test_on_trainings_their_variance_is_added_to_that_of_dates():
+    scores = scores_of([1.0], [0.89, 0.90, 0.91], [0.91, 0.92, 0.93])
+    value, lower, upper, _ = tables.contrast(scores, "a", "b", [0, 1, 2])
+    half = 1.96 * 100 * np.sqrt(2 * 0.01**2 / 3)
+    assert value == pytest.approx(2.0)
+    assert (upper - lower) / 2 == pytest.approx(half, rel=1e-3)
+
+
+def test_verdicts():
+    bounds = [(0.1, 0.2), (-0.4, -0.1), (-0.2, 0.29), (-0.2, 0.31), (np.nan, np.nan)]
+    words = [tables.verdict(*pair) for pair in bounds]
+    assert words == ["gains", "loses", "tie", "not distinguished", "one seed"]
+
+
+def test_the_factor_of_the_smallest_validation_loss_is_chosen():
+    tries = [
+        {"variant": arm, "seed": 0, "target": "t2m", "factor": factor, "val": val}
+        for arm, vals in (("plain-embedded-emos", (3, 1, 2)), ("experts-embedded-emos", (2, 2, 1)))
+        for factor, val in zip((0.3, 1.0, 3.0), vals, strict=True)
+    ]
+    other = {**tries[0], "variant": "plain-bare-raw", "val": 0}
+    assert tables.chosen_factors([*tries, other]) == {"plain": 1.0, "experts": 3.0}
+
+
+def test_permuted_gates_are_frozen_and_keep_the_experts_of_a_point_together():
+    options = Experts(filters=2, weighted=True, routing_loss=False)
+    layer = ExpertConvolution(2, 4, (3, 4), options)
+    trained = [one.gate.weight.detach().numpy().copy() for one in cells.gates_of(layer)]
+    cells.set_permuted_gates(layer, trained, 0)
+    for before, one in zip(trained, cells.gates_of(layer), strict=True):
+        assert not one.gate.weight.requires_grad
+        points = [x.reshape(len(x), -1).T.tolist() for x in (before, one.gate.weight.numpy())]
+        assert points[0] != points[1]
+        assert sorted(points[0]) == sorted(points[1])
+
+
+@pytest.mark.slow
+def test_the_command_trains_scores_and_compares(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "start_cell", compute_here)
+    out = tmp_path / "out"
+    options = ["--grid", "9x16", "--years", "8", "--dates", "4", "--epochs", "1", "--seeds", "2"]
+    arms = ["--targets", "t850", "--arms", "embedded-emos", "--tries", "1", "3"]
+    command = [str(tmp_path / "work"), "--out", str(out), *options, *arms]
+    assert experts.main(command) == 0
+    text = (out / "contrasts-t850.md").read_text()
+    assert "experts beside an embedding" in text
+    with Results(out).temporary_folder(None) as folder:
+        results = read_json_cells(folder)
+    trained = [r for r in results.values() if "device" in r]
+    assert {r["device"] for r in trained} == {"CPU"}
+    assert len([r for r in trained if r["variant"] == "permuted-embedded-emos"]) == 2
+    assert all(len(r["crps"]) == 8 for r in results.values())
+    raw, optimum = (np.mean(results[f"t850/seed0/{name}"]["crps"]) for name in ("raw", "optimum"))
+    assert optimum < raw
+    (out / "contrasts-t850.md").unlink()
+    assert experts.main([*command, "--tables"]) == 0
+    assert (out / "contrasts-t850.md").read_text() == text
