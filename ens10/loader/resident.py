@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -151,7 +151,9 @@ class _Dates:
             key: torch.empty(shape, dtype=_DTYPES[np.dtype(dtype)], device=place, pin_memory=pinned)
             for key, (shape, dtype) in arrays.items()
         }
-        self._stream = torch.cuda.Stream(device) if place.type == "cuda" else None
+        self._stream: Any = None
+        if place.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         if self._stream is not None:  # what the memory was used for before must have ended
             self._stream.wait_stream(torch.cuda.current_stream(device))
 

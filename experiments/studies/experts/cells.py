@@ -16,6 +16,7 @@ from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly
+from ens10.loader.content import Extra
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics import crps_ensemble
 from ens10.metrics.distributions import Distribution
@@ -119,9 +120,10 @@ class ExpertCell(JsonCell):
         folder = self.work / f"seed{self.seed}"
         store = self.store or store_of(folder, self.seed, self._size, wait=True)
         emos = self.variant not in (RAW, OPTIMUM) and options_of(self.variant)["emos"]
+        extras: list[Extra] = ["location", "day_of_year"] if emos else ["location"]
         data = EnsembleDataModule(
             str(store), self.target, list(self.inputs), batch_size=BATCH, seed=self.seed, step=48,
-            extras=["location", *(["day_of_year"] if emos else [])], members=self.variant == RAW,
+            extras=extras, members=self.variant == RAW,
         )  # fmt: skip
         return data, folder
 
@@ -167,7 +169,8 @@ class ExpertCell(JsonCell):
         return self.scratch / f"gates-{self.variant}-{self.epochs}.npz"
 
     def _keep_gates(self, model: PostProcessor) -> None:
-        arrays = [layer.gate.weight.detach().cpu().numpy() for layer in gates_of(model)]
+        gates: list[Any] = [layer.gate for layer in gates_of(model)]
+        arrays = [gate.weight.detach().cpu().numpy() for gate in gates]
         partial_file = self._gates_file.with_suffix(f".{os.getpid()}.npz")
         np.savez(partial_file, *arrays)
         partial_file.replace(self._gates_file)

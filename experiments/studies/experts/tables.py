@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ens10.experiments.studies.experts.cells import CONTENT, OPTIMUM, RAW, arms_of, options_of
 from ens10.experiments.studies.json_cells import Result, read_json_cells
@@ -126,7 +126,7 @@ def contrast(
     gains = [float(part.mean()) for part in parts]
     value, n = float(np.mean(gains)), len(seeds)
     if (RAW, seeds[-1]) in scores and n > 1:
-        half = float(student.ppf(0.975, n - 1) * np.std(gains, ddof=1) / sqrt(n))
+        half = float(stdtrit(n - 1, 0.975) * np.std(gains, ddof=1) / sqrt(n))
     else:
         over_dates = interval(np.mean(parts, axis=0))
         trainings = sum(
