@@ -21,7 +21,9 @@ ROOF = "ens10/cli/"
 REACHING = (ROOF, "ens10/synthetic/displaced.py")
 TORCH = {"torch", "pytorch_lightning", "torchmetrics"}
 # the rest is light; in metrics/ the kernels on tensors are files called *_torch.py
-WITH_TORCH = re.compile(r"ens10/loader/(datamodule|tensors)\.py|metrics/(\w+/)?\w*_torch\.py")
+WITH_TORCH = re.compile(
+    r"ens10/loader/(datamodule|resident|tensors)\.py|metrics/(\w+/)?\w*_torch\.py"
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = sorted(
     path

@@ -267,7 +267,9 @@ class EnsembleDataModule(pl.LightningDataModule):
         trainer, asked = self.trainer, self.resident
         if self.cache is not None and asked is True:
             raise ArgumentError("cache", "data.resident keeps all dates", "Give one of the two")
-        if trainer is None or trainer.state.fn != "fit" or self.cache is not None:
+        if not isinstance(trainer, pl.Trainer) or trainer.state.fn != "fit":
+            return None
+        if self.cache is not None:
             return None
         own = trainer if split == "train" else None
         return resident_batches(self.batches(split), own, trainer.strategy.root_device, asked)

@@ -227,8 +227,8 @@ DAMAGES = {
         ["{path}", "byte {byte}", "typeOfLevel", "Correct or remove it"],
     ),
     "n.grib: Celsius": Damage(
-        celsius, ["{path} at byte {byte}", "looks like Celsius", "Convert it to K"],
-        ["{path} at byte {byte}", "looks like Celsius", "Convert it to K"],
+        celsius, ["{path} at byte {byte}", "looks like Celsius", "to K"],
+        ["{path} at byte {byte}", "looks like Celsius", "to K"],
     ),
     "o.grib: flipped bit in the first byte": Damage(
         first_bytes,
@@ -260,8 +260,8 @@ DAMAGES = {
     "t.nc: Celsius": Damage(
         netcdf_celsius,
         ["{path}: t2m time 2016-01-01T00 step 24 (index 0, 0) number 1", "looks like Celsius",
-         "Convert it to K"],
-        ["looks like Celsius", "Convert it to K"],
+         "to K"],
+        ["looks like Celsius", "to K"],
     ),
     "u.nc: units of another quantity": Damage(
         netcdf_units, ["{path}", "units 'm s-1'", "Convert it"],

@@ -30,6 +30,7 @@ NAMES = """
     nn.init.zeros_ no_grad ones_like optim optim.Adam optim.Optimizer optim.SGD promote_types
     randint randn sign sort special special.ndtr special.ndtri stack where zeros zeros_like
     empty uint8 cuda cuda.Event utils.data.Dataset
+    compile randperm cuda.Stream cuda.current_stream cuda.stream
     abs addcmul argsort atan2 bfloat16 broadcast_tensors clamp contiguous_format digamma expm1 fft
     fft.rfft float16 is_grad_enabled isfinite lgamma log log1p minimum mul nn.Parameter searchsorted
     sigmoid special.erfcx special.gammainc special.log_ndtr split sqrt strided sub tanh

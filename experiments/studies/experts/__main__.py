@@ -96,7 +96,7 @@ def _run_target(options: Namespace, target: str) -> Outcome:
     arms.sort(key=lambda arm: arm.startswith("permuted"))  # after those whose gates they take
     return compute(
         [
-            ExpertCell(arm, seed, factor=factors[tables.kind_of(arm)], **common)
+            ExpertCell(arm, seed, factor=factors[tables.convolution_of(arm)], **common)
             for seed in seeds
             for arm in arms
         ],

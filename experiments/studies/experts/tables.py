@@ -30,13 +30,13 @@ def read_scores(folder: Path, target: str) -> tuple[Scores, list[Result]]:
     factors = chosen_factors(trained)
     scores = {(r["variant"], r["seed"]): r for r in results if "factor" not in r}
     for r in trained:
-        if r["factor"] == factors.get(kind_of(r["variant"]), 1.0):
+        if r["factor"] == factors.get(convolution_of(r["variant"]), 1.0):
             scores[r["variant"], r["seed"]] = r
     tried = [r for r in trained if r["seed"] == 0 and r["variant"] in trunk_of(target).values()]
     return scores, tried
 
 
-def kind_of(arm: str) -> str:
+def convolution_of(arm: str) -> str:
     """Return whose learning rate an arm has: "plain" or "experts"."""
     return "plain" if arm.startswith("plain") else "experts"
 
@@ -53,7 +53,7 @@ def chosen_factors(tries: Sequence[Result]) -> dict[str, float]:
     best: dict[str, Result] = {}
     for one in tries:
         if one["seed"] == 0 and one["variant"] in trunk_of(one["target"]).values():
-            kind = kind_of(one["variant"])
+            kind = convolution_of(one["variant"])
             if kind not in best or one["val"] < best[kind]["val"]:
                 best[kind] = one
     return {kind: one["factor"] for kind, one in best.items()}
