@@ -14,8 +14,9 @@ demo: $(STAMP)
 # Compiled modules are kept: many tests run commands in processes of their own.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
+# One process more than there are cores, since some tests wait for others' processes.
 test: $(STAMP)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print(min(4, 1 + (os.cpu_count() or 1)))") --dist loadfile -m "not slow"
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m slow
