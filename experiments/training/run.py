@@ -145,7 +145,7 @@ class RunCLI(LightningCLI):
                 seed_everything_default=0,
                 parser_class=StageParser,
                 parser_kwargs={"prog": "ens10", **_NO_ABBREVIATIONS}
-                | {self._stage: _NO_ABBREVIATIONS},
+                | {self._stage: dict(_NO_ABBREVIATIONS)},  # Lightning adds a description
                 auto_configure_optimizers=False,
                 load_from_checkpoint_support=False,
                 args=list(args),

@@ -115,9 +115,11 @@ def test_the_bar_shows_losses_and_no_version_of_the_log():
 
 
 def test_the_help_begins_with_the_ten_usual_options(capsys):
-    with pytest.raises(SystemExit):
-        main(["fit", "--help"])
-    text = capsys.readouterr().out
+    for stage in ("predict", "fit"):  # the description of the first stays with it
+        with pytest.raises(SystemExit):
+            main([stage, "--help"])
+        text = capsys.readouterr().out
+        assert ("Run inference" in text) == (stage == "predict")
     usage, _, first = text.partition("Options that people use first:\n")
     assert usage.startswith("usage: ens10 fit --config FILE --data.store STORE --run RUN [options]")
     assert usage.count("\n") == 4
