@@ -271,8 +271,8 @@ class EnsembleDataModule(pl.LightningDataModule):
             return None
         if self.cache is not None:
             return None
-        own = trainer if split == "train" else None
-        return resident_batches(self.batches(split), own, trainer.strategy.root_device, asked)
+        own, device = trainer if split == "train" else None, trainer.strategy.root_device
+        return resident_batches(self.batches(split), own, device, asked, trainer.num_devices)
 
     def _evaluation_batches(self, split: Split, batch_size: int | None = None) -> TorchBatches:
         return TorchBatches(self.batches(split, batch_size), None, self._pinned, free_buffers=True)

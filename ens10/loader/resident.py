@@ -19,7 +19,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields, Job
 from ens10.loader.batches import Batches
 from ens10.loader.buffers import BufferLayout
-from ens10.loader.content import EXTRA_NAMES, STATIC
+from ens10.loader.content import EXTRA_NAMES, STATIC, Arrays
 from ens10.loader.tensors import TorchBatches, as_tensors
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ _GROUP = Path("/sys/fs/cgroup")  # limits of a container or of a job
 
 
 def resident_batches(
-    batches: Batches, trainer: "pl.Trainer | None", device: torch.device, resident: Resident
-) -> TorchBatches | None:
+    batches: Batches, trainer: "pl.Trainer | None", device: torch.device, resident: Resident,
+    processes: int = 1,
+) -> TorchBatches | None:  # fmt: skip
     """Return batches whose dates stay in memory, or None where they are to be read each time.
 
     Args:
@@ -43,6 +44,7 @@ def resident_batches(
         resident: False to read each time. "auto" keeps dates on a GPU if they take at most half of
             its free memory, else (and without a GPU) in the memory of this machine if they take at
             most a quarter of what is free. True asks for it.
+        processes: of this training on this machine, which share its memory.
 
     Raises:
         ArgumentError: True with batches of patches or points, whose numbers differ in each epoch.
@@ -59,11 +61,12 @@ def resident_batches(
     on_gpu = device.type == "cuda"
     if on_gpu and size <= _SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]:
         return ResidentBatches(batches, trainer, device, device)
-    if size <= _SHARE_OF_HOST * free_memory():
+    if size <= _SHARE_OF_HOST * free_memory() / processes:
         return ResidentBatches(batches, trainer, torch.device("cpu"), device)
     if resident is True:
         words = (
-            f"the dates of a split take {size / 1e9:.1f} GB, more than a quarter of what is free"
+            f"the dates of a split take {size / 1e9:.1f} GB in each of {processes} processes, "
+            "together more than a quarter of what is free"
         )
         remedy = "Set data.resident to auto or false, choose fewer inputs, or split the samples"
         raise ResourceError(words, remedy)
@@ -118,14 +121,26 @@ class ResidentBatches(TorchBatches):
         with closing(self.batches.read(unread)) as buffers:
             numbers = {job.number for job in unread}
             for job in jobs:
-                if job.number in numbers:
-                    _, arrays = next(buffers)
-                    read = {key: values[: len(job.dates)] for key, values in arrays.items()}
-                    dates.keep(job, as_tensors(cast("Batch", read)))
+                is_read = job.number in numbers
+                batch = self._read(job, buffers, dates) if is_read else dates.batch(job)
                 progress.batches += 1
-                yield dates.batch(job)
+                yield batch
         if not unread:
             self.batches.free()
+
+    def _read(self, job: Job, buffers: Iterator[tuple[Job, Arrays]], dates: "_Dates") -> Batch:
+        _, arrays = next(buffers)
+        views = {key: values[: len(job.dates)] for key, values in arrays.items()}
+        batch = as_tensors(cast("Batch", views))
+        dates.keep(job, batch)
+        # a repeated date has no weights, so that it is not kept
+        return dates.batch(job) if dates.hold(job) else _on(batch, self.device)
+
+
+def _on(batch: Batch, device: torch.device) -> Batch:
+    """Return a copy of a batch on a device, complete before its memory is filled again."""
+    tensors = cast("dict[str, torch.Tensor]", batch)
+    return cast("Batch", {key: values.to(device, copy=True) for key, values in tensors.items()})
 
 
 class _Dates:

@@ -266,16 +266,21 @@ def _log_score_partials(truncated: bool, ops: Any, *arguments: Any) -> tuple[Any
 
 
 def _tail_quantile(n: Any, p: Any) -> Any:
-    """Return the standard quantile; far in the lower tail by Newton's method in log F as well.
+    """Return the standard quantile, where scipy's lacks digits by Newton's method in log F as well.
 
-    scipy before 1.17 loses its digits there: 0.4 in log F at 1e-182 with 884 degrees of freedom.
+    scipy before 1.17 loses them: 0.4 in log F at 1e-182 with 884 degrees of freedom, and some 1e-12
+    of the level in the middle.
     """
-    x, far = special.stdtrit(n, p), p < 1e-50
-    for _ in range(3 if far.any() else 0):
+    x, off = special.stdtrit(n, p), p < 1e-50
+    for _ in range(3):
         level = special.stdtr(n, x)
         with np.errstate(divide="ignore", invalid="ignore"):
-            step = level * np.log(level / p) / _density(n, x)
-        x = np.where(far & np.isfinite(step), x - step, x)
+            difference = np.log(level / p)
+            step = level * difference / _density(n, x)
+        off = off | (np.abs(difference) > 1e-13)
+        if not off.any():
+            break
+        x = np.where(off & np.isfinite(step), x - step, x)
     return x
 
 

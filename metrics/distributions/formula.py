@@ -11,7 +11,7 @@ and backward from `on_tensors` to `Kernel.partials`.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
@@ -142,6 +142,9 @@ class Formula:
         has_observation: True if there is an observation; False for moments.
         squared_unit: True if the result has the square of the unit instead.
         family: the attribute `family` of the result, for DataArrays; "" for none.
+
+    Attributes:
+        has_gradient: True if results for tensors have a gradient.
     """
 
     name: str
@@ -154,6 +157,12 @@ class Formula:
     has_observation: bool = True
     squared_unit: bool = False
     family: str = ""
+    has_gradient: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note whether there is a gradient: training asks at every step."""
+        kernel = self.kernel
+        object.__setattr__(self, "has_gradient", kernel.partials is not None or not kernel.on_host)
 
     def __call__(
         self,
@@ -196,11 +205,6 @@ class Formula:
             del score.attrs["units"]
             score.attrs |= {"units": f"({unit})2"} if unit else {}
         return mean_over(score, dim, weights, nan)
-
-    @property  # not cached: torch.compile cannot trace the lock of a cached property
-    def has_gradient(self) -> bool:
-        """Return True if results for tensors have a gradient."""
-        return self.kernel.partials is not None or not self.kernel.on_host
 
     @property
     def score(self) -> Score:

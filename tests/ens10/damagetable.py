@@ -168,6 +168,7 @@ def netcdf_units(path):
 
 
 FETCH = "Fetch or write the file again"
+CONVERT = "Convert the values (of a table: the column) to K"
 DAMAGES = {
     "a.grib: cut in the last message": Damage(
         cut, ["{path}", "damaged at byte {byte}", "lacks 30 bytes", FETCH],
@@ -227,8 +228,8 @@ DAMAGES = {
         ["{path}", "byte {byte}", "typeOfLevel", "Correct or remove it"],
     ),
     "n.grib: Celsius": Damage(
-        celsius, ["{path} at byte {byte}", "looks like Celsius", "to K"],
-        ["{path} at byte {byte}", "looks like Celsius", "to K"],
+        celsius, ["{path} at byte {byte}", "looks like Celsius", CONVERT],
+        ["{path} at byte {byte}", "looks like Celsius", CONVERT],
     ),
     "o.grib: flipped bit in the first byte": Damage(
         first_bytes,
@@ -260,8 +261,8 @@ DAMAGES = {
     "t.nc: Celsius": Damage(
         netcdf_celsius,
         ["{path}: t2m time 2016-01-01T00 step 24 (index 0, 0) number 1", "looks like Celsius",
-         "to K"],
-        ["looks like Celsius", "to K"],
+         CONVERT],
+        ["looks like Celsius", CONVERT],
     ),
     "u.nc: units of another quantity": Damage(
         netcdf_units, ["{path}", "units 'm s-1'", "Convert it"],

@@ -51,6 +51,16 @@ def test_batches_are_those_that_are_read(store, name, place, device):
     assert {str(b["features"].device) for b in loader} == {str(device)}
 
 
+def test_a_rank_without_dates_repeats_one_of_another(store):
+    settings = {"inputs": INPUTS, "rank": 19, "world": 20, "even": "pad"}
+    loader = ResidentBatches(batches_of(store, **settings), None, CPU, CPU)
+    read = TorchBatches(batches_of(store, **settings), None)
+    for number in range(2):
+        batches = epoch(loader, number)
+        assert batches == epoch(read, number)
+        assert not any(batches[0]["weights"])  # bytes
+
+
 def test_an_epoch_that_is_resumed_reads_what_is_left(store):
     first, second = (
         ResidentBatches(batches_of(store, inputs=INPUTS), None, CPU, CPU) for _ in range(2)
@@ -79,11 +89,12 @@ def test_where_dates_stay(store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free["gpu"], 0))
     gpu = torch.device("cuda", 0)
 
-    def place(device, asked="auto"):
-        found = resident_batches(batches, None, device, asked)
+    def place(device, asked="auto", processes=1):
+        found = resident_batches(batches, None, device, asked, processes)
         return found and found.place.type
 
     assert (place(gpu), place(CPU), place(gpu, False)) == ("cuda", "cpu", None)
+    assert (place(CPU, processes=2), place(gpu, processes=2)) == (None, "cuda")
     free["gpu"] -= 1
     assert (place(gpu), place(gpu, True)) == ("cpu", "cpu")
     free["host"] -= 1

@@ -1,16 +1,22 @@
 """The study of experts: its command end to end, permuted gates, and the arithmetic of contrasts."""
 
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 from realruns import compute_here
 
 from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
+from ens10.experiments.runner.tasks import WorldSize
 from ens10.experiments.studies.experts import __main__ as experts
 from ens10.experiments.studies.experts import cells, tables
 from ens10.experiments.studies.json_cells import read_json_cells
 from ens10.models.layers import ExpertConvolution
 from ens10.models.layers.expert_layers import Experts
+
+KEPT = Path(__file__).parents[2] / "experiments" / "results" / "experts" / "displaced"
 
 
 def test_arms_are_those_of_the_design():
@@ -49,7 +55,7 @@ def test_on_trainings_their_variance_is_added_to_that_of_dates():
 def test_verdicts():
     bounds = [(0.1, 0.2), (-0.4, -0.1), (-0.2, 0.29), (-0.2, 0.31), (np.nan, np.nan)]
     words = [tables.verdict(*pair) for pair in bounds]
-    assert words == ["gains", "loses", "tie", "not distinguished", "one seed"]
+    assert words == ["gains", "loses", "tie", "not distinguished", "no interval"]
 
 
 def test_the_factor_of_the_smallest_validation_loss_is_chosen():
@@ -72,6 +78,30 @@ def test_permuted_gates_are_frozen_and_keep_the_experts_of_a_point_together():
         points = [x.reshape(len(x), -1).T.tolist() for x in (before, one.gate.weight.numpy())]
         assert points[0] != points[1]
         assert sorted(points[0]) == sorted(points[1])
+
+
+def test_kept_results_have_the_keys_of_these_arms(tmp_path):
+    size = WorldSize(world="displaced", steps=(48,))
+    results = Results(KEPT)
+    kept = 0
+    for seed, arm in product(range(3), [cells.RAW, cells.OPTIMUM, *cells.arms_of("t2m")]):
+        factors = (1.0,) if arm in (cells.RAW, cells.OPTIMUM) else (0.3, 1.0, 3.0)
+        for factor in factors:
+            cell = cells.ExpertCell(arm, seed, tmp_path, KEPT, "t2m", size, factor=factor)
+            if results.key(cell.place) is not None:
+                kept += 1
+                assert cell.changes() == []
+    assert kept == 46 + 4 + 6  # arms, tries that were not chosen, raw ensembles and optima
+
+
+def test_the_store_is_part_of_the_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(cells, "checksum", lambda path: path.name)
+    options = {"work": tmp_path, "out": tmp_path, "target": "t2m", "size": WorldSize()}
+    keys = [
+        cells.ExpertCell("plain-bare-raw", 0, **options, store=store and tmp_path / store).key
+        for store in ("a", "b", None)
+    ]
+    assert [key["data"] for key in keys] == ["a", "b", repr(WorldSize())]
 
 
 @pytest.mark.slow

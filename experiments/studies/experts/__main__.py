@@ -54,12 +54,14 @@ def _run(options: Namespace) -> Outcome:
     outcome = Outcome()
     for target in options.targets:
         outcome = _run_target(options, target)
+        if outcome.failed:
+            break
     return outcome
 
 
 def _run_target(options: Namespace, target: str) -> Outcome:
     sizes = {name: options[name] for name in ("grid", "years", "dates", "world")}
-    size = None if options.store else WorldSize.from_options(**sizes, steps=(48,))
+    size = WorldSize.from_options(**sizes, steps=(48,))
     common = {
         "work": options.work,
         "out": options.out,

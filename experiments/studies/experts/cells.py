@@ -11,9 +11,10 @@ import numpy as np
 import torch
 
 from ens10.errors import UnknownNameError
-from ens10.experiments.runner.key import Key, key_of
+from ens10.experiments.runner.key import Key, digest_of, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
+from ens10.experiments.runs.provenance import checksum
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.loader.content import Extra
@@ -67,7 +68,7 @@ class ExpertCell(JsonCell):
 
     Args:
         target: channel.
-        size: of the synthetic world, whose seed is that of the cell; None with a store.
+        size: of the synthetic world, whose seed is that of the cell.
         store: prepared data of all seeds, in place of synthetic worlds.
         inputs: channels.
         factor: of the learning rate.
@@ -76,7 +77,7 @@ class ExpertCell(JsonCell):
     """
 
     target: str
-    size: WorldSize | None = None
+    size: WorldSize
     store: Path | None = None
     inputs: tuple[str, ...] = INPUTS
     factor: float = 1.0
@@ -113,12 +114,12 @@ class ExpertCell(JsonCell):
             "seed": self.seed,
             "training": [BATCH, RATE, _WIDTHS],
         }
-        data = repr(self.size) if self.store is None else ""
+        data = repr(self.size) if self.store is None else checksum(self.store)
         return key_of(about, data, _STATIONS)
 
     def _data(self) -> tuple[EnsembleDataModule, Path]:
         folder = self.work / f"seed{self.seed}"
-        store = self.store or store_of(folder, self.seed, self._size, wait=True)
+        store = self.store or store_of(folder, self.seed, self.size, wait=True)
         emos = self.variant not in (RAW, OPTIMUM) and options_of(self.variant)["emos"]
         extras: list[Extra] = ["location", "day_of_year"] if emos else ["location"]
         data = EnsembleDataModule(
@@ -126,10 +127,6 @@ class ExpertCell(JsonCell):
             extras=extras, members=self.variant == RAW,
         )  # fmt: skip
         return data, folder
-
-    @property
-    def _size(self) -> WorldSize:
-        return self.size or WorldSize()
 
     def result(self) -> Result:
         """Score the raw ensemble or the optimum, or train the arm and score its best epoch."""
@@ -166,7 +163,7 @@ class ExpertCell(JsonCell):
 
     @property
     def _gates_file(self) -> Path:
-        return self.scratch / f"gates-{self.variant}-{self.epochs}.npz"
+        return self.scratch / f"gates-{self.variant}-{digest_of(self.key)[:16]}.npz"
 
     def _keep_gates(self, model: PostProcessor) -> None:
         gates: list[Any] = [layer.gate for layer in gates_of(model)]

@@ -97,7 +97,7 @@ def contrast_rows(scores: Scores, target: str) -> list[list[str]]:
     """Return a row for each contrast whose arms the target has, under `CONTRAST_HEADINGS`."""
     rows = []
     for words, (first, second) in CONTENT["contrasts"].items():
-        seeds = [n for n in range(100) if (first, n) in scores and (second, n) in scores]
+        seeds = sorted(n for arm, n in scores if arm == first and (second, n) in scores)
         if {first, second} <= {*arms_of(target)} and seeds:
             value, lower, upper, gains = contrast(scores, first, second, seeds)
             by_seed = " ".join(f"{gain:+.2f}" for gain in gains)
@@ -141,7 +141,7 @@ def contrast(
 def verdict(lower: float, upper: float) -> str:
     """Return what an interval says of a contrast."""
     if np.isnan(lower):
-        return "one seed"
+        return "no interval"
     if lower > 0 or upper < 0:
         return "gains" if lower > 0 else "loses"
     return "tie" if lower > -_TIE and upper < _TIE else "not distinguished"
