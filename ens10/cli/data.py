@@ -38,7 +38,8 @@ def _synth(folder: Path, years: str, **options: Any) -> None:
 
     world = World(years=_years("--years", years), **options)
     world.write(folder, progress=True)
-    print(printable(f"Wrote {folder}: truth of {', '.join(world.targets) or 'no target'}"))
+    targets = ", ".join(world.targets) or "no target"
+    print(printable(f"Wrote forecasts in {folder}, with truth of {targets} in {folder / 'truth'}"))
     for need in world.missing_winds:
         print(f"  {need}")
 

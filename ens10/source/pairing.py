@@ -1,5 +1,6 @@
 """Pair forecasts with truth: the same valid dates, grid points, variables and levels."""
 
+import warnings
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, listing
 from ens10.source.layout import as_truth
 from ens10.source.names import TRUTH_OPTION
 from ens10.source.regridding import Regrid, regrid_truth
@@ -19,7 +20,7 @@ from ens10.source.truth_windows import (
     times_of_truth,
 )
 from ens10.source.units import in_catalogue_units
-from ens10.stations import coordinates, has_stations, station_columns
+from ens10.stations import STATION, coordinates, has_stations, station_columns
 
 _TOLERANCE_HPA = 1e-6
 
@@ -212,7 +213,9 @@ def _grid_indices(
 ) -> dict[str, slice | npt.NDArray[np.int64]]:
     """Return rows and columns of the truth that are the forecasts' grid points or stations."""
     if has_stations(forecasts) or has_stations(truth):
-        return {"longitude": _as_slice(station_columns(forecasts, truth, "truth"))}
+        columns = station_columns(forecasts, truth, "truth")
+        _note_other_stations(truth, columns)
+        return {"longitude": _as_slice(columns)}
     picks: dict[str, slice | npt.NDArray[np.int64]] = {}
     for dim, period in (("latitude", None), ("longitude", 360.0)):
         targets, points = forecasts[dim].to_numpy(), truth[dim].to_numpy()
@@ -230,6 +233,15 @@ def _grid_indices(
             )
         picks[dim] = _as_slice(distance.argmin(axis=1))
     return picks
+
+
+def _note_other_stations(truth: xr.Dataset, columns: npt.NDArray[np.int64]) -> None:
+    """Name the stations of the truth that no forecast is for."""
+    others = [str(name) for name in np.delete(truth[STATION].to_numpy(), columns).tolist()]
+    if others:
+        count = f"{len(others)} of {truth.sizes['longitude']} stations of the truth"
+        note = f"{count} have no forecasts, and are left out: {listing(others)}"
+        warnings.warn(note, DataNote, stacklevel=2)
 
 
 def _as_slice(index: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:

@@ -673,7 +673,22 @@ def _table_writer(
     check_target(out, force, is_ours, "a corrected forecast")
     suffix = "gz" if out.suffix.lower() == ".gz" else file_format
     separator = next((form.separator for form in forms.values()), ",")
-    return lambda path, dataset: write_table(path, table(dataset), suffix, separator)
+
+    def write(path: Path, dataset: xr.Dataset) -> None:
+        frame = table(dataset)
+        _note_empty_rows(out, frame, list(combined.layouts))
+        write_table(path, frame, suffix, separator)
+
+    return write
+
+
+def _note_empty_rows(out: Path, frame: "pd.DataFrame", variables: Sequence[str]) -> None:
+    """Say how many rows of a table have no value."""
+    columns = [name for name in frame if str(name).startswith(tuple(variables))]
+    empty = int(frame[columns].isna().all(axis=1).sum())
+    if empty:
+        note = f"{empty} of {len(frame)} rows have no value: no forecast, or no fitted coefficients"
+        warnings.warn(f"{out}: {note}", DataNote, stacklevel=2)
 
 
 def _grib_options(

@@ -142,6 +142,10 @@ def evaluate(stage: Stage, model: Module, data: Data, trainer: Config, run: RunW
             own.append(PredictionWriter(run.path / PREDICTIONS, data))
         evaluating = _trainer(trainer, run, own)
         _run_stage(stage, evaluating, model, data, run)
+        if stage == "predict" and is_first() and not run.quiet:
+            has_truth = all(samples.has_truth for samples in data.parts)
+            after = f". Next: ens10 score {shlex.quote(str(run.path))}" if has_truth else ""
+            print(printable(f"Wrote the predictions of {run.path}{after}"))
     return evaluating
 
 

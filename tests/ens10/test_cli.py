@@ -284,7 +284,9 @@ def test_help_names_every_command(capsys):
 def test_synth_says_what_its_truth_lacks(tmp_path, capsys):
     assert main(["synth", str(tmp_path / "w"), *WORLD, "--variables", "t2m", "sst"]) == 0
     wrote, *needs = capsys.readouterr().out.splitlines()
-    assert wrote == f"Wrote {tmp_path / 'w'}: truth of no target"
+    assert wrote == (
+        f"Wrote forecasts in {tmp_path / 'w'}, with truth of no target in {tmp_path / 'w' / 'truth'}"
+    )
     assert needs == ["  the truth of t2m needs u10"]
 
 

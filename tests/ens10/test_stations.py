@@ -9,7 +9,7 @@ import xarray as xr
 
 import ens10
 from ens10.convert import prepare
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError
 from ens10.extras import MissingExtraError
 from ens10.inspection import inspect_path
 from ens10.loader import Batches, Patches, Points
@@ -99,6 +99,8 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(MissingDataError, match=r"truth.*station b.*or drop .*drop_sel\(station=\["):
         prepare(forecasts(), tmp_path / "s", truth=observed)
     dropped = prepare(forecasts().drop_sel(station=["b"]), tmp_path / "dropped", truth=observed)
+    with pytest.warns(DataNote, match=r"^1 of 3 stations of the truth have no forecasts.*out: b$"):
+        prepare(forecasts().drop_sel(station=["b"]), tmp_path / "few", truth=observations())
     assert ens10.open_store(dropped, "sfc")["station"].to_numpy().tolist() == ["a", "c"]
     with pytest.raises(FileError, match="more than once: a"):
         prepare(forecasts().assign_coords(station=["a", "b", "a"]), tmp_path / "s")

@@ -51,8 +51,13 @@ def test_a_fit_ends_with_its_best_loss_and_a_command_that_runs(store, tmp_path, 
     assert start == f"{loss}, trained in {time_of(run)}."
     words = shlex.split(next_command)
     assert words == ["ens10", "predict", "--run", str(run)]
-    assert main([*words[1:], "--quiet"]) == 0
-    assert (run / "predictions.zarr").is_dir()
+    assert main([*words[1:]]) == 0
+    start, _, next_command = last_line(capsys).partition(". Next: ")
+    assert start == f"Wrote the predictions of {run}"
+    words = shlex.split(next_command)
+    assert words == ["ens10", "score", str(run)]
+    assert main(words[1:]) == 0
+    assert (run / "scores.nc").is_file()
 
 
 def test_a_method_that_is_solved_once_has_no_best_epoch(store, tmp_path, capsys):

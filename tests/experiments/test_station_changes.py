@@ -153,6 +153,7 @@ def test_a_table_comes_out_as_it_came_in(place, today, tmp_path, suffix, capsys)
     said = capsys.readouterr().err
     assert "lacks 2 stations (s1, s2)" in said
     assert "lacks 1 station (s4)" in said
+    assert f"ens10: {out}: 9 of 15 rows have no value" in said  # s1, s2 and s4, three dates each
     if suffix == ".csv":
         found = pd.read_csv(out, sep=";", parse_dates=["init"])
     else:
