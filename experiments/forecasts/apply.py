@@ -39,6 +39,7 @@ from ens10.experiments.forecasts.load import (
     load_models,
     variable_name,
 )
+from ens10.experiments.forecasts.past_forecasts import past_store
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.forecasts.training_points import BeyondTrainingWarning
 from ens10.experiments.runs.locks import hold_lock
@@ -154,6 +155,7 @@ def apply(
     elif encoding != Encoding():
         raise ArgumentError("edition", f"{out.name} is not a GRIB file", "Name it .grib")
     models = [model for run in runs for model in load_models(run, options, module)]
+    past_forecasts = _past_forecasts(products, models)
     data = open_for_models(source, names, rules, models)
     if isinstance(data, xr.Dataset):
         data = _without_gaps(data, models) if rules.missing == "skip" else data
@@ -169,6 +171,7 @@ def apply(
     inputs = {
         "forecast": files_of_source(source),
         "history": [file for store in sorted(past) for file in files_of_source(store)],
+        **({"past_forecasts": past_forecasts} if past_forecasts else {}),
         "runs": [Path(run) / CONFIG for run in runs if (Path(run) / CONFIG).is_file()],
     }
     partial = Partial(out, _DATA, _DONE)
@@ -195,6 +198,22 @@ def _plan(
         "dates": [str(date) for date in combined.samples.time],
         "device": options.device,
     }
+
+
+def _past_forecasts(products: Products, models: Sequence[TrainedModel]) -> list[Path]:
+    """Return the files of the past forecasts by which quantiles are calibrated.
+
+    Raises:
+        ArgumentError: one place is named for several models, or a bundle has none.
+    """
+    named = str(products.options["past_forecasts"])
+    if named and len(models) > 1:
+        reason = f"{named} is of one model, and {len(models)} correct this forecast"
+        raise ArgumentError("past_forecasts", reason, "Leave it out: each run has its own")
+    if not products.options["calibration"]:
+        return []
+    stores = dict.fromkeys(past_store(named, model) for model in models)
+    return [file for store in stores for file in files_of_source(store)]
 
 
 def _check_place(out: Path, file_format: Format, source: Source, force: bool) -> None:

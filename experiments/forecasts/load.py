@@ -25,6 +25,7 @@ from ens10.command_options import Gaps, InputRules, ModelOptions
 from ens10.errors import ArgumentError, FileError, UnknownNameError, listing
 from ens10.experiments.forecasts.bundle import Parts, read_parts
 from ens10.experiments.forecasts.input_checks import DateInput, InputChecks, Mask
+from ens10.experiments.forecasts.past_forecasts import PastForecasts, past_store
 from ens10.experiments.forecasts.past_truth import PastTruth, days_apart, seconds_of
 from ens10.experiments.forecasts.products import CorrectedDate, Fields, Products
 from ens10.experiments.forecasts.training_points import (
@@ -161,6 +162,7 @@ class TrainedModel:
         members: size of the ensemble that the model takes; None if any does.
         targets: all targets of the training.
         place: place of `target` among them.
+        path: of the run or bundle.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class TrainedModel:
         self.target, self.step = training.target, step_number(training.step)
         self.step_units, self.units = training.step_units, training.units
         self.members = data.ensemble or training.members
-        self._path, self._data, self._training = parts.path, data, training
+        self.path, self._data, self._training = parts.path, data, training
         self._trained_on = training  # `at_stations` changes `_training`
         self._places: npt.NDArray[np.int64] | None = None
         self._kept_quantiles = {q: maps[part] for q, maps in parts.truth_quantiles.items()}
@@ -298,13 +300,13 @@ class TrainedModel:
             steps = torch.full_like(batch["dates"], self.step, dtype=torch.float32)
             batch = cast("Batch", {**batch, "steps": steps})
         # a network of someone else may fail in any way
-        guard = readable(self._path, "its network fails on this forecast", _REMEDY)
+        guard = readable(self.path, "its network fails on this forecast", _REMEDY)
         with guard, _NETWORK_LOCK, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
         forecasts = forecast if isinstance(forecast, tuple) else (forecast,)
         if len(forecasts) != len(self.targets):
             reason = f"its network forecasts {len(forecasts)} targets, it was trained for"
-            raise FileError(self._path, f"{reason} {len(self.targets)}", _REMEDY)
+            raise FileError(self.path, f"{reason} {len(self.targets)}", _REMEDY)
         return forecasts
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
@@ -631,6 +633,7 @@ class Corrections:
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._cached_fields: dict[int, Fields] = {}
         self._last_forecasts: dict[int, Forecasts] | None = None
+        self._past: dict[tuple[Any, ...], PastForecasts] = {}
 
     def of_target(self, model: TrainedModel) -> "Corrections":
         """Return the corrections of another target of the same run and lead time.
@@ -644,7 +647,7 @@ class Corrections:
         model.check_units(self.samples)
         model = model.at_stations(self.samples.station_names)
         other = copy(self)
-        other.model, other._cached_fields = model, {}
+        other.model, other._cached_fields, other._past = model, {}, {}
         other.__dict__.pop("form", None)
         other.__dict__.pop("_form_of_zeros", None)
         self._last_forecasts = other._last_forecasts = (
@@ -658,6 +661,20 @@ class Corrections:
     def distribution(self, i: int) -> Distribution:
         """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
         return self._forecasts(i)[2][self.model.place]
+
+    def past_forecasts(self, path: str, levels: Sequence[float], method: Any) -> PastForecasts:
+        """Open past forecasts of the model, by which quantiles are calibrated.
+
+        Args:
+            path: of its run or of predictions; "" for the run that was loaded.
+            levels: of the quantiles.
+            method: of the calibration.
+        """
+        key = (path, *levels, method)
+        if key not in self._past:
+            store = past_store(path, self.model)
+            self._past[key] = PastForecasts(store, self.model, self.samples, levels, method)
+        return self._past[key]
 
     def fields(self, i: int) -> Fields:
         """Return the variables of date `i`: parameters of the distribution, and the products.

@@ -284,9 +284,8 @@ def test_help_names_every_command(capsys):
 def test_synth_says_what_its_truth_lacks(tmp_path, capsys):
     assert main(["synth", str(tmp_path / "w"), *WORLD, "--variables", "t2m", "sst"]) == 0
     wrote, *needs = capsys.readouterr().out.splitlines()
-    assert wrote == (
-        f"Wrote forecasts in {tmp_path / 'w'}, with truth of no target in {tmp_path / 'w' / 'truth'}"
-    )
+    folder = tmp_path / "w"
+    assert wrote == f"Wrote forecasts in {folder}, with truth of no target in {folder / 'truth'}"
     assert needs == ["  the truth of t2m needs u10"]
 
 

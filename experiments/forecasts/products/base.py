@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ens10.experiments.forecasts.load import Corrections
+    from ens10.experiments.forecasts.past_forecasts import PastForecasts
     from ens10.loader.batch import Batch
     from ens10.metrics.distributions import Distribution
 
@@ -64,6 +65,30 @@ class CorrectedDate:
             blank: Tensor = self.features["raw_mean"][:, None].expand(-1, count or 2, -1, -1)
             return blank
         return self.corrections.model.past_truth(int(self.batch["dates"][0]), count, seed)
+
+    @property
+    def start(self) -> "np.datetime64":
+        """When the forecast starts."""
+        import numpy as np
+
+        samples = self.corrections.samples
+        valid = samples.valid_time.astype("datetime64[s]").astype(np.int64)
+        (place, *_) = np.flatnonzero(valid == int(self.batch["dates"][0]))
+        start: np.datetime64 = samples.time[place].astype("datetime64[s]")
+        return start
+
+    def past_forecasts(self, path: str, levels: Sequence[float], method: str) -> "PastForecasts":
+        """Return past forecasts of the model, by which quantiles are calibrated.
+
+        Args:
+            path: of its run or of predictions; "" for the run that was loaded.
+            levels: of the quantiles.
+            method: of the calibration.
+
+        Raises:
+            ArgumentError: the model has no predictions, or they have other points.
+        """
+        return self.corrections.past_forecasts(path, levels, method)
 
     def truth_quantiles(self, levels: Sequence[float]) -> "Tensor":
         """Return quantiles of the truth of training dates in the date's season (1, L, H, W).

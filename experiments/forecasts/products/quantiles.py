@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from ens10.errors import ArgumentError
 from ens10.experiments.forecasts.products.base import (
@@ -20,6 +20,11 @@ class QuantileFields(ForecastProduct):
 
     Attributes:
         quantiles: levels between 0 and 1, such as 0.1 0.9.
+        calibration: correct each quantile at each point by the model's past forecasts and the truth
+            that is known at the start of the new one: split, adaptive or pid
+            (`ens10.models.conformal`).
+        past_forecasts: run or predictions with these forecasts and their truth (default: the
+            predictions of the run).
 
     Raises:
         ArgumentError: a level outside (0, 1).
@@ -27,8 +32,15 @@ class QuantileFields(ForecastProduct):
 
     variables: ClassVar[tuple[str, ...]] = ("quantile",)
     quantiles: Sequence[float] = option((), metavar="LEVEL")
+    calibration: Literal["split", "adaptive", "pid"] | None = None
+    past_forecasts: str = option("", metavar="RUN")
 
     def __post_init__(self) -> None:
+        if self.past_forecasts and not self.calibration:
+            remedy = "Choose a --calibration as well"
+            raise ArgumentError("past_forecasts", "are for calibration", remedy)
+        if self.calibration and not self.quantiles:
+            raise ArgumentError("calibration", "is of quantiles", "Name levels with --quantiles")
         for level in self.quantiles:
             if not 0 < level < 1:
                 raise ArgumentError("quantiles", f"{level} is not between 0 and 1", "Use 0.9, say")
@@ -40,7 +52,15 @@ class QuantileFields(ForecastProduct):
     def fields(self, date: CorrectedDate) -> Fields:
         """Return the quantiles of a date."""
         import numpy as np
+        import torch
 
-        values = date.forecast.quantile(np.array(sorted(self.quantiles))).transpose(0, 1)
+        levels = sorted(self.quantiles)
+        values = date.forecast.quantile(np.array(levels)).transpose(0, 1)
         attributes = {"units": date.units, "long_name": f"quantiles of {date.target}"}
+        if self.calibration:
+            attributes["calibration"] = self.calibration
+            if date.is_read:
+                past = date.past_forecasts(self.past_forecasts, levels, self.calibration)
+                found = past.calibrated(values[0].cpu().double().numpy(), date.start)
+                values = torch.from_numpy(found)[None]
         return {f"{date.target}_quantile": new_field("quantile_level", values, attributes)}
