@@ -292,8 +292,8 @@ class ScoreOptions:
         efi_method: for eecrps: form of the index.
         scores_raw: for eecrps: the forecast is the raw ensemble itself.
         land: file with the share of land, for the groups "surface".
-        climatology: for acc: mean state by month or day of the year, or a prepared store, whose
-            truth in other years is averaged by month.
+        climatology: for acc and local extremes: a prepared store, whose truth in other years gives
+            means and quantiles by month; or mean states or quantiles by month or day of the year.
         join: inner leaves out dates that are not everywhere, exact refuses them.
         out: folder to write into (default: that of the run or store).
         scheduler: address of a dask.distributed cluster; threads; processes.

@@ -160,7 +160,8 @@ class PointStatistic:
         units: units of the values: those of the truth, their square, or none.
         on_map: True to keep sums over dates at every grid point as well.
         requires: fields that the forecast's kind must offer; None for the one of this name.
-        needs_also: "efi" or "climatology" if that is needed besides forecast and truth.
+        needs_also: "efi", "climatology" (the mean state) or "thresholds" (its quantiles at the
+            level in the name) if that is needed besides forecast and truth.
     """
 
     name: str
@@ -168,7 +169,7 @@ class PointStatistic:
     units: Units = "truth"
     on_map: bool = False
     requires: tuple[str, ...] | None = None
-    needs_also: Literal["", "efi", "climatology"] = ""
+    needs_also: Literal["", "efi", "climatology", "thresholds"] = ""
 
     @property
     def needs(self) -> tuple[str, ...]:

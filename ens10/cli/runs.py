@@ -119,7 +119,8 @@ COMMANDS = {
         _score_options,
         "Scores a forecast in one pass and writes scores.nc (sums that add), scores.csv and, with "
         "--by, groups.csv beside it.",
-        f"Scores: {', '.join(SCORES)}; acc needs --climatology, eecrps --raw and --climate. "
+        f"Scores: {', '.join(SCORES)}; acc and scores of local "
+        "extremes need --climatology, eecrps --raw and --climate. "
         "A threshold may have a unit: brier_5mm, twcrps_20m/s. "
         "Groups: season, month, year, step, level, latitude_band, surface, region.",
     ),

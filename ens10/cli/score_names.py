@@ -30,6 +30,8 @@ SCORES = (
     "coverage_SHARE",
     "width_SHARE",
     "interval_score_SHARE",
+    "brier_local_LEVEL",
+    "twcrps_local_LEVEL",
     "histogram",
     "hersbach",
 )

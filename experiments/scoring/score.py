@@ -27,13 +27,20 @@ from ens10.experiments.scoring.run_results import load_states, save_states
 from ens10.experiments.scoring.writers import csv_of
 from ens10.grid import Weighting
 from ens10.machine_errors import writing_netcdf
-from ens10.metrics import Interval, ScoringOptions, monthly_climatology, summarise
+from ens10.metrics import (
+    Interval,
+    ScoringOptions,
+    monthly_climatology,
+    monthly_quantiles,
+    summarise,
+)
 from ens10.metrics.distributions import kind_of
 from ens10.metrics.scores.registry import (
     METRICS,
     TABLES,
     convert_threshold,
     metric_of,
+    required_inputs,
     why_undefined,
 )
 from ens10.metrics.uncertainty import blocks_in_words
@@ -51,6 +58,7 @@ EVENTS_OF_TARGETS = {
     "tp": ("m", ("brier_0.001", "brier_0.01", "brier_0.025", "twcrps_0.01", "twcrps_0.025")),
     "si10": ("m s-1", ("brier_10", "brier_15", "twcrps_10", "twcrps_15")),
 }
+LOCAL_EVENTS = ("brier_local_0.95", "brier_local_0.99", "twcrps_local_0.95", "twcrps_local_0.99")
 BOUNDS = ("", "_lower", "_upper")
 HERSBACH_TERMS = ("hersbach_reliability", "hersbach_potential")  # of all dates, without bounds
 
@@ -138,7 +146,8 @@ def score_forecast(
             the one called "truth".
         scores: as for `score_states`, thresholds also with a unit, as in "brier_5mm"; if None,
             the usual ones, without the fair CRPS where the run's protocol does without it, and for
-            a run of precipitation or wind speed those at thresholds (`EVENTS_OF_TARGETS`).
+            a run of precipitation or wind speed those at thresholds (`EVENTS_OF_TARGETS`), and with
+            a climatology those of local extremes (`LOCAL_EVENTS`).
         reference: run folder or forecast store to compare with.
         out: folder to write into; that of the run, or of the store, if None.
         points: number of points to cross-check; none if None.
@@ -168,15 +177,16 @@ def score_forecast(
         of_all = f"{trained} of its {forecast.sizes['time']} dates are those of the training"
         note = f"{path}: {of_all}, on which scores are better than on new dates"
         warnings.warn(note, DataNote, stacklevel=2)
+    options = options or ScoringOptions(weights=facts.get("weights", "cell"))
+    options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     requested = None
     if scores is None:
         names = usual_scores(forecast, observed, target)
+        names += LOCAL_EVENTS if _has_thresholds(options, target) else ()
         scores = [name for name in names if name != "crps_fair" or _reports_fair_crps(facts)]
     else:
         scores = [convert_threshold(name, str(observed.attrs.get("units", ""))) for name in scores]
         requested = tuple(scores)
-    options = options or ScoringOptions(weights=facts.get("weights", "cell"))
-    options = options.with_settings({k: v for k, v in settings.items() if v is not None})
     with reading(path):
         check = (
             None if points is None else cross_check(forecast, observed, points, join=options.join)
@@ -187,7 +197,11 @@ def score_forecast(
             scores,
             reference=open_forecast(reference)[0] if reference is not None else None,
             options=_open_paths(
-                options, forecast, channel or target or variable or _truth_name(observed), target
+                options,
+                forecast,
+                channel or target or variable or _truth_name(observed),
+                target,
+                scores,
             ),
         )
     _check_unchanged(path, old_stat)
@@ -213,23 +227,39 @@ def usual_scores(forecast: xr.Dataset, truth: xr.DataArray, target: str | None) 
     return [*available_scores(forecast), *(extras if truth.attrs.get("units") == units else ())]
 
 
+def _has_thresholds(options: ScoringOptions, target: str | None) -> bool:
+    """Return True if the options have quantiles of the climate, or a store that they come from."""
+    if options.thresholds is not None or not isinstance(options.climatology, Path | str):
+        return options.thresholds is not None
+    return not {"time", "quantile_level"}.isdisjoint(open_truth(options.climatology, target).dims)
+
+
 def _open_paths(
-    options: ScoringOptions, forecast: xr.Dataset, channel: str | None, target: str | None
-) -> ScoringOptions:
+    options: ScoringOptions, forecast: xr.Dataset, channel: str | None, target: str | None,
+    scores: Sequence[str],
+) -> ScoringOptions:  # fmt: skip
     """Open the files and stores that the options name by path."""
     land, climatology, efi = options.land, options.climatology, options.efi
+    thresholds = options.thresholds
     if isinstance(land, Path | str):
         land = open_truth(land)
     if isinstance(climatology, Path | str):
         climatology = open_truth(climatology, target)
         if "time" in climatology.dims:
             years = np.unique(valid_times(forecast).astype("datetime64[Y]").astype(int) + 1970)
-            climatology = monthly_climatology(climatology, without_years=years.tolist())
+            truth, others = climatology, {"without_years": years.tolist()}
+            needed = required_inputs(scores)
+            if local := needed.get("thresholds"):
+                levels = sorted({float(one.number or 0.0) for one in local})
+                thresholds = monthly_quantiles(truth, levels, **others)
+            climatology = monthly_climatology(truth, **others) if "climatology" in needed else None
+        elif "quantile_level" in climatology.dims:
+            thresholds, climatology = climatology, None
     if isinstance(efi.raw, Path | str):
         efi = replace(efi, raw=open_raw(efi.raw, channel, forecast))
     if isinstance(efi.climate, Path | str):
         efi = replace(efi, climate=open_climate(efi.climate, channel, forecast))
-    return replace(options, land=land, climatology=climatology, efi=efi)
+    return replace(options, land=land, climatology=climatology, thresholds=thresholds, efi=efi)
 
 
 def _check_unchanged(path: Path, old_stat: os.stat_result | None) -> None:

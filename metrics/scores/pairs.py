@@ -27,7 +27,8 @@ class Pair:
         y: observations, shape (H, W).
         key: key of the random numbers of the date, from `_random_loops.date_key`.
         efi: the raw ensemble's extreme forecast index, shape (H, W), or None.
-        climatology: mean state that anomalies refer to, shape (H, W), or None.
+        climate: of the place and date, (H, W): under "mean" the state that anomalies refer to,
+            and under the level of a quantile that quantile.
     """
 
     def __init__(
@@ -36,10 +37,10 @@ class Pair:
         y: Array,
         key: np.uint64 | int = 0,
         efi: Array | None = None,
-        climatology: Array | None = None,
+        climate: Mapping[str | float, Array] | None = None,
     ) -> None:
         self.forecast, self.y, self.key = forecast, y, np.uint64(key)
-        self.climatology = np.full_like(y, np.nan) if climatology is None else climatology
+        self._climate = climate or {}
         self.efi = np.full_like(y, np.nan) if efi is None else efi
         self._fields: dict[str, Array] = {}
 
@@ -115,6 +116,15 @@ class Pair:
         """Return the forecast probability of values above a threshold."""
         probability: Array = self.forecast.above(threshold)
         return probability
+
+    @property
+    def climatology(self) -> Array:
+        """Return the mean state that anomalies refer to, NaN if there is none."""
+        return self._climate.get("mean", np.full_like(self.y, np.nan))
+
+    def threshold(self, level: float) -> Array:
+        """Return the quantile of the climate of the place and date, NaN if there is none."""
+        return self._climate.get(level, np.full_like(self.y, np.nan))
 
     def quantile(self, level: float) -> Array:
         """Return the forecast's quantile of a level."""

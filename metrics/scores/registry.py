@@ -182,11 +182,13 @@ def select_scores(
     return metrics, tuple(name for name in TABLES if name in names)
 
 
-def required_inputs(scores: Sequence[str] | None) -> set[str]:
-    """Return the further inputs that scores need: "efi", "climatology"."""
-    metrics = [metric_of(name) for name in scores or () if name not in TABLES]
-    inputs = {str(STATISTICS[mean].needs_also) for one in metrics for mean in one.score.means}
-    return inputs - {""}
+def required_inputs(scores: Sequence[str] | None) -> dict[str, list[NamedMetric]]:
+    """Return the scores by the further input that they need: "efi", "climatology", "thresholds"."""
+    inputs: dict[str, list[NamedMetric]] = {}
+    for one in (metric_of(name) for name in scores or () if name not in TABLES):
+        for needed in {str(STATISTICS[mean].needs_also) for mean in one.score.means} - {""}:
+            inputs.setdefault(needed, []).append(one)
+    return inputs
 
 
 def register_score(

@@ -1,6 +1,7 @@
 """Standard scores: CRPS, errors of the mean, spread, log score, Brier score, quantile score."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +27,15 @@ def _squared_error(pair: Pair, number: float | None = None) -> Floats:  # noqa: 
     return squared
 
 
-def _brier(pair: Pair, threshold: float) -> Floats:
-    """Return the Brier score of the probability of values above a threshold."""
+def brier_score_above(pair: Pair, threshold: Any) -> Floats:
+    """Return the Brier score of the probability of values above a threshold, one or (H, W)."""
     happened = np.where(np.isnan(pair.y), np.nan, pair.y > threshold)
     score: Floats = np.square(pair.above(threshold).astype(np.float64) - happened)
     return score
 
 
-def _twcrps(pair: Pair, threshold: float) -> Array:
-    """Return the CRPS of values above a threshold, from which on differences count."""
+def twcrps_above(pair: Pair, threshold: Any) -> Array:
+    """Return the CRPS of values above a threshold, one or (H, W), from which differences count."""
     score: Array = pair.forecast.twcrps(pair.y, threshold, np.inf)
     return score
 
@@ -64,8 +65,8 @@ STATISTICS = (
     PointStatistic("error2", _squared_error, "truth2"),
     PointStatistic("variance", _field("variance"), "truth2"),
     PointStatistic("log_score", _field("log_score"), "1"),
-    PointStatistic("brier", _brier, "1"),
-    PointStatistic("twcrps", _twcrps, requires=("crps",)),
+    PointStatistic("brier", brier_score_above, "1"),
+    PointStatistic("twcrps", twcrps_above, requires=("crps",)),
     PointStatistic("quantile_score", _quantile_score),
 )
 METRICS = (

@@ -3,7 +3,7 @@
 from ens10.metrics.distributions.forecast_dataset import checked_forecast
 from ens10.metrics.scores.registry import METRICS, register_score
 from ens10.metrics.verification.alignment import LeftOutWarning, match_truth
-from ens10.metrics.verification.climatology import monthly_climatology
+from ens10.metrics.verification.climatology import monthly_climatology, monthly_quantiles
 from ens10.metrics.verification.options import EFIOptions, ScoringOptions
 from ens10.metrics.verification.scoring import (
     available_scores,
@@ -24,6 +24,7 @@ __all__ = [
     "checked_forecast",
     "match_truth",
     "monthly_climatology",
+    "monthly_quantiles",
     "paired_states",
     "register_score",
     "score_states",

@@ -1,7 +1,7 @@
 """Scoring in blocks of dates: size of blocks, parallel processing, sums of each block."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from ens10.metrics.scores.pairs import Pair
 from ens10.metrics.scores.registry import HERSBACH, HISTOGRAM, statistic_of
 from ens10.metrics.states import PARTS, NanPolicy
 from ens10.metrics.verification.alignment import MatchedForecast
-from ens10.metrics.verification.climatology import AlignedClimatology
+from ens10.metrics.verification.climatology import Climate
 from ens10.metrics.verification.efi_weights import EFIWeights, LoadedEFIWeights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.zones import Zones
@@ -198,7 +198,7 @@ class LoadedBlock:
         labels: integers (dates, steps, levels, 3) that identify each date, step and level.
         quantiles: levels of each quantile forecast.
         raw: the raw ensemble or its EFI, if a score needs it.
-        climatology: (dates, steps, levels, H, W), if a score needs it.
+        climate: (dates, steps, levels, H, W) each, if a score needs it.
     """
 
     kinds: tuple[str, ...]
@@ -207,7 +207,7 @@ class LoadedBlock:
     labels: npt.NDArray[np.int64]
     quantiles: tuple[Any, ...]
     raw: LoadedEFIWeights | None = None
-    climatology: Array | None = None
+    climate: Mapping[str | float, Array] = field(default_factory=dict)
 
 
 @dataclass
@@ -231,9 +231,9 @@ class BlockSums:
 def load(
     block: Sequence[MatchedForecast],
     raw: EFIWeights | None = None,
-    climatology: AlignedClimatology | None = None,
+    climate: Climate | None = None,
 ) -> LoadedBlock:
-    """Read a block: forecasts of the same dates, their truth, raw ensemble and climatology."""
+    """Read a block: forecasts of the same dates, their truth, raw ensemble and climate."""
     first = block[0]
     dates = slice(0, first.forecast.sizes["time"])
     arrays = []
@@ -259,12 +259,12 @@ def load(
             for one in block
         ),
         None if raw is None else raw.load(),
-        None if climatology is None else climatology.load(),
+        {name: one.load() for name, one in (climate or {}).items()},
     )
 
 
 def load_block(
-    block: tuple[Sequence[MatchedForecast], EFIWeights | None, AlignedClimatology | None],
+    block: tuple[Sequence[MatchedForecast], EFIWeights | None, Climate],
 ) -> LoadedBlock:
     """Read a block from one tuple of its parts, for `map_in_order`."""
     return load(*block)
@@ -318,7 +318,7 @@ def _pairs(
     """Yield the index of each date, step and level, and the pair of forecast and truth there."""
     from ens10.metrics._random_loops import date_key  # numba takes a while to import
 
-    kind, climatology = distribution_class(block.kinds[n]), block.climatology
+    kind = distribution_class(block.kinds[n])
     for place in np.ndindex(truth.shape[:3]):
         arrays = {name: values[place] for name, values in block.arrays[n].items()}
         yield (
@@ -328,7 +328,7 @@ def _pairs(
                 truth[place].astype(next(iter(arrays.values())).dtype, copy=False),
                 date_key(plan.seed, *block.labels[place]),
                 None if index is None else index[place],
-                None if climatology is None else climatology[place],
+                {name: values[place] for name, values in block.climate.items()},
             ),
         )
 
@@ -495,18 +495,19 @@ def collect_sums(
     forecasts: Sequence[MatchedForecast],
     plan: ScoringPlan,
     index: Any,
-    climatology: AlignedClimatology | None,
+    climate: Climate,
     options: ScoringOptions,
 ) -> list[CollectedSums]:
     """Return the sums of all blocks of dates; each date is read once."""
-    extra_values = sum(extra.size for extra in (index, climatology) if extra is not None)
+    extras = [*([] if index is None else [index]), *climate.values()]
+    extra_values = sum(extra.size for extra in extras)
     slices = list(blocks_of(forecasts[0].forecast, extra_values=extra_values))
     # One by one: a part keeps what was read of it.
     blocks = (
         (
             [one.part(dates) for one in forecasts],
             None if index is None else index.part(dates),
-            None if climatology is None else climatology.part(dates),
+            {name: one.part(dates) for name, one in climate.items()},
         )
         for dates in slices
     )

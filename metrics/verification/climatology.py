@@ -1,6 +1,6 @@
 """The climatology that anomalies refer to, aligned with a forecast and read block by block."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,9 @@ from ens10.stations import as_row
 
 _PERIODS = ("time", "month", "dayofyear")  # at most one of them is a dimension of a climatology
 _LEAP_DAY = 366
+
+
+Climate = Mapping[str | float, "AlignedClimatology"]  # "mean", and quantiles by their level
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,27 @@ def align_climatology(match: MatchedForecast, climatology: Any) -> AlignedClimat
     return AlignedClimatology(field.transpose(*order), positions, forecast.sizes.get("level", 1))
 
 
+def quantile_of_climate(thresholds: Any, level: float) -> Any:
+    """Return the quantile of one level.
+
+    Args:
+        thresholds: quantiles over `quantile_level`, as of `monthly_quantiles`.
+        level: of the quantile.
+
+    Raises:
+        ArgumentError: no DataArray over `quantile_level`.
+        MissingDataError: another level.
+    """
+    if not isinstance(thresholds, xr.DataArray) or "quantile_level" not in thresholds.coords:
+        reason = "expected a DataArray over quantile_level"
+        raise ArgumentError("thresholds", reason, "Pass the result of monthly_quantiles")
+    levels = thresholds["quantile_level"].to_numpy()
+    place = np.flatnonzero(np.isclose(levels, level, rtol=0, atol=1e-9))
+    if not place.size:
+        raise MissingDataError("thresholds", [f"quantile_level {level:g}"])
+    return thresholds.isel(quantile_level=int(place[0]), drop=True)
+
+
 def _select(climatology: xr.DataArray, dim: str, forecast: xr.Dataset) -> xr.DataArray:
     """Select the steps or levels of the forecast."""
     labels = np.atleast_1d(forecast[dim].to_numpy()) if dim in forecast.coords else np.empty(0)
@@ -144,23 +168,72 @@ def monthly_climatology(truth: xr.DataArray, *, without_years: Iterable[int] = (
     Raises:
         MissingDataError: no date is left.
     """
-    valid = valid_times(truth)
-    months = xr.DataArray(valid).dt.month.to_numpy()
-    years = xr.DataArray(valid).dt.year.to_numpy()
-    counts = ~np.isin(years, list(without_years))
-    grid = [dim for dim in truth.dims if dim not in ("time", "step")]
     sums: dict[int, FieldSums] = {}
-    for date, step in np.argwhere(counts):
-        place = {"time": int(date)} | ({"step": int(step)} if "step" in truth.dims else {})
-        sample = truth.isel(place).transpose(*grid).to_numpy()
-        sums.setdefault(int(months[date, step]), FieldSums(sample.shape)).add(sample)
+    for month, sample in _fields_by_month(truth, without_years):
+        sums.setdefault(month, FieldSums(sample.shape)).add(sample)
     if not sums:
         raise MissingDataError("truth", ["dates in other years than those that are scored"])
     names = sorted(sums)
     with np.errstate(invalid="ignore"):
         means = np.stack([sums[month].total / sums[month].count for month in names])
+    return _by_month(truth, means, names)
+
+
+def monthly_quantiles(
+    truth: xr.DataArray, levels: Sequence[float], *, without_years: Iterable[int] = ()
+) -> xr.DataArray:
+    """Return quantiles of the truth at each grid point in each calendar month.
+
+    The thresholds of local extremes. The dates of one month are in memory at a time.
+
+    Args:
+        truth: over time [, step], latitude, longitude.
+        levels: of the quantiles, between 0 and 1.
+        without_years: years (of the valid date) to exclude, such as those that are scored.
+
+    Returns:
+        Quantiles over (month, latitude, longitude, quantile_level), linear between the ordered
+        values (numpy's default), for the months 1 to 12 that have dates; NaN at points with a gap.
+
+    Raises:
+        MissingDataError: no date is left.
+    """
+    months = sorted(set(_months_of(truth, without_years).values()))
+    if not months:
+        raise MissingDataError("truth", ["dates in other years than those that are scored"])
+    quantiles = []
+    for month in months:
+        fields = [field for _, field in _fields_by_month(truth, without_years, only=month)]
+        quantiles.append(np.quantile(np.stack(fields), list(levels), axis=0))
+    found = _by_month(truth, np.moveaxis(np.stack(quantiles), 1, -1), months, "quantile_level")
+    return found.assign_coords(quantile_level=list(levels))
+
+
+def _by_month(
+    truth: xr.DataArray, values: npt.NDArray[Any], months: list[int], *more: str
+) -> xr.DataArray:
+    grid = [dim for dim in truth.dims if dim not in ("time", "step")]
     coords = {dim: truth[dim] for dim in grid if dim in truth.coords}
     attrs = {k: v for k, v in truth.attrs.items() if k == "units"}
     return xr.DataArray(
-        means, dims=("month", *grid), coords={"month": names, **coords}, attrs=attrs
+        values, dims=("month", *grid, *more), coords={"month": months, **coords}, attrs=attrs
     )
+
+
+def _months_of(truth: xr.DataArray, without_years: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Return the month of the date and step of each field of other years."""
+    valid = xr.DataArray(valid_times(truth))
+    months = valid.dt.month.to_numpy()
+    places = np.argwhere(~np.isin(valid.dt.year.to_numpy(), list(without_years)))
+    return {(int(date), int(step)): int(months[date, step]) for date, step in places}
+
+
+def _fields_by_month(
+    truth: xr.DataArray, without_years: Iterable[int], only: int | None = None
+) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Yield the month and the values of each field of other years, read one by one."""
+    grid = [dim for dim in truth.dims if dim not in ("time", "step")]
+    for (date, step), month in _months_of(truth, without_years).items():
+        if only in (None, month):
+            place = {"time": date} | ({"step": step} if "step" in truth.dims else {})
+            yield month, truth.isel(place).transpose(*grid).to_numpy()

@@ -69,6 +69,8 @@ class ScoringOptions:
         regions: south, north, west, east edge of each region by name, in degrees.
         climatology: mean state that anomalies of the anomaly correlation refer to, over latitude,
             longitude and any of time, step, level, month and dayofyear (of the valid date).
+        thresholds: quantiles of the climate for scores of local extremes, over quantile_level and
+            dimensions such as those of `climatology`; see `monthly_quantiles`.
         scheduler: where blocks are processed: None for this process, "threads", "processes", or a
             `distributed.Client` or its address.
         progress: True to show a progress bar.
@@ -88,6 +90,7 @@ class ScoringOptions:
     land: Any = None
     regions: Mapping[str, Box] | None = None
     climatology: Any = None
+    thresholds: Any = None
     scheduler: Any = None
     progress: bool = False
     efi: EFIOptions = field(default_factory=EFIOptions)

@@ -29,7 +29,12 @@ from ens10.metrics.verification.alignment import (
     warn_left_out,
 )
 from ens10.metrics.verification.block_scoring import TRUTH, ScoringPlan, collect_sums
-from ens10.metrics.verification.climatology import AlignedClimatology, align_climatology
+from ens10.metrics.verification.climatology import (
+    AlignedClimatology,
+    Climate,
+    align_climatology,
+    quantile_of_climate,
+)
 from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
@@ -127,8 +132,8 @@ def score_states(
         scores: names in `scores.registry.METRICS` and "histogram", and of ensembles "hersbach";
             `ens10 score --help` lists them. A number belongs to some names: a threshold
             ("brier_273.15"), a level ("quantile_score_0.9") or the share of an interval
-            ("coverage_0.8"). "acc" needs `climatology`, "eecrps" `raw`. None for the usual ones
-            that the forecast has.
+            ("coverage_0.8"). "acc" needs `climatology`, "brier_local_0.95" `thresholds`, "eecrps"
+            `raw`. None for the usual ones that the forecast has.
         options: settings of scoring.
         **settings: single settings of `ScoringOptions`, which replace those of `options`.
 
@@ -202,24 +207,31 @@ def paired_states(
     attrs: dict[str, Any] = {"weights": weights, "nan": options.nan}
     if index is not None:
         attrs |= {"efi_source": index.origin.source, "efi_method": index.method}
-    climatology = _climatology(scores, forecasts[0], options)
-    collected = collect_sums(forecasts, plan, index, climatology, options)
+    climate = _climate(scores, forecasts[0], options)
+    collected = collect_sums(forecasts, plan, index, climate, options)
     states = [one.states(plan, attrs) for one in collected]
     empty = np.max([one.empty() for one in collected], axis=0)
     states = _checked_dates(states, empty, options.nan, options.join)
     return states[0], states[1] if reference is not None else None
 
 
-def _climatology(
+def _climate(
     scores: Sequence[str] | None, match: MatchedForecast, options: ScoringOptions
-) -> AlignedClimatology | None:
-    needs_climatology = "climatology" in required_inputs(scores)
-    if not needs_climatology:
-        return None
-    if options.climatology is None:
-        reason = "acc is the correlation of anomalies from a climatology"
-        raise ArgumentError("scores", reason, "Pass climatology (--climatology STORE)")
-    return align_climatology(match, options.climatology)
+) -> Climate:
+    """Return the mean state and the quantiles that the scores need, aligned with the forecast."""
+    required, climate = required_inputs(scores), dict[str | float, AlignedClimatology]()
+    if "climatology" in required:
+        if options.climatology is None:
+            reason = "acc is the correlation of anomalies from a climatology"
+            raise ArgumentError("scores", reason, "Pass climatology (--climatology STORE)")
+        climate["mean"] = align_climatology(match, options.climatology)
+    for metric in required.get("thresholds", []):
+        if options.thresholds is None:
+            reason = f"{metric.name} needs quantiles of the climate"
+            raise ArgumentError("scores", reason, "Pass thresholds (--climatology STORE)")
+        level = float(metric.number or 0.0)
+        climate[level] = align_climatology(match, quantile_of_climate(options.thresholds, level))
+    return climate
 
 
 def _checked_dates(

@@ -12,7 +12,7 @@ from realruns import command
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments.runs.reading import open_forecast, open_truth
 from ens10.experiments.scoring.score import read_states, score_forecast
-from ens10.metrics import summarise, verify
+from ens10.metrics import monthly_quantiles, summarise, verify
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +143,27 @@ def test_anomalies_events_and_intervals(store, runs, tmp_path, capsys):
     assert float(again["acc"]["value"]) == pytest.approx(float(got["acc"]["value"]), rel=1e-6)
     command("score", runs["mlp"], "--scores", "acc", *out, status=1)
     assert "--climatology" in capsys.readouterr().err
+
+
+def test_local_extremes_with_a_store(store, runs, tmp_path, capsys):
+    """Thresholds are quantiles of the truth of the years that are not scored, by month."""
+    command("score", runs["mlp"], "--climatology", store, "--out", tmp_path)
+    said = capsys.readouterr().out
+    forecast, truth = open_forecast(runs["mlp"])
+    years = np.unique(truth["valid_time"].dt.year).tolist()
+    past = open_truth(store, "t2m")
+    thresholds = monthly_quantiles(past, [0.95, 0.99], without_years=years).rename("t2m")
+    names = [f"{score}_local_{level}" for score in ("brier", "twcrps") for level in (0.95, 0.99)]
+    expected = verify(forecast, truth, names, thresholds=thresholds)
+    found = {row["score"]: float(row["value"]) for row in rows(tmp_path / "scores.csv")}
+    for name in names:
+        assert found[name] == pytest.approx(float(expected[name]), rel=1e-6)
+        assert f"{name} {found[name]:.4g}" in said
+    thresholds.to_netcdf(tmp_path / "quantiles.nc")
+    again = ["--climatology", tmp_path / "quantiles.nc", "--out", tmp_path / "again"]
+    (tmp_path / "again").mkdir()
+    command("score", runs["mlp"], *again)
+    assert (tmp_path / "again" / "scores.csv").read_text() == (tmp_path / "scores.csv").read_text()
 
 
 def test_a_cross_check_without_properscoring_says_what_to_install(folder, monkeypatch, capsys):

@@ -141,6 +141,7 @@ WITHOUT_ARRAYS = {
     "eecrps", "eecrps_state", "finish_eecrps", "finish_mean", "fractions_skill_score",
     "group_masks", "group_state", "hersbach_decomposition", "histogram_flatness", "interval",
     "land_sea", "latitude_bands", "mean_state", "merge_states", "monthly_climatology",
+    "monthly_quantiles",
     "nominal_coverage", "origin", "paired_differences", "quantile_score_decomposition",
     "region_boxes", "register_score", "relative_economic_value", "reliability_diagram",
     "roc_curve", "score_states", "skill_score", "spread_edges", "spread_error_by_bins",

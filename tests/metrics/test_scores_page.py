@@ -69,4 +69,4 @@ def test_every_score_of_a_command_is_in_its_help():
 
     description = " ".join(map(str, vars(COMMANDS["score"]).values()))
     assert "brier_THRESHOLD, twcrps_THRESHOLD" in description
-    assert "interval_score_SHARE, histogram, hersbach;" in description
+    assert "twcrps_local_LEVEL, histogram, hersbach;" in description
