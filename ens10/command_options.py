@@ -239,6 +239,20 @@ class ApplyOptions(InputRules, ModelOptions):
 
 
 @dataclass(frozen=True)
+class BlendOptions:
+    """Options of `ens10 blend`.
+
+    Attributes:
+        method: linear (weighted mean of the distributions), beta (the same, recalibrated) or emos
+            (a normal by regression on their means and variances).
+        force: replace an older result.
+    """
+
+    method: Literal["linear", "beta", "emos"] = "linear"
+    force: bool = False
+
+
+@dataclass(frozen=True)
 class BundleOptions:
     """Options of `ens10 bundle`.
 

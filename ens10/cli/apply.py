@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ens10.command_options import ApplyOptions, BundleOptions, CoupleOptions
+from ens10.command_options import ApplyOptions, BlendOptions, BundleOptions, CoupleOptions
 from ens10.errors import ArgumentError, printable
 from ens10.options import add_options
 from ens10.usage import Command, Parser
@@ -55,6 +55,20 @@ def _couple(**options: Any) -> None:
     print(printable(f"Wrote {couple_run(**options)}"))
 
 
+def _blend_options(parser: Parser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders or predictions")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.zarr")
+    add_options(parser, BlendOptions)
+
+
+def _blend(runs: Sequence[str], out: Path, **options: Any) -> None:
+    from ens10.experiments.forecasts.blend import blend_runs
+
+    weights = blend_runs(runs, out, **options)
+    shares = ", ".join(f"{name} {weight:.2f}" for name, weight in weights.items())
+    print(printable(f"Wrote {out}; last weights of the linear pool: {shares}"))
+
+
 def _bundle(runs: Sequence[Path], out: Path, **options: Any) -> None:
     from ens10.experiments.forecasts.bundle import bundle
 
@@ -85,6 +99,13 @@ COMMANDS = {
         _apply_options,
         "Corrects forecasts that need no truth, and writes one file. If it is interrupted, rerun "
         "the same command to resume.",
+    ),
+    "blend": Command(
+        "one forecast from the predictions of several runs",
+        _blend,
+        _blend_options,
+        "Writes a blend for all dates that a run predicted, which `ens10 score` takes. Each date "
+        "has weights from the dates whose truth was known at its start; runs may lack dates.",
     ),
     "bundle": Command(
         "write trained runs as files to share",
