@@ -14,18 +14,21 @@ nearest to its level, as in the CRPS of stored quantiles. Pools:
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import lsq_linear, minimize, root
-from scipy.special import digamma, ndtri
-from scipy.stats import beta
+from scipy import optimize
+from scipy.special import betaincinv, digamma, ndtri
 
 from ens10.errors import ArgumentError, UnknownNameError
 
 Pool = Literal["linear", "beta", "emos"]
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+_minimize: Any = optimize.minimize  # scipy has no types
+_root: Any = optimize.root
+_lsq_linear: Any = optimize.lsq_linear
 _LEAST_DATES = 5  # before, models have equal weights
 
 
@@ -43,7 +46,7 @@ def pool_weights(distance: Floats, difference: Floats) -> Floats:
     start = np.full(count, 1 / count)
     scale = max(float(np.abs(distance).max()), 1e-300)
     a, b = distance / scale, difference / scale
-    found = minimize(
+    found = _minimize(
         lambda w: w @ a - 0.5 * w @ b @ w,
         start,
         jac=lambda w: a - b @ w,
@@ -52,8 +55,9 @@ def pool_weights(distance: Floats, difference: Floats) -> Floats:
         method="SLSQP",
         options={"ftol": 1e-14, "maxiter": 500},
     )
-    weights: Floats = np.clip(found.x, 0.0, None)
-    return weights / weights.sum()
+    weights = np.clip(found.x, 0.0, None)
+    shares: Floats = weights / weights.sum()
+    return shares
 
 
 def fit_beta(mean_log: float, mean_log_of_rest: float) -> tuple[float, float]:
@@ -64,7 +68,7 @@ def fit_beta(mean_log: float, mean_log_of_rest: float) -> tuple[float, float]:
         both = digamma(a + b)
         return np.array([digamma(a) - both - mean_log, digamma(b) - both - mean_log_of_rest])
 
-    found = root(equations, np.zeros(2), tol=1e-12)
+    found = _root(equations, np.zeros(2), tol=1e-12)
     a, b = np.exp(found.x) if found.success else (1.0, 1.0)
     return float(a), float(b)
 
@@ -108,7 +112,7 @@ class Blend:
             truth: (points,); points where it is NaN do not count.
             weights: of the points, such as areas.
         """
-        is_there = ~np.isnan(quantiles).all(axis=(1, 2))
+        is_there: Mask = np.logical_not(np.isnan(quantiles).all(axis=(1, 2)))
         used = np.isfinite(quantiles[is_there]).all(axis=(0, 1)) & np.isfinite(truth)
         if not is_there.any() or not used.any():
             return
@@ -121,9 +125,7 @@ class Blend:
         self._learn_distances(q, y, w, is_there)
         self.dates += 1
 
-    def _learn_distances(
-        self, q: Floats, y: Floats, w: Floats, is_there: npt.NDArray[np.bool_]
-    ) -> None:
+    def _learn_distances(self, q: Floats, y: Floats, w: Floats, is_there: Mask) -> None:
         total, count = self._sums
         for i in np.flatnonzero(is_there):
             total[i, -1] += self._mass @ np.abs(q[i] - y) @ w
@@ -162,7 +164,7 @@ class Blend:
             equal: Floats = means.mean(axis=0)
             return equal
         lowest = np.r_[-np.inf, np.zeros(models)]
-        coefficients = lsq_linear(*_square_root(matrix, right), (lowest, np.inf), tol=1e-12).x
+        coefficients = _lsq_linear(*_square_root(matrix, right), (lowest, np.inf), tol=1e-12).x
         mean: Floats = coefficients[0] + coefficients[1:] @ means
         return mean
 
@@ -178,16 +180,16 @@ class Blend:
         levels = self._levels
         if self._pool == "beta" and self.dates >= _LEAST_DATES:
             a, b = fit_beta(*(self._logs[1:] / self._logs[0]))
-            levels = beta.ppf(levels, a, b)
+            levels = betaincinv(a, b, levels)
         return self._pooled(quantiles, levels)
 
     def _normal_quantiles(self, quantiles: Floats) -> Floats:
         means, variances = self._moments(quantiles)
-        is_there = ~np.isnan(means).all(axis=1)
-        means[~is_there] = means[is_there].mean(axis=0)
+        is_there: Mask = np.logical_not(np.isnan(means).all(axis=1))
+        means = np.where(is_there[:, None], means, means[is_there].mean(axis=0))
         mean, variance = self._mean(means), variances[is_there].mean(axis=0)
         if self._spread[0].any():
-            c, d = lsq_linear(*_square_root(*self._spread), (0.0, np.inf), tol=1e-12).x
+            c, d = _lsq_linear(*_square_root(*self._spread), (0.0, np.inf), tol=1e-12).x
             variance = c + d * variance
         found: Floats = mean + ndtri(self._levels)[:, None] * np.sqrt(variance)
         return found
@@ -196,8 +198,9 @@ class Blend:
         """Return the weights of the models, (N,); 0 for one that is missing."""
         is_there = ~np.isnan(quantiles).all(axis=(1, 2))
         weights = np.where(is_there, self.weights, 0.0)
-        weights = weights if weights.any() else is_there.astype(np.float64)
-        shares: Floats = weights / weights.sum()
+        if not weights.any():
+            weights = np.where(is_there, 1.0, 0.0)
+        shares: Floats = weights / np.sum(weights)
         return shares
 
     def _pooled(self, quantiles: Floats, levels: Floats) -> Floats:

@@ -57,7 +57,7 @@ def blend_runs(
     """
     options, path = chosen(BlendOptions, options, named), Path(out)
     check_target(path, options.force, is_predictions, "a store of predictions")
-    sources = [_Source(str(run), *map(as_row, open_predictions(run))) for run in runs]
+    sources = [_source(Path(run)) for run in runs]
     blend = Blend(len(sources), LEVELS, options.method)
     for other in sources[1:]:
         _check_alike(sources[0], other)
@@ -65,13 +65,18 @@ def blend_runs(
     result = partial.path / RESULT
     with partial.lock("ens10 blend", hold=hold_lock), stoppable():
         partial.clear()
-        names = [Path(run).name for run in runs]
+        names = [source.name for source in sources]
         blended = _blended(sources, blend).assign_attrs(blend_of=names, blended_by=options.method)
         as_stations(blended).chunk(time=1).to_zarr(result, mode="w", consolidated=False)
         consolidate(result)
         record_files(result, PREDICTIONS_PLAN)
         partial.publish()
     return dict(zip(names, blend.weights.tolist(), strict=True))
+
+
+def _source(run: Path) -> "_Source":
+    forecast, truth = open_predictions(run)
+    return _Source(run.name, as_row(forecast), as_row(truth))
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Quantiles of new forecasts, calibrated by past forecasts of the same model and their truth."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, DataNote
 from ens10.experiments.runs.provenance import part_name
 from ens10.experiments.runs.reading import open_predictions, run_parts, store_of
 from ens10.metrics.distributions import Distribution
@@ -83,8 +84,7 @@ class PastForecasts:
     ) -> npt.NDArray[np.float64]:
         """Calibrate the quantiles (L, H, W) of a forecast by the truth that its start knows.
 
-        Raises:
-            ArgumentError: no truth is known by then.
+        They are unchanged, and a note says so, if that is none.
         """
         with self._lock:
             if start < self._until:
@@ -95,8 +95,10 @@ class PastForecasts:
                 self._learn(int(n))
             self._until = start
             if not self._offsets.dates:
-                reason = f"{self._path} has no truth of a date until {str(start)[:13]}"
-                raise ArgumentError("past_forecasts", reason, _REMEDY)
+                first = str(self._known.min())[:13]
+                reason = f"{self._path} has no truth until {first}"
+                note = f"{reason}: quantiles of forecasts that start before are not calibrated"
+                warnings.warn(note, DataNote, stacklevel=2)
             return self._offsets.calibrated(quantiles)
 
     def _learn(self, n: int) -> None:

@@ -481,7 +481,7 @@ def test_the_commands_and_the_code_of_the_page_run(runs, today, tmp_path, monkey
     (tmp_path / "today.grib").symlink_to(today)
     monkeypatch.chdir(tmp_path)
     listed = commands("docs/in_use.md")
-    assert len(listed) == 12
+    assert len(listed) == 15
     for command in listed:
         assert main(command) == 0, command
     shared, corrected = (xr.open_dataset(f"{name}.nc") for name in ("shared", "today"))
