@@ -253,6 +253,27 @@ class BlendOptions:
 
 
 @dataclass(frozen=True)
+class SubmitOptions:
+    """Options of `ens10 submit`.
+
+    Attributes:
+        name: pack: of the model on the leaderboard (default: that of the run).
+        authors: pack: who submits it.
+        licence: pack: under which others may use the model, such as CC-BY-4.0.
+        force: pack: replace an older submission.
+        protocol: check, page: whose test dates count: clean, paper, or a YAML file.
+        recompute: check, page: number of dates that are computed again with the model; 0 for none.
+    """
+
+    name: str = ""
+    authors: str = ""
+    licence: str = option("", metavar="NAME")
+    force: bool = False
+    protocol: str = "clean"
+    recompute: int = 3
+
+
+@dataclass(frozen=True)
 class BundleOptions:
     """Options of `ens10 bundle`.
 

@@ -19,6 +19,7 @@ RUN_BY = {
     "docs/real_data.md": "tests/ens10/test_real_data_page.py",
     "docs/scores.md": "tests/test_readme.py",
     "docs/stations.md": "tests/experiments/test_stations_page.py",
+    "docs/submissions.md": "tests/experiments/test_submissions.py",
     "docs/use.md": "tests/test_readme.py",
 }
 

@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ens10.cli.score_names import SCORES
-from ens10.command_options import CaseOptions, DemoOptions, ReportOptions, ScoreOptions
+from ens10.command_options import (
+    CaseOptions,
+    DemoOptions,
+    ReportOptions,
+    ScoreOptions,
+    SubmitOptions,
+)
 from ens10.errors import ArgumentError, printable
 from ens10.options import add_options
 from ens10.usage import Command, Parser
@@ -112,6 +118,43 @@ def _demo(**options: Any) -> None:
     run_demo(**options)
 
 
+def _submit_options(parser: Parser) -> None:
+    parser.add_argument("action", choices=("pack", "check", "page"))
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="RUN_SUBMISSION_OR_FOLDER",
+        help="pack: a run; check: submissions; page: a folder of submissions",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="PATH", help="pack: folder or .zip; page: DIR")
+    parser.add_argument("--store", type=Path, metavar="STORE", help="check, page: your own store")
+    add_options(parser, SubmitOptions)
+
+
+def _submit(action: str, paths: Sequence[Path], **options: Any) -> int:
+    out, store = options.pop("out"), options.pop("store")
+    for name, value, actions in (("--out", out, "pack page"), ("--store", store, "check page")):
+        if value is None and action in actions.split():
+            raise ArgumentError(name, "is missing", f"`ens10 submit {action}` needs it")
+    if action != "check" and len(paths) > 1:
+        raise ArgumentError("paths", f"{len(paths)} are given", f"`submit {action}` takes one")
+    if action == "pack":
+        from ens10.experiments.submissions.content import pack_run
+
+        print(printable(f"Wrote {pack_run(paths[0], out, **options)}"))
+        return 0
+    from ens10.experiments.submissions.check import check
+    from ens10.experiments.submissions.page import write_page
+
+    if action == "page":
+        page, verdicts = write_page(paths[0], store, out, **options)
+        print(printable(f"Wrote {page}"))
+    else:
+        verdicts = [check(path, store, **options) for path in paths]
+    for verdict in verdicts:
+        print(printable(str(verdict), keep="\n"))
+    print(verdicts[0].not_detected)
+    return int(action == "check" and not all(verdict.is_accepted for verdict in verdicts))
+
+
 COMMANDS = {
     "score": Command(
         "score forecasts, with confidence intervals",
@@ -140,6 +183,14 @@ COMMANDS = {
         "and prints memory and time by a model. Nothing is trained or measured.",
     ),
     "report": Command("tables, figures and one HTML page of runs", _report, _report_options),
+    "submit": Command(
+        "pack a run for a leaderboard, check submissions, make the page",
+        _submit,
+        _submit_options,
+        "pack RUN --out FILE.zip writes bundle, predictions and what is claimed of them. check "
+        "SUBMISSION... --store STORE scores them with your own truth and dates, and refuses what "
+        "does not agree. page FOLDER --store STORE --out DIR makes a leaderboard.",
+    ),
     "reproduce": Command(
         "every model of the papers, with your data beside the published values",
         _reproduce,
