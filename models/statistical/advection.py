@@ -200,25 +200,30 @@ class Advection(GridBuffers):
 class Neighbours(Advection):
     """Predictors from the 3 x 3 neighbours of a point, times 1, u and v: 27, and u and v.
 
-    The nine values of the ensemble mean enter as central differences across the block, from order
-    0 to 2 to the east and to the north: 1, d, d^2 in each direction, so that a ridge penalty treats
-    smooth and fine structure alike. They include the gradient of `Advection` and have its
-    arguments. Of the features of the batch, only the winds are predictors: with few dates the
-    others explain noise.
+    They are the ensemble mean at the point and the differences of its eight neighbours from it,
+    which include the gradient of `Advection`; the arguments are the same. In this form a ridge
+    penalty draws coefficients to those of a smooth field: on the validation dates of a displaced
+    world it was better than the nine values, and than central differences of order 0 to 2. Of the
+    features of the batch only the winds are predictors: with all of them validation was worse.
     """
 
     size: ClassVar[int] = _BLOCK**2
 
     def around(self, fields: Tensor) -> Tensor:
-        """Return the nine differences of the block around each point, (N, 9, H, W)."""
+        """Return differences of the block of neighbours from the value in its middle, and it.
+
+        Args:
+            fields: (N, H, W).
+
+        Returns:
+            (N, 9, H, W), by rows; a neighbour without a value makes no difference.
+        """
         wide = self._with_edges(fields)
         rows, columns = fields.shape[-2:]
-        block = [
-            wide[..., i : i + rows, j : j + columns] for i in range(_BLOCK) for j in range(_BLOCK)
-        ]
-        values = torch.stack(block, 1)
-        values = torch.where(values.isfinite(), values, fields[:, None])  # no value: no difference
-        return torch.nan_to_num(torch.einsum("db,nbhw->ndhw", _differences().to(values), values))
+        places = [divmod(n, _BLOCK) for n in range(self.size)]
+        block = [wide[..., i : i + rows, j : j + columns] - fields for i, j in places]
+        block[self.size // 2] = fields
+        return torch.nan_to_num(torch.stack(block, 1))
 
     def features(self, batch: Batch) -> Tensor:
         """Return the winds."""
@@ -228,9 +233,3 @@ class Neighbours(Advection):
     @property
     def _winds_among_predictors(self) -> list[int]:
         return [0, 1]
-
-
-def _differences() -> Tensor:
-    """Return the central differences of a block of 3 x 3 values, (9, 9), the value itself first."""
-    orders = torch.tensor([[0.0, 1.0, 0.0], [-0.5, 0.0, 0.5], [1.0, -2.0, 1.0]])
-    return torch.einsum("ai,bj->abij", orders, orders).reshape(_BLOCK**2, _BLOCK**2)

@@ -12,7 +12,7 @@ CHANNELS = ("msl:mean", "v10:mean", "u10:mean", "u10:std")
 DATES = 60
 
 
-def batch_of(seed=0, dates=DATES):
+def batch_of(seed=0, dates=DATES, noise=0.5):
     rng = np.random.default_rng(seed)
     shape = (dates, len(LATITUDE), len(LONGITUDE))
     features = rng.normal(size=(dates, len(CHANNELS), *shape[1:]))
@@ -21,7 +21,7 @@ def batch_of(seed=0, dates=DATES):
     target = mean + 0.3 * features[:, 2] * (east - mean) + 0.2 * features[:, 1]
     arrays = {
         "features": features, "raw_mean": mean, "raw_std": rng.uniform(0.5, 1.5, shape),
-        "target": target + 0.5 * rng.normal(size=shape), "weights": np.ones(shape),
+        "target": target + noise * rng.normal(size=shape), "weights": np.ones(shape),
     }  # fmt: skip
     batch = {name: torch.from_numpy(values).float() for name, values in arrays.items()}
     return {**batch, "dates": torch.arange(dates) * 86400 * 6 + seed}
@@ -42,13 +42,15 @@ def fitted(*batches, **options):
 
 
 def nine(fields):
-    """The differences of 3 x 3 values: along a row 1, (E - W) / 2, E - 2 + W; then by rows."""
+    """Differences of the 3 x 3 neighbours from the value in the middle, by rows, and that value."""
     wide = np.pad(fields, [(0, 0), (1, 1), (0, 0)], "edge")
-    west, east = np.roll(wide, 1, 2), np.roll(wide, -1, 2)
-    rows = [wide, (east - west) / 2, east - 2 * wide + west]
-    by_row = {0: lambda f: f[:, 1:-1], 1: lambda f: (f[:, 2:] - f[:, :-2]) / 2,
-              2: lambda f: f[:, 2:] - 2 * f[:, 1:-1] + f[:, :-2]}  # fmt: skip
-    return np.stack([by_row[a](row) for a in range(3) for row in rows], 1)
+    around = [
+        np.roll(wide, -east, 2)[:, 1 + south : wide.shape[1] - 1 + south] - fields
+        for south in (-1, 0, 1)
+        for east in (-1, 0, 1)
+    ]
+    around[4] = fields
+    return np.stack(around, 1)
 
 
 def predictors(batch, climate=None):
@@ -66,11 +68,13 @@ def predictors(batch, climate=None):
     grid = around.shape[2:]
     season = np.broadcast_to(cycle[:, 1:, None, None], (len(angle), 2, *grid))
     mean, std = values["raw_mean"][:, None], np.log(values["raw_std"][:, None])
-    return np.concatenate([u, v, around, u * around, v * around, mean, season, std], 1), climate
+    winds = np.stack([u, v], 2)
+    products = (around[:, :, None] * winds).reshape(len(angle), 18, *grid)
+    return np.concatenate([u, v, around, products, mean, season, std], 1), climate
 
 
 def test_it_is_a_ridge_regression_in_numpy():
-    train, test, strength = batch_of(), batch_of(1), 40.0
+    train, test, strength = batch_of(noise=2.0), batch_of(1), 40.0
     method = fitted(train, local=False, criterion="likelihood", strength=strength)
     x, climate = predictors(train)
     new, _ = predictors(test, climate)
@@ -100,8 +104,9 @@ def test_rows_beyond_the_grid_repeat_its_edge_and_columns_are_periodic():
     np.testing.assert_allclose(around, nine(fields.numpy()), atol=1e-12)
     region = placed(Neighbours(), LONGITUDE / 9).around(fields)
     np.testing.assert_allclose(region[..., 1:-1], around[..., 1:-1], atol=1e-12)
-    # E - W at the first column of a region: its own value stands for the one beyond
-    np.testing.assert_allclose(region[:, 1, :, 0], (fields[..., 1] - fields[..., 0]) / 2)
+    # at the first column of a region its own value stands for the one beyond
+    assert bool((region[:, 3, :, 0] == 0).all())
+    np.testing.assert_allclose(region[:, 5, :, 0], fields[..., 1] - fields[..., 0])
 
 
 def test_a_missing_neighbour_makes_no_difference():
@@ -109,7 +114,8 @@ def test_a_missing_neighbour_makes_no_difference():
     fields[0, 2, 3] = float("nan")
     around = placed(Neighbours()).around(fields)
     assert bool(around.isfinite().all())
-    np.testing.assert_allclose(around[0, 1, 2, 2], (fields[0, 2, 2] - fields[0, 2, 1]) / 2)
+    assert around[0, 5, 2, 2] == 0
+    np.testing.assert_allclose(around[0, 3, 2, 2], fields[0, 2, 1] - fields[0, 2, 2])
 
 
 def test_blocks_of_points_and_batches_are_one_fit(monkeypatch):
