@@ -55,6 +55,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "emos_censored": ("SeasonalEMOS", {"family": "censored_logistic", "lower": 0.0}),
     "emos_ridge": ("RidgeEMOS", {"harmonics": 1, "criterion": "crps"}),
     "emos_advection": ("RidgeEMOS", {"harmonics": 1, "criterion": "crps", "advection": True}),
+    "emos_neighbours": ("RidgeEMOS", {"harmonics": 1, "criterion": "crps", "neighbours": True}),
     "emos_boosting": ("BoostedEMOS", {"harmonics": 1}),
     "emos_csg": ("AmountEMOS", {"family": "csgd", "threshold": 0.1}),
     "emos_gev": ("AmountEMOS", {"family": "censored_gev", "threshold": 0.1}),

@@ -79,6 +79,7 @@ from ens10.metrics.uncertainty import (
     benjamini_hochberg,
     daily_differences,
     diebold_mariano,
+    holm,
     interval,
     paired_differences,
 )
@@ -146,6 +147,7 @@ __all__ = [
     "frozen_efi",
     "group_masks",
     "group_state",
+    "holm",
     "interval",
     "land_sea",
     "latitude_bands",

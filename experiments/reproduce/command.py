@@ -30,10 +30,11 @@ TARGETS = ("t2m", "z500", "t850")
 # The papers' lines and, under the clean protocol (and any but the paper's), what does better.
 MODELS = {
     "clean": (
-        *("raw", "emos_paper", "emos_global", "emos_local", "mlp", "lenet", "unet"),
+        *("raw", "raw_normal", "emos_paper", "emos_global", "emos_local", "emos_neighbours"),
+        *("mlp", "lenet", "unet"),
         *("transformer", "smoe_unet", "location_unet"),
     ),
-    "paper": ("raw", "emos_paper", "paper_mlp", "lenet", "paper_unet", "transformer"),
+    "paper": ("raw", "raw_normal", "emos_paper", "paper_mlp", "lenet", "paper_unet", "transformer"),
 }
 _DEFAULT_SIZE = WorldSize()
 

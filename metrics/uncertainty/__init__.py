@@ -1,6 +1,6 @@
 """Uncertainty of scores: confidence intervals over dates, and tests of differences."""
 
-from ens10.metrics.uncertainty.discovery import Dependence, benjamini_hochberg
+from ens10.metrics.uncertainty.discovery import Dependence, benjamini_hochberg, holm
 from ens10.metrics.uncertainty.hac import (
     Alternative,
     Kernel,
@@ -50,6 +50,7 @@ __all__ = [
     "default_block_length",
     "diebold_mariano",
     "difference_of",
+    "holm",
     "interval",
     "mean_of",
     "mean_sums",

@@ -1,5 +1,6 @@
-"""Control of the false discovery rate for many tests, such as those of the points of a map."""
+"""Control of errors in many tests: their rate among findings, and the probability of any."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -57,6 +58,51 @@ def benjamini_hochberg(
     """
     if dependence not in get_args(Dependence):
         raise UnknownNameError("dependence", dependence, get_args(Dependence))
+    tests = _significant(p, rate, dim, partial(_discovery_factors, dependence=dependence))
+    return tests.assign_attrs(rate=rate, dependence=dependence)
+
+
+def holm(p: Any, *, rate: float = 0.05, dim: Over = "all") -> xr.Dataset:
+    """Return which tests are significant if any false finding is to have a small probability.
+
+    Of m tests with sorted p values p_(1) <= ... <= p_(m), those are significant before the first
+    p_(i) > rate / (m - i + 1) (Holm 1979, https://www.jstor.org/stable/4615733): the probability of
+    any false finding is at most `rate`, for every dependence of the tests. It is for few tests that
+    are named beforehand; `benjamini_hochberg` for many.
+
+    Args:
+        p: p values of any dimensions; missing values do not count as tests.
+        rate: probability of any false finding, in (0, 1).
+        dim: dimensions of the tests that form one family, as for `benjamini_hochberg`.
+
+    Returns:
+        `significant`, `adjusted`, `threshold` and `tests`, as of `benjamini_hochberg`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics import holm
+        >>> found = holm(np.array([0.001, 0.012, 0.03, 0.4]), rate=0.05, dim="all")
+        >>> found["significant"].values, found["adjusted"].values.round(3)
+        (array([ True,  True, False, False]), array([0.004, 0.036, 0.06 , 0.4  ]))
+
+    Raises:
+        ArgumentError: as for `benjamini_hochberg`.
+    """
+    return _significant(p, rate, dim, _holm_factors).assign_attrs(rate=rate)
+
+
+Factors = Callable[[npt.NDArray[Any], npt.NDArray[Any]], Any]
+
+
+def _significant(p: Any, rate: float, dim: Over, factors: Factors) -> xr.Dataset:
+    """Return the tests whose adjusted p value is at most `rate`.
+
+    Args:
+        p: p values.
+        rate: that adjusted p values are compared with.
+        dim: dimensions of the tests of one family.
+        factors: (number of tests, rank from 1) to the factor of a p value.
+    """
     if not 0.0 < rate < 1.0:
         raise ArgumentError("rate", f"expected a number between 0 and 1, got {rate}")
     labelled = as_labelled({"p": p})
@@ -67,7 +113,7 @@ def benjamini_hochberg(
     if values.chunks is not None:
         values = rechunk_coords(rechunk(values, dict.fromkeys(names, -1)))
     adjusted = xr.apply_ufunc(
-        partial(_adjusted_p_values, axes=len(names), dependence=dependence),
+        partial(_adjusted_p_values, axes=len(names), factors=factors),
         values,
         input_core_dims=[names],
         output_core_dims=[names],
@@ -82,11 +128,14 @@ def benjamini_hochberg(
         "tests": values.notnull().astype(np.int64).sum(names),
     }
     bare = {name: field.drop_attrs() for name, field in fields.items()}
-    return xr.Dataset(bare, attrs={"rate": rate, "dependence": dependence})
+    return xr.Dataset(bare)
 
 
-def _adjusted_p_values(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Floats:
-    """Return the adjusted p values: the least p_(j) m / j rate / level of all j >= i."""
+def _adjusted_p_values(p: npt.NDArray[Any], *, axes: int, factors: Factors) -> Floats:
+    """Return the adjusted p values, from those times their factors.
+
+    By Holm's method that of rank i is the largest of all j <= i, by others the least of all j >= i.
+    """
     flat = p.reshape(*p.shape[: p.ndim - axes], -1).astype(np.float64)
     if bool(((flat < 0) | (flat > 1)).any()):
         raise ArgumentError("p", "values outside [0, 1]", "Pass p values, not test statistics")
@@ -96,17 +145,24 @@ def _adjusted_p_values(p: npt.NDArray[Any], *, axes: int, dependence: str) -> Fl
     ranked = np.take_along_axis(flat, order, axis=-1)
     m = (~np.isnan(flat)).sum(axis=-1, keepdims=True)
     i = np.arange(1, flat.shape[-1] + 1)
-    scaled = ranked * (m / i) * _level(m, i, dependence)
-    smallest = np.fmin.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
-    smallest = np.where(np.isnan(ranked), np.nan, np.minimum(smallest, 1.0))
+    scaled = ranked * factors(m, i)
+    if factors is _holm_factors:
+        bounded = np.fmax.accumulate(scaled, axis=-1)
+    else:
+        bounded = np.fmin.accumulate(scaled[..., ::-1], axis=-1)[..., ::-1]
+    bounded = np.where(np.isnan(ranked), np.nan, np.minimum(bounded, 1.0))
     adjusted = np.empty_like(flat)
-    np.put_along_axis(adjusted, order, smallest, axis=-1)
+    np.put_along_axis(adjusted, order, bounded, axis=-1)
     return adjusted.reshape(p.shape)
 
 
-def _level(m: npt.NDArray[Any], i: npt.NDArray[Any], dependence: str) -> Any:
-    """Return rate / level, the factor of adjusted p values."""
+def _holm_factors(m: npt.NDArray[Any], i: npt.NDArray[Any]) -> Any:
+    return m + 1 - i
+
+
+def _discovery_factors(m: npt.NDArray[Any], i: npt.NDArray[Any], dependence: str) -> Any:
+    """Return m / i times rate / level."""
     if dependence == "any":
         harmonic = np.concatenate([[0.0], np.cumsum(1.0 / i)])
-        return np.take(harmonic, m)
-    return 0.5 if dependence == "spatial" else 1.0
+        return (m / i) * np.take(harmonic, m)
+    return (m / i) * (0.5 if dependence == "spatial" else 1.0)

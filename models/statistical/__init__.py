@@ -1,6 +1,6 @@
 """Statistical post-processing: methods that are fitted in closed form or by Newton's method."""
 
-from ens10.models.statistical.advection import Advection
+from ens10.models.statistical.advection import Advection, Neighbours
 from ens10.models.statistical.amount_emos import AmountEMOS
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
@@ -12,7 +12,7 @@ from ens10.models.statistical.isotonic import IsotonicRegression
 from ens10.models.statistical.member_by_member import MemberByMember
 from ens10.models.statistical.member_emos import MemberEMOS
 from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
-from ens10.models.statistical.raw import Raw
+from ens10.models.statistical.raw import Raw, RawNormal
 from ens10.models.statistical.regions import RegionalRegression
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 from ens10.models.statistical.sliding_window import SlidingWindow
@@ -30,7 +30,9 @@ __all__ = [
     "IsotonicRegression",
     "MemberByMember",
     "MemberEMOS",
+    "Neighbours",
     "Raw",
+    "RawNormal",
     "RegionalRegression",
     "RidgeEMOS",
     "SchaakeShuffle",

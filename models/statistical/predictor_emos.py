@@ -13,11 +13,10 @@ from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
-from ens10.models.statistical.advection import EXTRA_FIELDS, Advection
+from ens10.models.statistical.advection import Advection, Neighbours
 from ens10.models.statistical.base import (
     Criterion,
     SpooledMethod,
-    StatisticalMethod,
     check_criterion,
     check_not_negative,
     require_same_grid,
@@ -54,10 +53,18 @@ class _PredictorEMOS(SpooledMethod):
     """Normal with location and log scale linear in the features of the batch."""
 
     def __init__(
-        self, local: bool, harmonics: int, criterion: Criterion, advection: bool = False
+        self,
+        local: bool,
+        harmonics: int,
+        criterion: Criterion,
+        advection: bool = False,
+        neighbours: bool = False,
     ) -> None:
         super().__init__()
-        self.advection = Advection() if advection else None
+        if advection and neighbours:
+            reason = "the neighbours include the gradient of an advection"
+            raise ArgumentError("advection", reason, "Set one of advection and neighbours to false")
+        self.advection = Neighbours() if neighbours else Advection() if advection else None
         check_harmonics(harmonics)
         check_criterion(criterion)
         self.local, self.harmonics, self.criterion = local, harmonics, criterion
@@ -78,8 +85,19 @@ class _PredictorEMOS(SpooledMethod):
         return self.criterion == "likelihood"
 
     def _fields(self, batch: Batch) -> list[Tensor]:
-        fields = [batch["target"], batch["raw_mean"], batch["raw_std"], _features(self, batch)]
-        return fields if self.advection is None else [*fields, self.advection.collect(batch)]
+        around = [] if self.advection is None else [self.advection.collect(batch)]
+        own = [batch["target"], batch["raw_mean"], batch["raw_std"]]
+        return [*own, self._features(batch), *around]
+
+    def _features(self, batch: Batch) -> Tensor:
+        features: Tensor = batch["features"]
+        if features.ndim != batch["raw_mean"].ndim + 1:
+            raise ArgumentError(
+                "features",
+                f"{type(self).__name__} takes mean and deviation of the inputs, not their members",
+                "Use the batch layout of fields",
+            )
+        return features if self.advection is None else self.advection.features(batch)
 
     def _fit(self, spool: Spool) -> dict[str, Tensor | Floats]:
         if self.advection is not None:
@@ -121,12 +139,12 @@ class _PredictorEMOS(SpooledMethod):
         self._require_solved()
         if self.local:
             require_same_grid(self, self.floor, batch)
-        features = _features(self, batch)
+        features = self._features(batch)
         if self.advection is not None:
             features = torch.cat([features, self.advection(batch)], 1)
         maps = (self.location, self.log_scale, self.floor)
         location, log_scale, floor = map(current().of_samples, maps)
-        count, extras = features.shape[1], 0 if self.advection is None else EXTRA_FIELDS + 2
+        count, extras = features.shape[1], 0 if self.advection is None else 3 * self.advection.size
         fitted_count = len(location) - 2 * self.harmonics - 3
         if count != fitted_count:
             raise ArgumentError(
@@ -180,6 +198,8 @@ class RidgeEMOS(_PredictorEMOS):
         advection: True for further predictors: the gradient of the ensemble mean and its products
             with the wind, which predict the error of a displaced forecast; see `Advection`. They
             are penalised as features are.
+        neighbours: True for a regression on neighbours: the predictors of `Neighbours` in place of
+            the features.
 
     Raises:
         ArgumentError: negative harmonics or strength; batches of features of members.
@@ -211,8 +231,9 @@ class RidgeEMOS(_PredictorEMOS):
         criterion: Criterion = "likelihood",
         strength: float | None = None,
         advection: bool = False,
+        neighbours: bool = False,
     ) -> None:
-        super().__init__(local, harmonics, criterion, advection)
+        super().__init__(local, harmonics, criterion, advection, neighbours)
         check_not_negative("strength", strength)
         self.strength = strength
         self.chosen_strength: Tensor
@@ -392,14 +413,3 @@ def left_out_problems(design: Design) -> Iterator[list[Problem]]:
     for fold in left_out_folds(design.dates):
         problems = design.problems(data, area, fold.training)
         yield [problem for problem in problems if problem is not None]
-
-
-def _features(method: StatisticalMethod, batch: Batch) -> Tensor:
-    features: Tensor = batch["features"]
-    if features.ndim != batch["raw_mean"].ndim + 1:
-        raise ArgumentError(
-            "features",
-            f"{type(method).__name__} takes mean and deviation of the inputs, not their members",
-            "Use the batch layout of fields",
-        )
-    return features

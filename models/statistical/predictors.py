@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ens10.models.statistical.advection import EXTRA_FIELDS, Advection
+from ens10.models.statistical.advection import Advection
 from ens10.models.statistical.harmonics import annual_cycle
 from ens10.models.statistical.newton import Floats
 from ens10.models.statistical.spool import Points, Spool
@@ -63,14 +63,14 @@ def raw_coefficients(predictors: int) -> Floats:
 class Design:
     """Predictors of each date: features, raw mean, harmonics of the year, log raw deviation.
 
-    The spool has the fields truth, raw mean, raw deviation and features, and the gradient of the
-    raw mean if there is advection.
+    The spool has the fields truth, raw mean, raw deviation and features, and those of the raw mean
+    around each point if there is advection.
 
     Args:
         spool: fields of the training dates.
         harmonics: H.
         local: True for a problem for each point; otherwise one for all points.
-        advection: computes predictors from the gradient, which count as features.
+        advection: computes predictors from these fields, which count as features.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Design:
         self.dates = spool.dates
         cycle = annual_cycle(torch.from_numpy(self.dates), harmonics).numpy()
         self.cycle: Floats = np.ascontiguousarray(cycle.T[1:])
-        self.features = spool.fields - _FIRST_FEATURE + (EXTRA_FIELDS if advection else 0)
+        self.features = spool.fields - _FIRST_FEATURE + (2 * advection.size if advection else 0)
         self.size = self.features + 1 + len(self.cycle) + 1  # number of predictors
 
     def read(self, points: Points) -> tuple[Floats, Floats]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from scipy import special
 
-from ens10.errors import UnknownNameError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics.families import FAMILIES
 from ens10.models.statistical.base import Criterion
 from ens10.models.statistical.newton import Floats
@@ -40,6 +40,21 @@ class Terms(NamedTuple):
 # of location, scale and perhaps a third parameter, of bounds and observations
 Function = Callable[[Sequence[Floats], Sequence[Floats], Floats], Any]
 ScoreTerms = Callable[[Sequence[Floats], Sequence[Floats], Floats], Terms]
+
+
+def check_bounds(family: str, lower: float, upper: float) -> None:
+    """Refuse bounds of a family without, and none or unordered ones of a bounded family.
+
+    Raises:
+        ArgumentError: such bounds.
+    """
+    if FAMILIES[family].bounds:
+        if not lower < upper:
+            raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
+        if math.isinf(lower) and math.isinf(upper):
+            raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
+    elif not (math.isinf(lower) and math.isinf(upper)):
+        raise ArgumentError("lower", f"{family} takes no bounds", f"Choose truncated_{family}")
 
 
 def check_family(name: str) -> None:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import FAMILIES, Distribution, Normal
 from ens10.metrics.distributions.registry import location_scale
@@ -24,7 +23,12 @@ from ens10.models.statistical.regression import (
     fit_together,
     root_of_exponentials,
 )
-from ens10.models.statistical.score_terms import FamilyName, check_family, score_of
+from ens10.models.statistical.score_terms import (
+    FamilyName,
+    check_bounds,
+    check_family,
+    score_of,
+)
 from ens10.models.statistical.spool import Blocks, Points, Spool
 from ens10.models.statistical.standardise import Samples, Units
 
@@ -82,7 +86,7 @@ class SeasonalEMOS(SpooledMethod):
         super().__init__()
         check_harmonics(harmonics)
         check_family(family)
-        _check_bounds(family, lower, upper)
+        check_bounds(family, lower, upper)
         check_not_negative("strength", strength)
         self.harmonics, self.family, self.strength = harmonics, family, strength
         self.lower, self.upper = lower, upper
@@ -138,16 +142,6 @@ class SeasonalEMOS(SpooledMethod):
         if self.family == "normal":
             return Normal(mu, sigma, positive=True)
         return location_scale(self.family, mu, sigma, self.lower, self.upper)
-
-
-def _check_bounds(family: str, lower: float, upper: float) -> None:
-    if FAMILIES[family].bounds:
-        if not lower < upper:
-            raise ArgumentError("lower", f"{lower} is not below upper, {upper}")
-        if math.isinf(lower) and math.isinf(upper):
-            raise ArgumentError("lower", f"{family} has no bound", "Pass lower, upper or both")
-    elif not (math.isinf(lower) and math.isinf(upper)):
-        raise ArgumentError("lower", f"{family} takes no bounds", f"Choose truncated_{family}")
 
 
 @dataclass(frozen=True)

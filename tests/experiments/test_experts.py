@@ -38,24 +38,21 @@ def scores_of(raws, first, second):
 
 def test_on_worlds_the_interval_is_the_paired_one():
     scores = scores_of([1.0, 2.0, 4.0], [0.89, 1.74, 3.52], [0.90, 1.80, 3.60])
-    value, lower, upper, gains = tables.contrast(scores, "a", "b", [0, 1, 2])
+    found = tables.contrast(scores, "a", "b", [0, 1, 2])
     half = 4.302653 * 1.0 / np.sqrt(3)  # Student's t of two degrees, deviation 1 %
-    assert gains == pytest.approx([1.0, 3.0, 2.0])
-    assert (value, lower, upper) == pytest.approx((2.0, 2 - half, 2 + half), rel=1e-6)
+    assert found.by_seed == pytest.approx([1.0, 3.0, 2.0])
+    assert (found.value, found.lower, found.upper) == pytest.approx(
+        (2.0, 2 - half, 2 + half), rel=1e-6
+    )
 
 
 def test_on_trainings_their_variance_is_added_to_that_of_dates():
     scores = scores_of([1.0], [0.89, 0.90, 0.91], [0.91, 0.92, 0.93])
-    value, lower, upper, _ = tables.contrast(scores, "a", "b", [0, 1, 2])
+    scores = {key: result for key, result in scores.items() if key not in (("raw", 1), ("raw", 2))}
+    found = tables.contrast(scores, "a", "b", [0, 1, 2])
     half = 1.96 * 100 * np.sqrt(2 * 0.01**2 / 3)
-    assert value == pytest.approx(2.0)
-    assert (upper - lower) / 2 == pytest.approx(half, rel=1e-3)
-
-
-def test_verdicts():
-    bounds = [(0.1, 0.2), (-0.4, -0.1), (-0.2, 0.29), (-0.2, 0.31), (np.nan, np.nan)]
-    words = [tables.verdict(*pair) for pair in bounds]
-    assert words == ["gains", "loses", "tie", "not distinguished", "no interval"]
+    assert found.value == pytest.approx(2.0)
+    assert (found.upper - found.lower) / 2 == pytest.approx(half, rel=1e-3)
 
 
 def test_the_factor_of_the_smallest_validation_loss_is_chosen():

@@ -1,4 +1,4 @@
-"""False discovery rates: against scipy, and by simulation."""
+"""Many tests: false discovery rates against scipy, Holm's method by hand, and by simulation."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from scipy import stats
 from scipy.ndimage import gaussian_filter
 
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.metrics.uncertainty import benjamini_hochberg
+from ens10.metrics.uncertainty import benjamini_hochberg, holm
 
 
 @settings(deadline=None, max_examples=50)
@@ -98,6 +98,38 @@ def test_maps_are_judged_apart(lazy):
     across = benjamini_hochberg(given_, dim="step")
     wanted = stats.false_discovery_control(p.fillna(1.0).values[[0, 1, 2]][:, 0], axis=0)
     np.testing.assert_allclose(across["adjusted"][:, 0], wanted, rtol=1e-12)
+
+
+def test_holms_values_are_those_of_a_table_made_by_hand():
+    p = np.array([0.04, 0.01, np.nan, 0.005, 0.03])
+    found = holm(p)
+    # 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04, which may not be below the one before
+    np.testing.assert_allclose(found["adjusted"], [0.06, 0.03, np.nan, 0.02, 0.06], rtol=1e-12)
+    assert found["significant"].values.tolist() == [False, True, False, True, False]
+    assert (float(found["threshold"]), int(found["tests"])) == (0.01, 4)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 30))
+def test_holms_tests_end_at_the_first_that_fails(seed, m):
+    p = np.random.default_rng(seed).beta(0.3, 1.0, size=m)
+    expected = np.zeros(m, bool)
+    for rank, at in enumerate(np.argsort(p)):
+        if p[at] > 0.1 / (m - rank):
+            break
+        expected[at] = True
+    np.testing.assert_array_equal(holm(p, rate=0.1)["significant"], expected)
+
+
+def test_holm_keeps_the_probability_of_any_false_finding():
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(4000, 10))
+    z[:, :3] += 4.0
+    found = holm(2 * stats.norm.sf(np.abs(z)), rate=0.1, dim=1)["significant"].values
+    assert found[:, 3:].any(axis=1).mean() < 0.11
+    assert found[:, :3].mean() > 0.9
+    with pytest.raises(ArgumentError, match="rate"):
+        holm(np.array([0.1]), rate=0)
 
 
 def test_tensors_and_dask_arrays_are_taken():

@@ -52,6 +52,7 @@ CASES = {
     },
     "anomaly_correlation": ({"forecast": MU, "y": Y, "climatology": 0 * Y}, {}),
     "benjamini_hochberg": ({"p": RNG.uniform(size=N)}, {}),
+    "holm": ({"p": RNG.uniform(size=N)}, {}),
     "bias": ({"forecast": MU, "y": Y}, {}),
     "censored_log_score": (NORMAL, {"lower": 0.0}),
     "conditional_log_score": (NORMAL, {"lower": 0.0}),

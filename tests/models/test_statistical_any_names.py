@@ -52,6 +52,7 @@ METHODS = {
     "SeasonalEMOS": lambda: statistical.SeasonalEMOS(1, strength=30.0),
     "RidgeEMOS": lambda: statistical.RidgeEMOS(strength=30.0),
     "Advection": lambda: statistical.RidgeEMOS(strength=30.0, advection=True),
+    "Neighbours": lambda: statistical.RidgeEMOS(strength=30.0, neighbours=True),
     "BoostedEMOS": statistical.BoostedEMOS,
     "RegionalRegression": statistical.RegionalRegression,
     "MemberByMember": statistical.MemberByMember,
@@ -64,6 +65,7 @@ METHODS = {
     "SchaakeShuffle": lambda: statistical.SchaakeShuffle(statistical.EMOS(), members=3),
     "SlidingWindow": lambda: statistical.SlidingWindow(statistical.EMOS(), days=200),
     "Raw": statistical.Raw,
+    "RawNormal": statistical.RawNormal,
 }
 
 

@@ -16,6 +16,9 @@ POINTS = 8 * 16
 # what is written, and the number of coefficients
 KINDS = {
     "raw": ("ensemble", 0),
+    "raw_normal": ("normal", 0),
+    "raw_truncated": ("truncated_normal", 0),
+    "raw_censored": ("censored_normal", 0),
     "climatology": ("normal", 2 * POINTS),
     "seasonal_climatology": ("normal", 2 * 5 * POINTS),
     "bias_map": ("normal", 3 * POINTS),
@@ -29,6 +32,7 @@ KINDS = {
     "emos_censored": ("censored_logistic", 12 * POINTS),
     "emos_ridge": ("normal", 22 * POINTS),  # 1, six features, mean, two of the year, log deviation
     "emos_advection": ("normal", 34 * POINTS),
+    "emos_neighbours": ("normal", 68 * POINTS),  # 1, two winds, 27, mean, two of the year, log
     "emos_boosting": ("normal", 22 * POINTS),
     "emos_csg": ("csgd", 7 * POINTS),
     "emos_gev": ("censored_gev", 7 * POINTS),
@@ -83,7 +87,13 @@ def raw_crps(store, tmp_path_factory):
 # six dates a year are too few for windows of some weeks
 OPTIONS = {"emos_window": ("--model.init_args.method.init_args.days", 1000)}
 RAIN = ("emos_csg", "emos_gev")  # see test_amounts.py, whose world has precipitation
-FAST = ("emos_paper", "isotonic", "emos_censored")  # the others differ in little
+FAST = (
+    "emos_paper",
+    "isotonic",
+    "emos_censored",
+    "raw_normal",
+    "emos_neighbours",
+)  # the others differ in little
 
 
 @pytest.mark.parametrize(

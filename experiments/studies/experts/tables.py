@@ -1,25 +1,30 @@
 """Tables of the study of experts: the skill of each arm, and the contrasts that were named."""
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
 
+from ens10.experiments.scoring.contrasts import (
+    CONTRAST_COLUMNS,
+    Contrast,
+    contrast_row,
+    corrected,
+    over_trainings,
+    over_worlds,
+    pooled_variance,
+)
 from ens10.experiments.studies.experts.cells import CONTENT, OPTIMUM, RAW, arms_of, options_of
 from ens10.experiments.studies.json_cells import Result, read_json_cells
-from ens10.metrics import interval
 
 Scores = dict[tuple[str, int], Result]
 ARM_HEADINGS = (
     *("experts", "embedding", "start", "CRPS", "gain (%)", "attained (%)", "best epochs"),
     *("seeds", "parameters"),
 )
-CONTRAST_HEADINGS = ("contrast", "gain (% of the raw CRPS)", "lower", "upper", "by seed", "verdict")
+CONTRAST_HEADINGS = ("contrast", "gain (% of the raw CRPS)", *CONTRAST_COLUMNS)
 TRY_HEADINGS = ("arm", "factor", "validation loss", "best epoch")
-_TIE = 0.3  # percent of the raw CRPS, within which an interval is called a tie
 
 
 def read_scores(folder: Path, target: str) -> tuple[Scores, list[Result]]:
@@ -95,56 +100,43 @@ def _mean(scores: Scores, name: str, seed: int) -> float:
 
 def contrast_rows(scores: Scores, target: str) -> list[list[str]]:
     """Return a row for each contrast whose arms the target has, under `CONTRAST_HEADINGS`."""
-    rows = []
+    named = {}
     for words, (first, second) in CONTENT["contrasts"].items():
         seeds = sorted(n for arm, n in scores if arm == first and (second, n) in scores)
         if {first, second} <= {*arms_of(target)} and seeds:
-            value, lower, upper, gains = contrast(scores, first, second, seeds)
-            by_seed = " ".join(f"{gain:+.2f}" for gain in gains)
-            bounds = [f"{bound:+.2f}" for bound in (lower, upper)]
-            rows.append([words, f"{value:+.2f}", *bounds, by_seed, verdict(lower, upper)])
-    return rows
+            named[words] = contrast(scores, first, second, seeds)
+    p_values = corrected(list(named.values()), primary=True)
+    return [
+        contrast_row(words, one, p) for (words, one), p in zip(named.items(), p_values, strict=True)
+    ]
 
 
-def contrast(
-    scores: Scores, first: str, second: str, seeds: Sequence[int]
-) -> tuple[float, float, float, list[float]]:
+def contrast(scores: Scores, first: str, second: str, seeds: Sequence[int]) -> Contrast:
     """Return what the first arm gains on the second, in percent of the raw CRPS, with 95 % bounds.
 
     Where each seed has a world of its own, seeds are pairs: Student's t over them. Where all have
-    the same data, the variance is that over dates (block bootstrap of the mean over seeds) plus
-    that over trainings, (s_A^2 + s_B^2) / n.
-
-    Returns:
-        Mean, lower and upper bound, and the gain of each seed.
+    the same data, the variance is that over dates plus that over trainings, which is pooled over
+    the arms with experts and over those without.
     """
     raw = [_mean(scores, RAW, seed) for seed in seeds]
     parts = [
         100 * (np.array(scores[second, n]["crps"]) - np.array(scores[first, n]["crps"])) / r
         for n, r in zip(seeds, raw, strict=True)
     ]
-    gains = [float(part.mean()) for part in parts]
-    value, n = float(np.mean(gains)), len(seeds)
-    if (RAW, seeds[-1]) in scores and n > 1:
-        half = float(stdtrit(n - 1, 0.975) * np.std(gains, ddof=1) / sqrt(n))
-    else:
-        over_dates = interval(np.mean(parts, axis=0))
-        trainings = sum(
-            np.var([_mean(scores, arm, s) / r for s, r in zip(seeds, raw, strict=True)], ddof=1)
-            for arm in (first, second)
-        ) if n > 1 else 0.0  # fmt: skip
-        dates = (over_dates.upper - over_dates.lower) / 2
-        half = float(np.hypot(dates, 1.96 * 100 * sqrt(trainings / n)))
-    return value, value - half, value + half, gains
+    if (RAW, seeds[-1]) in scores and len(seeds) > 1:
+        return over_worlds(parts)
+    variances = (_training_variance(scores, arm) for arm in (first, second))
+    return over_trainings(parts, sum(variances) / len(seeds))
 
 
-def verdict(lower: float, upper: float) -> str:
-    """Return what an interval says of a contrast."""
-    if np.isnan(lower):
-        return "no interval"
-    if lower > 0 or upper < 0:
-        return "gains" if lower > 0 else "loses"
-    return "tie" if lower > -_TIE and upper < _TIE else "not distinguished"
+def _training_variance(scores: Scores, arm: str) -> float:
+    """Return the variance over trainings, (% of the raw CRPS)^2, pooled over arms of its kind."""
+    raw = _mean(scores, RAW, 0)
+    trainings: dict[str, list[float]] = {}
+    for (name, _), result in scores.items():
+        if name not in (RAW, OPTIMUM) and convolution_of(name) == convolution_of(arm):
+            trainings.setdefault(name, []).append(100 * float(np.mean(result["crps"])) / raw)
+    return pooled_variance(list(trainings.values()))
 
 
 def try_rows(tried: Sequence[Result]) -> list[list[Any]]:
