@@ -33,7 +33,7 @@ def frankfurt(folder: Path, work: Path) -> Files:
     """
     train, test = files.frankfurt(folder)
     states = methods.fit_methods(methods.FRANKFURT, train, test)
-    states["network, 3 trainings"] = methods.train_rain_network(train, test, work)
+    states["small network"] = methods.train_rain_network(train, test, work)
     lines = tables.scored_lines(files.STEP, states, 1000.0)
     return _files("frankfurt", lines, "mm", "precipitation of hours 6 to 30, 51 members")
 
@@ -85,7 +85,8 @@ COMMANDS: Mapping[str, Callable[[Path, Path], Files]] = {
 def _files(target: str, lines: Sequence[tables.Line], units: str, note: str) -> Files:
     values = [value for value in _published() if value.target == target]
     table = tables.markdown(lines, values, units, f"{note}; {_INTERVALS}")
-    return {f"{target}.md": table, f"{target}.csv": tables.to_csv(lines, values)}
+    name = f"table-{target.replace('_', '-')}"
+    return {f"{name}.md": table, f"{name}.csv": tables.to_csv(lines, values)}
 
 
 def _published() -> tuple[Value, ...]:

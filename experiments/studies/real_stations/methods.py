@@ -1,8 +1,6 @@
 """Methods fitted to real forecasts at stations, and the states of their scores."""
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +69,7 @@ def fit_methods(methods: Methods, train: Pairs, test: Pairs) -> States:
 
 
 def train_rain_network(train: Pairs, test: Pairs, work: Path) -> xr.Dataset:
-    """Train the small network of rain, once for each seed; return the sum of the score states.
+    """Train the small network of rain, once for each seed; return the states of the mean CRPS.
 
     The last fifth of the training dates selects the epoch. The last date before each split is left
     out, because its truth was not known when the first forecast of the split started.
@@ -100,7 +98,7 @@ def train_rain_network(train: Pairs, test: Pairs, work: Path) -> xr.Dataset:
         "train": f"{dates[0]}/{dates[first - 1]}", "val": f"{dates[first]}/{dates[-1]}",
         "test": "/".join(ends_of_test),
     }  # fmt: skip
-    return _trainings(store, NETWORK, work, f"tp@{STEP}", protocol)
+    return _trainings(store, NETWORK, work, target=f"tp@{STEP}", protocol=protocol)
 
 
 def score_euppbench(
@@ -126,10 +124,11 @@ def score_euppbench(
 
 
 def _trainings(store: Path, config: Path, work: Path, **options: Any) -> xr.Dataset:
-    """Train a configuration once for each seed; return the sum of the score states."""
+    """Train a configuration once for each seed; return the states of the mean CRPS."""
     folder = work / f"{config.stem}-{options['target']}"
     states = [_train(store, config, folder / str(seed), seed=seed, **options) for seed in SEEDS]
-    return reduce(add, map(crps_of, states))
+    crps_sums = [one["crps_sum"] for one in states]
+    return crps_of(states[0]).assign(crps_sum=sum(crps_sums) / len(SEEDS))
 
 
 def _train(store: Path, config: Path | str, folder: Path, **options: Any) -> xr.Dataset:
