@@ -1,7 +1,7 @@
 """`Batches`: an iterable of numpy batches from a store or a lazy dataset, without torch."""
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from copy import copy, deepcopy
 from functools import cached_property
@@ -76,10 +76,9 @@ def open_samples(
     """
     if isinstance(data, Samples):
         return data
-    parts = [
-        [_open_samples(data, name, truth, ensemble) for name in names]
-        for names in _by_lead(target, step)
-    ]
+    names_by_lead = _by_lead(target, step)
+    samples_of = _opener(data, truth, ensemble)
+    parts = [[samples_of(name) for name in names] for names in names_by_lead]
     first = parts[0][0]
     all_samples = [samples for part in parts for samples in part]
     if len({(samples.target, samples.step) for samples in all_samples}) < len(all_samples):
@@ -107,22 +106,23 @@ def _by_lead(target: str | Sequence[str], step: float | Sequence[float] | None) 
     return [[f"{name}@{step_number(s)}" for name in targets] for s in steps]
 
 
-def _open_samples(
+def _opener(
     data: Path | str | xr.Dataset,
-    target: str,
     truth: xr.Dataset | xr.DataArray | None,
     ensemble: Members,
-) -> Samples:
+) -> Callable[[str], Samples]:
+    """Return a function from a target to its samples; a store is opened once for all."""
     if isinstance(data, xr.Dataset):
         from ens10.loader.dataset_samples import DatasetSamples  # needs dask
 
         truth = truth.to_dataset() if isinstance(truth, xr.DataArray) else truth
-        return DatasetSamples(data, truth, target, ensemble)
+        return lambda target: DatasetSamples(data, truth, target, ensemble)
     if not isinstance(data, str | Path):
         raise ArgumentError("data", f"{type(data).__name__} is neither a path nor a Dataset")
-    from ens10.loader.store_samples import StoreSamples  # needs zarr
+    from ens10.loader.store_samples import StoreParts, StoreSamples  # needs zarr
 
-    return StoreSamples(data, target, ensemble)
+    parts = StoreParts(data)
+    return lambda target: StoreSamples(parts, target, ensemble)
 
 
 def _of_tree(data: Any, group: str) -> Any:

@@ -26,13 +26,43 @@ from ens10.loader.samples import (
     Where,
     move_in_place,
 )
-from ens10.store import StoreKind, open_store, store_kinds
+from ens10.store import store_kinds
 from ens10.store.checked import open_strictly
 from ens10.store.chunks import Move, Reader, open_reader
 from ens10.store.manifest import open_record
 from ens10.store.opening import share_coordinates
 
 _PARTS = ("count", "sum", "square_sum")
+
+
+class StoreParts:
+    """The parts of a store, opened once for the samples of all its targets and lead times.
+
+    Args:
+        path: of the store.
+
+    Raises:
+        DamagedFileError: coordinates differ from the manifest.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        kinds = store_kinds(path)
+        self.record = open_record(path)
+        self.root = open_strictly(path, self.record)
+        names = [name for name in ("sfc", "pl", "truth", "statistics") if name in kinds]
+        parts = {name: self._open(name) for name in names}
+        forecasts = [parts[name] for name in ("sfc", "pl") if name in parts]
+        self.dataset = xr.merge(forecasts, join="exact", combine_attrs="override", compat="equals")
+        truth = parts.get("truth")
+        self.truth = None if truth is None else share_coordinates(truth, self.dataset)
+        self.statistics = parts.get("statistics")
+
+    def _open(self, name: str) -> xr.Dataset:
+        """Open one part without dask, whose graph of 20,000 dates takes seconds."""
+        store: Any = self.root.store
+        part: xr.Dataset = xr.open_zarr(store, group=name, consolidated=False, chunks=None)
+        return part
 
 
 class StoreSamples(Samples):
@@ -45,7 +75,7 @@ class StoreSamples(Samples):
     them (`ensemble_mean_first5`), and else computed from the members.
 
     Args:
-        path: of the store.
+        store: its path, or its parts, which the samples of several targets share.
         target: channel, with `@step` if the truth has several steps.
         ensemble: members that make the ensemble; see `ens10.loader.samples.Members`.
 
@@ -55,18 +85,15 @@ class StoreSamples(Samples):
         DamagedFileError: coordinates differ from the manifest. When dates are read: a chunk does.
     """
 
-    def __init__(self, path: Path | str, target: str, ensemble: Members = None) -> None:
+    def __init__(
+        self, store: Path | str | StoreParts, target: str, ensemble: Members = None
+    ) -> None:
+        parts = store if isinstance(store, StoreParts) else StoreParts(store)
+        path, dataset, truth, statistics = parts.path, parts.dataset, parts.truth, parts.statistics
         self._arguments = (path, target, ensemble)
         self.label = str(path)
-        kinds = store_kinds(path)
-        self._record = open_record(path)
-        self._root = open_strictly(path, self._record)
-        parts = [self._open_part(kind, kinds) for kind in ("sfc", "pl") if kind in kinds]
-        dataset = xr.merge(parts, join="exact", combine_attrs="override", compat="equals")
-        truth = self._open_part("truth", kinds) if "truth" in kinds else None
-        truth = None if truth is None else share_coordinates(truth, dataset)
+        self._record, self._root = parts.record, parts.root
         super().__init__(dataset, truth, target, ensemble)
-        statistics = self._open_part("statistics", kinds) if "statistics" in kinds else None
         self._suffix = "" if self.members == dataset.sizes["number"] else f"_first{self.members}"
         is_first = self._member_places == list(range(self.members))
         channels = [] if statistics is None else statistics["channel"].to_numpy().tolist()
@@ -248,14 +275,6 @@ class StoreSamples(Samples):
         if level is not None:
             place.append(truth.get_index("level").get_loc(level))
         return tuple(int(p) for p in place)
-
-    def _open_part(self, kind: StoreKind, kinds: Sequence[str]) -> xr.Dataset:
-        """Open one part of a store without dask, whose graph of 20,000 dates takes seconds."""
-        if kind not in kinds:
-            return open_store(self._arguments[0], kind)  # raises, and says what to do
-        store: Any = self._root.store
-        part: xr.Dataset = xr.open_zarr(store, group=kind, consolidated=False, chunks=None)
-        return part
 
     def _reader(self, name: str) -> Reader:
         with self._lock:  # two threads would search the manifest twice

@@ -22,7 +22,7 @@ from ens10.experiments.scoring.optimum import score_optimum
 from ens10.experiments.scoring.run_results import read_run
 from ens10.experiments.scoring.score import read_states
 from ens10.grid import area_weights
-from ens10.loader import Batches, EnsembleDataModule, as_tensors
+from ens10.loader import Batches, EnsembleDataModule, as_tensors, store_samples
 from ens10.loader.batch_layouts import Points
 from ens10.loader.resident import ResidentBatches
 from ens10.metrics import crps_normal
@@ -74,15 +74,13 @@ def fit(store, run, *options, channels, epochs=20):
 
 
 @pytest.fixture(scope="module")
-def leads(several, shared):
-    """Runs of t2m at 24 h, at 48 h, and at both."""
+def both(several, shared):
+    """A run of t2m at 24 and 48 h."""
 
     def fill(folder):
-        for step in STEPS:
-            fit(several, folder / str(step), "--data.step", step, channels=7)
         fit(several, folder / "both", "--data.step", "[24, 48]", channels=8)
 
-    return shared("lead-times", fill)
+    return shared("lead-times", fill) / "both"
 
 
 def test_dates_of_several_lead_times_stay_in_memory(several):
@@ -123,6 +121,19 @@ def test_batches_hold_those_of_each_target_and_lead_time(several, kind):
     assert len(together) == 2 * len(t2m)
 
 
+def test_a_store_is_opened_once_for_all_targets_and_lead_times(several, monkeypatch):
+    opened, opens = [], store_samples.open_strictly
+
+    def counted(path, record):
+        opened.append(path)
+        return opens(path, record)
+
+    monkeypatch.setattr(store_samples, "open_strictly", counted)
+    batches = Batches(several, ["t2m", "z500"], INPUTS, step=STEPS)
+    assert len([target for lead in batches.samples.leads for target in lead.targets]) == 4
+    assert opened == [several]
+
+
 def test_an_epoch_mixes_lead_times(several):
     steps = [b["steps"].tolist() for b in Batches(several, "t2m", step=STEPS, batch_size=4)]
     assert any(len(set(batch)) == 2 for batch in steps)
@@ -147,21 +158,24 @@ def test_training_ends_before_the_test_starts_at_every_lead_time(several):
 
 
 @pytest.mark.slow  # two more trainings
-def test_one_run_of_two_lead_times_is_scored_beside_those_of_one(leads, several, tmp_path):
-    parts = run_parts(leads / "both")
+def test_one_run_of_two_lead_times_is_scored_beside_those_of_one(both, several, tmp_path):
+    alone = [tmp_path / str(step) for step in STEPS]
+    for run in alone:
+        fit(several, run, "--data.step", run.name, channels=7)
+    parts = run_parts(both)
     assert [part.name for part in parts] == ["t2m-24h", "t2m-48h"]
-    for step, part in zip(STEPS, parts, strict=True):
-        ours, theirs = (xr.open_dataset(f / "scores.nc") for f in (part, leads / str(step)))
+    for run, part in zip(alone, parts, strict=True):
+        ours, theirs = (xr.open_dataset(f / "scores.nc") for f in (part, run))
         np.testing.assert_array_equal(ours["time"], theirs["time"])
-        both, alone = (
+        crps, of_one = (
             float(scores["crps_sum"].sum() / scores["crps_weight"].sum())
             for scores in (ours, theirs)
         )
-        assert both < 0.95 * raw_crps(several, part)
-        assert both < 1.03 * alone
-    realruns.command("report", leads / "24", leads / "48", leads / "both", "--out", tmp_path)
+        assert crps < 0.95 * raw_crps(several, part)
+        assert crps < 1.03 * of_one
+    realruns.command("report", *alone, both, "--out", tmp_path / "report")
     for step in STEPS:
-        table = (tmp_path / f"t2m-{step}-h" / "table.csv").read_text()
+        table = (tmp_path / "report" / f"t2m-{step}-h" / "table.csv").read_text()
         assert {line.split(",")[0] for line in table.splitlines()[1:]} == {str(step), "both"}
 
 
@@ -171,14 +185,16 @@ def raw_crps(store, part):
 
     forecast, truth = open_predictions(part)
     step = int(forecast["step"])
-    raw = ens10.open_store(store, "sfc")["t2m"].sel(step=step, time=forecast["time"])
+    kind, name = ("sfc", "t2m") if part.name.startswith("t2m") else ("pl", "z")
+    raw = ens10.open_store(store, kind)[name].squeeze(drop=True)
+    raw = raw.sel(step=step, time=forecast["time"])
     crps = properscoring.crps_gaussian(truth, raw.mean("number"), raw.std("number", ddof=1))
     weights = np.cos(np.deg2rad(truth["latitude"].to_numpy())) + 1e-9
     return float((crps.mean((0, 2)) * weights).sum() / weights.sum())
 
 
-def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(leads, several, tmp_path):
-    run, products = leads / "both", Products((0.5,), (), "ecc")
+def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(both, several, tmp_path):
+    run, products = both, Products((0.5,), (), "ecc")
     realruns.command("bundle", run, "--out", tmp_path / "both.ens10")
     written = xr.open_dataset(apply([run], several, tmp_path / "out.nc", products=products))
     models = [ens10.load_model(path) for path in (run, tmp_path / "both.ens10")]
@@ -197,8 +213,8 @@ def test_an_applied_run_holds_what_it_predicted_at_each_lead_time(leads, several
         np.testing.assert_array_equal(there["valid_time"], forecast["valid_time"])
 
 
-def test_coupled_members_of_each_lead_time(leads, tmp_path):
-    run = shutil.copytree(leads / "both", tmp_path / "both")
+def test_coupled_members_of_each_lead_time(both, tmp_path):
+    run = shutil.copytree(both, tmp_path / "both")
     realruns.command("couple", run, "--method", "ecc")
     for part in run_parts(run):
         members = xr.open_zarr(part / "coupled_ecc.zarr")["members"]
@@ -417,10 +433,10 @@ def test_the_truth_of_a_world_at_several_lead_times(several):
         World("8x16", [2000], 2, steps=(12, 48), truth_steps=(12,))
 
 
-def test_the_optimum_is_that_of_the_lead_time_of_the_run(several, leads, tmp_path):
+def test_the_optimum_is_that_of_the_lead_time_of_the_run(several, emos, tmp_path):
     world = World.load(several.parent / "world")
     for step in STEPS:
-        score_optimum(world, leads / str(step), tmp_path / str(step))
+        score_optimum(world, emos / f"t2m-{step}h", tmp_path / str(step))
         best = world.optimum("t2m", step=step)
         truth = ens10.open_store(several, "truth")["t2m"].sel(step=step)
         dates = read_states(tmp_path / str(step))

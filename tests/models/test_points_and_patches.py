@@ -188,30 +188,29 @@ def test_points_are_fields_of_one_point():
     assert as_fields(fields) is fields
 
 
+def on_head(network, *loss):
+    return PostProcessor(network, ResidualNormalHead(), *loss)
+
+
 @pytest.mark.parametrize(
-    ("network", "kind", "message"),
+    ("make", "kind", "message"),
     [
-        (lambda: UNet(4), "points", "UNet uses neighbouring points"),
-        (lambda: UNet(4, periodic_longitude=True), Patches((8, 8)), "periodic_longitude"),
-        (lambda: MLP(4, grid=(8, 12)), "points", "8 x 16 points"),
+        (lambda: on_head(UNet(4)), "points", "UNet uses neighbouring points"),
+        (
+            lambda: on_head(UNet(4, periodic_longitude=True)), Patches((8, 8)),
+            "periodic_longitude",
+        ),
+        (lambda: on_head(MLP(4, grid=(8, 12))), "points", "8 x 16 points"),
+        (
+            lambda: on_head(context(), SumLoss([SpectralCRPSLoss()], [1.0])),
+            Points(features="members"), "the data are points, but SpectralCRPSLoss",
+        ),
+        (lambda: StatisticalPostProcessor(EMOS()), "points", "fitted on whole fields"),
     ],
-)
-def test_what_does_not_fit_is_refused(store, network, kind, message):
-    model = PostProcessor(network(), ResidualNormalHead())
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(store, make, kind, message):
     with pytest.raises(ArgumentError, match=message):
-        trainer(num_sanity_val_steps=0, limit_val_batches=0).fit(model, data(store, kind))
-
-
-def test_losses_of_neighbours_are_refused(store):
-    loss = SumLoss([SpectralCRPSLoss()], [1.0])
-    model = PostProcessor(context(), ResidualNormalHead(), loss)
-    with pytest.raises(ArgumentError, match="the data are points, but SpectralCRPSLoss"):
-        trainer().fit(model, data(store, Points(features="members")))
-
-
-def test_statistical_methods_take_whole_fields(store):
-    with pytest.raises(ArgumentError, match="fitted on whole fields"):
-        trainer().fit(StatisticalPostProcessor(EMOS()), data(store, "points"))
+        trainer(num_sanity_val_steps=0, limit_val_batches=0).fit(make(), data(store, kind))
 
 
 def test_maps_of_other_layers_are_refused():
