@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from ens10.experiments.reproduce.published import Value, load_published
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runs.commands import refuse_file
+from ens10.experiments.studies.leave_one_year_out import Line
 from ens10.experiments.studies.real_stations import files, methods, tables
 from ens10.usage import command_parser, reports_errors
 
@@ -45,7 +46,7 @@ def innsbruck(folder: Path, work: Path) -> Files:  # noqa: ARG001
         folder: of the data; see `files.innsbruck`.
         work: not needed.
     """
-    content = {}
+    content: Files = {}
     for variable, units, what in (
         ("temp", "K", "temperature"),
         ("rain", "mm^0.5", "square roots of rain"),
@@ -67,7 +68,7 @@ def euppbench(folder: Path, work: Path) -> Files:
         work: folder for the store and the runs.
     """
     data = files.euppbench(folder, methods.VARIABLES)
-    content = {}
+    content: Files = {}
     for step in methods.STEPS:
         lines = tables.scored_lines(step, methods.score_euppbench(data, step, work))
         note = f"2 m temperature at {step} h, reforecasts of 2014 to 2017"
@@ -82,7 +83,7 @@ COMMANDS: Mapping[str, Callable[[Path, Path], Files]] = {
 }
 
 
-def _files(target: str, lines: Sequence[tables.Line], units: str, note: str) -> Files:
+def _files(target: str, lines: Sequence[Line], units: str, note: str) -> Files:
     values = [value for value in _published() if value.target == target]
     table = tables.markdown(lines, values, units, f"{note}; {_INTERVALS}")
     name = f"table-{target.replace('_', '-')}"

@@ -141,4 +141,6 @@ def _joined(paths: Sequence[Path], variables: Sequence[str]) -> xr.Dataset:
     """Return the stations of several stores as one lazy dataset."""
     stores = [xr.open_zarr(path, decode_timedelta=True) for path in paths]
     parts = [store[[v for v in variables if v in store]] for store in stores]
-    return xr.concat(parts, "station_id", data_vars="minimal", coords="minimal", compat="override")
+    options: Any = {"data_vars": "minimal", "coords": "minimal", "compat": "override"}
+    joined: xr.Dataset = xr.concat(parts, "station_id", **options)
+    return joined

@@ -63,7 +63,7 @@ def fit_methods(methods: Methods, train: Pairs, test: Pairs) -> States:
     """
     states = {}
     for name, method in methods.items():
-        fitted = fit(train.members, method, truth=train.truth)
+        fitted: Any = fit(train.members, method, truth=train.truth)
         states[name] = score_states(fitted(test.members), test.truth, weights="none")
     return states
 
@@ -79,7 +79,20 @@ def train_rain_network(train: Pairs, test: Pairs, work: Path) -> xr.Dataset:
         test: test dates, after those of training.
         work: folder for the store and the runs.
     """
-    store = work / "store.zarr"
+    store = _prepare_rain(train, test, work / "store.zarr")
+    days, test_days = (
+        part.truth["time"].dt.strftime("%Y-%m-%d").to_numpy() for part in (train, test)
+    )
+    first = round(len(days) * (1 - _VALIDATION))
+    protocol = {
+        "name": "days", "split_by": "start", "weighting": "none",
+        "train": f"{days[0]}/{days[first - 1]}", "val": f"{days[first]}/{days[-1]}",
+        "test": f"{test_days[0]}/{test_days[-1]}",
+    }  # fmt: skip
+    return _trainings(store, NETWORK, work, target=f"tp@{STEP}", protocol=protocol)
+
+
+def _prepare_rain(train: Pairs, test: Pairs, store: Path) -> Path:
     members, truth = (
         xr.concat([getattr(part, name) for part in (train, test)], "time")
         for name in ("members", "truth")
@@ -89,16 +102,7 @@ def train_rain_network(train: Pairs, test: Pairs, work: Path) -> xr.Dataset:
     observed = truth.assign_coords(time=ends).to_dataset(name="tp")
     # the reader pairs sums of the same window only; both are of hours 6 to 30
     observed["tp"].attrs["accumulation"] = "since start"
-    prepare(ahead, store, truth=observed)
-    dates = train.truth["time"].dt.strftime("%Y-%m-%d").to_numpy()
-    first = round(len(dates) * (1 - _VALIDATION))
-    ends_of_test = test.truth["time"].dt.strftime("%Y-%m-%d").to_numpy()[[0, -1]]
-    protocol = {
-        "name": "days", "split_by": "start", "weighting": "none",
-        "train": f"{dates[0]}/{dates[first - 1]}", "val": f"{dates[first]}/{dates[-1]}",
-        "test": "/".join(ends_of_test),
-    }  # fmt: skip
-    return _trainings(store, NETWORK, work, target=f"tp@{STEP}", protocol=protocol)
+    return prepare(ahead, store, truth=observed)
 
 
 def score_euppbench(
