@@ -60,6 +60,8 @@ def methods():
     latitude, longitude = [60.0, 20.0, -20.0], [0.0, 90.0, 180.0, 270.0]
     channels = ["u10:mean", "v10:mean", "t2m:std"]
     advection.advection.place(channels, "t2m", latitude, longitude)
+    neighbours = s.RidgeEMOS(harmonics=1, criterion="crps", strength=30.0, neighbours=True)
+    neighbours.advection.place(channels, "t2m", latitude, longitude)
     clusters = s.RegionalRegression(regions=2)
     return {
         "climatology": s.Climatology(),
@@ -77,6 +79,7 @@ def methods():
         "ridge_emos_chosen": s.RidgeEMOS(harmonics=0, criterion="likelihood"),
         "ridge_emos_global": s.RidgeEMOS(local=False, strength=1.0),
         "ridge_emos_advection": advection,
+        "ridge_emos_neighbours": neighbours,
         "boosted_emos": s.BoostedEMOS(steps=60),
         "boosted_emos_point": s.BoostedEMOS(criterion="crps", steps=40, stop="point"),
         "amount_csgd": s.AmountEMOS("csgd", threshold=0.1),
@@ -90,6 +93,7 @@ def methods():
         "schaake": s.SchaakeShuffle(s.EMOS(local=True), members=4, history=20),
         "sliding_window": s.SlidingWindow(s.EMOS(local=True), days=400),
         "raw": s.Raw(),
+        "raw_normal": s.RawNormal(),
     }
 
 

@@ -54,6 +54,9 @@ _FAIR = (
     "Part of each gain on the raw ensemble is the price of its {members} members: its fair CRPS, "
     "which estimates that of an infinite ensemble like it, is {fair} {units}, {less:.1f} % less."
 )
+_UNFITTED = (
+    "Without any fit, `{name}` has a CRPS that is {less:.1f} % less than that of the members."
+)
 _UNEQUAL_SEEDS = (
     "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 )
@@ -167,7 +170,13 @@ def _note(entries: Sequence[Sequence[Entry]], same_data: bool) -> str:
     skill = _ATTAINED_SKILL if _has_optimum(entries) else _CRPS_SKILL
     note = f"{_SAME_DATA if same_data else _WORLDS}; {_NOTE.format(skill=skill)}"
     uneven = not same_data and len({len(seeds) for seeds in entries}) > 1
-    sentences = (note, _price_of_members(entries[0]), _UNEQUAL_SEEDS if uneven else "")
+    unfitted = [
+        _UNFITTED.format(name=e[0].row.model, less=np.mean([one.crps_skill for one in e]))
+        for e in entries
+        if e[0].row.model in ("raw_normal", "raw_truncated", "raw_censored")
+    ]
+    price = _price_of_members(entries[0])
+    sentences = (note, price, *unfitted, _UNEQUAL_SEEDS if uneven else "")
     return " ".join(part for part in sentences if part) + "\n"
 
 

@@ -85,7 +85,8 @@ def test_every_configuration_trains_on_another_grid(stores, tmp_path, name, size
     content = read_mapping(OF_A_STORE[name])
     others = {"si10": ["--data.target=tp"], "t850": ["--data.target=t2m"]}
     target = others.get(content["data"]["target"], []) if size == "two" else []
-    needed = {"emos_advection": "u10", "groenquist_paper": "the data have none of z500"}
+    needed = dict.fromkeys(("emos_advection", "emos_neighbours"), "u10")
+    needed["groenquist_paper"] = "the data have none of z500"
     if size == "two" and name in needed:
         fit(OF_A_STORE[name], stores[size], tmp_path / "run", *target, status=1)
         said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("ens10: ")]

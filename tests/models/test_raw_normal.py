@@ -73,7 +73,7 @@ def test_it_is_solved_without_a_fit_and_scores_better_than_reliable_members():
     normal = method(batch(members)).crps(truth).mean()
     # E CRPS of ten reliable members is 1.1 / sqrt(pi)
     torch.testing.assert_close(raw, torch.tensor(1.1 / np.sqrt(np.pi)).float(), rtol=0.01, atol=0)
-    assert 0.028 < float(1 - normal / raw) < 0.038
+    assert 100 * float(1 - normal / raw) == pytest.approx(3.22, abs=0.3)
 
 
 def test_bad_input_is_refused():

@@ -112,7 +112,7 @@ def _write(options: Namespace, cells_folder: Path, _: Outcome) -> str:
         scores, tried = tables.read_scores(cells_folder, target)
         for name, headings, rows, left in (
             ("table", tables.ARM_HEADINGS, tables.arm_rows(scores, target), (0, 1, 2)),
-            ("contrasts", tables.CONTRAST_HEADINGS, tables.contrast_rows(scores, target), (0, 5)),
+            ("contrasts", tables.CONTRAST_HEADINGS, tables.contrast_rows(scores, target), (0, 6)),
             ("tries", tables.TRY_HEADINGS, tables.try_rows(tried), (0,)),
         ):
             text = markdown_of(columns_of(headings, rows, left))
