@@ -265,7 +265,39 @@ def emos(several, shared):
     return shared("emos-of-each", fill)
 
 
-def test_a_statistical_run_of_all_equals_runs_of_each(emos, tmp_path):
+def heads_of(*heads):
+    named = f"[{','.join(heads)}]"
+    return ["--model.head", "ens10.models.TargetHeads", "--model.head.heads", named]
+
+
+PRESSURE = ("isobaricInhPa", 500)
+EPOCHS = 8
+NORMAL = "ens10.models.ResidualNormalHead"
+METHOD = "ens10.models.MethodHead"
+
+
+@pytest.fixture(scope="module")
+def targets(several, shared):
+    """A run of t2m and z500 at 24 and 48 h."""
+
+    def fill(folder):
+        options = ["--data.target", "[t2m, z500]", "--data.step", "[24, 48]"]
+        options += heads_of(NORMAL, NORMAL)
+        inputs = ["--data.inputs", "[t2m,u10,z500,u500]", "--model.network.out_channels", 4]
+        fit(several, folder / "four", *options, *inputs, channels=12, epochs=EPOCHS)
+
+    return shared("several-targets", fill) / "four"
+
+
+@pytest.fixture(scope="module")
+def report(targets, emos, tmp_path_factory):
+    """The report of the runs of all targets and lead times, and of one of a single one."""
+    folder = tmp_path_factory.mktemp("report")
+    realruns.command("report", targets, emos / "all", emos / "z_500-48h", "--out", folder)
+    return folder
+
+
+def test_a_statistical_run_of_all_equals_runs_of_each(emos, report):
     parts = run_parts(emos / "all")
     assert tuple(part.name for part in parts) == NAMES
     for part in parts:
@@ -275,8 +307,7 @@ def test_a_statistical_run_of_all_equals_runs_of_each(emos, tmp_path):
             xr.testing.assert_identical(ours.load(), theirs.load())
         ours, theirs = (xr.load_dataset(f / "scores.nc") for f in (part, emos / part.name))
         xr.testing.assert_identical(ours, theirs)
-    realruns.command("report", emos / "all", emos / "z_500-48h", "--out", tmp_path)
-    table = (tmp_path / "z-500-48-h" / "table.csv").read_text().splitlines()
+    table = (report / "z-500-48-h" / "table.csv").read_text().splitlines()
     rows = {line.split(",")[0]: line.split(",")[1:4] for line in table[1:]}
     assert rows["all"] == rows["z_500-48h"]
 
@@ -447,30 +478,7 @@ def test_the_optimum_is_that_of_the_lead_time_of_the_run(several, emos, tmp_path
         assert mean == pytest.approx(float((expected * weights).mean()), rel=1e-4)
 
 
-def heads_of(*heads):
-    named = f"[{','.join(heads)}]"
-    return ["--model.head", "ens10.models.TargetHeads", "--model.head.heads", named]
-
-
-PRESSURE = ("isobaricInhPa", 500)
-NORMAL = "ens10.models.ResidualNormalHead"
-METHOD = "ens10.models.MethodHead"
-
-
-@pytest.fixture(scope="module")
-def targets(several, shared):
-    """A run of t2m and z500 at 24 and 48 h."""
-
-    def fill(folder):
-        options = ["--data.target", "[t2m, z500]", "--data.step", "[24, 48]"]
-        options += heads_of(NORMAL, NORMAL)
-        inputs = ["--data.inputs", "[t2m,u10,z500,u500]", "--model.network.out_channels", 4]
-        fit(several, folder / "four", *options, *inputs, channels=12)
-
-    return shared("several-targets", fill) / "four"
-
-
-def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, tmp_path):
+def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, report, tmp_path):
     parts = run_parts(targets)
     assert [part.name for part in parts] == ["t2m-24h", "t2m-48h", "z_500-24h", "z_500-48h"]
     for part in parts:
@@ -488,13 +496,12 @@ def test_a_run_of_two_targets_improves_each_at_each_lead_time(targets, several, 
             for held in (written, returned):
                 there = held[of_all].sel(step=forecast["step"], time=forecast["time"])
                 np.testing.assert_array_equal(there, forecast[name])
-    realruns.command("report", targets, "--out", tmp_path / "report")
-    assert (tmp_path / "report" / "z-500-24-h" / "table.md").is_file()
+    assert (report / "z-500-24-h" / "table.md").is_file()
     for part in parts:  # the learning curve is that of the whole run
         run = read_run(part)
-        assert len(run.log) == 20
+        assert len(run.log) == EPOCHS
         assert run.loss_name == "loss of all targets, in units of the raw spread"
-    assert (tmp_path / "report" / "t2m-24-h" / "figures" / "learning-curves.png").is_file()
+    assert (report / "t2m-24-h" / "figures" / "learning-curves.png").is_file()
 
 
 @pytest.mark.parametrize("path", ["run", "bundle"])
