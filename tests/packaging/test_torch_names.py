@@ -66,7 +66,7 @@ NAMES = """
     utils._pytree.tree_leaves inference_mode
     autograd.grad fft.irfft long nn.ConvTranspose2d nn.functional.one_hot
     optim.lr_scheduler.CosineAnnealingLR Tensor.detach cuda.mem_get_info
-    accelerator.current_accelerator nn.utils.get_total_norm _foreach_copy_
+    accelerator accelerator.current_accelerator nn.utils nn.utils.get_total_norm _foreach_copy_
     nn.modules.batchnorm._NormBase
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
