@@ -14,7 +14,7 @@ from ens10.errors import ArgumentError
 Fault = tuple[str, str, str]
 
 
-class Report(NamedTuple):
+class StepReport(NamedTuple):
     """What an error says of one step.
 
     Attributes:
@@ -48,16 +48,16 @@ class FiniteCheck:
         self.flag = torch.zeros((), dtype=torch.float32, device=self._parameters[0].device)
         self._copy, self._copied = _host_copy(self.flag)
         self._moments = _RunningMoments(model)
-        self._reports: list[Report] = []
+        self._reports: list[StepReport] = []
         self._is_pending = False
-        self._optimizer: Any = optimizer
-        self._optimizer.found_inf = self.flag  # what torch's fused optimisers look for
+        self._optimizer = optimizer
+        vars(optimizer)["found_inf"] = self.flag  # what torch's fused optimisers look for
 
     def start(self) -> None:
         """Keep the running moments as they are before a batch."""
         self._moments.keep()
 
-    def add(self, report: Report) -> None:
+    def add(self, report: StepReport) -> None:
         """Add the loss of a batch to the flag; read the flag of the batch before.
 
         Raises:
@@ -159,7 +159,7 @@ class _RunningMoments:
     def restore(self, bad: Tensor) -> None:
         """Give the buffers back what was kept where `bad` is True, a scalar on their device."""
         for group, kept in zip(self._groups, self._kept, strict=True):
-            values = torch.where(bad, kept, _flat(group)).split([b.numel() for b in group])
+            values = torch.split(torch.where(bad, kept, _flat(group)), [b.numel() for b in group])
             torch._foreach_copy_(group, [v.view_as(b) for v, b in zip(values, group, strict=True)])
 
 
@@ -175,14 +175,14 @@ def _host_copy(flag: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
     """Return a tensor on the host, and the event that tells when it is written, None for now."""
     if not flag.is_cuda:
         return torch.zeros((), dtype=flag.dtype), None
-    return torch.zeros((), dtype=flag.dtype, pin_memory=True), torch.cuda.Event()
+    return torch.zeros((), dtype=flag.dtype, pin_memory=True), torch.cuda.Event()  # type: ignore[no-untyped-call]
 
 
 def _processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def _bad(reports: list[Report]) -> Report:
+def _bad(reports: list[StepReport]) -> StepReport:
     """Return the first report of a loss that is not finite, or the last one."""
     bad = (report for report in reports if not bool(report.sums.isfinite().all()))
     return next(bad, reports[-1])

@@ -27,7 +27,7 @@ from ens10.models.finite_check import (
     GRADIENTS,
     Fault,
     FiniteCheck,
-    Report,
+    StepReport,
     is_possible,
     saves_time,
 )
@@ -198,7 +198,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         all_sums = domain.total(sums)
         describe = partial(_fault, name, all_sums, batch, self._feature_names())
         if self._finite is not None and name == "train_loss":
-            self._finite.add(Report(all_sums, describe))
+            self._finite.add(StepReport(all_sums, describe))
         elif not bool(all_sums.isfinite().all()):
             raise ArgumentError(*describe())
         part = weights.sum()
