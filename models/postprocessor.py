@@ -23,6 +23,14 @@ from ens10.loader.batch_layouts import Points, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import current
+from ens10.models.finite_check import (
+    GRADIENTS,
+    Fault,
+    FiniteCheck,
+    StepReport,
+    is_possible,
+    saves_time,
+)
 from ens10.models.heads import Head, HeadOnMethod, TargetHeads
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
@@ -100,6 +108,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         self.means = nn.ModuleDict({name: WeightedMean() for name in _METRIC_NAMES})
         self.grid: tuple[int, int] | None = None  # of the data, once it is known
         self._record: dict[str, Any] = {}
+        self._finite: FiniteCheck | None = None  # of a fit that checks its steps on the device
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -183,11 +192,15 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         weights, domain = batch["weights"], current()
         # where(), not a product: a forecast may be NaN where there is no truth
         sums = torch.where(weights > 0, weights * values, 0).flatten(1).sum(1)
-        # Where samples are split, all processes see what is wrong in one of the parts. This is the
-        # step's only synchronisation with the device, and it comes before the gradients: a check
-        # at the next step would come too late for the weights. The cause is searched for only then.
-        if not bool((all_sums := domain.total(sums)).isfinite().all()):
-            raise _not_finite_error(name, all_sums, batch, self._feature_names())
+        # Where samples are split, all processes see what is wrong in one of the parts. Without the
+        # check on the device this is the step's only synchronisation with it, and comes before the
+        # gradients: at the next step it would be too late for the weights.
+        all_sums = domain.total(sums)
+        describe = partial(_fault, name, all_sums, batch, self._feature_names())
+        if self._finite is not None and name == "train_loss":
+            self._finite.add(StepReport(all_sums, describe))
+        elif not bool(all_sums.isfinite().all()):
+            raise ArgumentError(*describe())
         part = weights.sum()
         total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
         # gradients of the parts are averaged: each loss is as if its part were the whole
@@ -257,8 +270,11 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         step have not entered a loss yet. This costs one synchronisation per checkpoint.
 
         Raises:
-            ArgumentError: with the names of the first such parameters.
+            ArgumentError: with the names of the first such parameters, or the last step's loss or
+                gradients were not finite.
         """
+        if self._finite is not None:
+            self._finite.read()
         checkpoint[_RECORD] = self._record or _record_of(self)
         parameters = [
             (n, _local_shard(p.detach()))
@@ -346,7 +362,13 @@ class TrainedModule(_ForecastModule):
         optimizer: makes the optimiser from the parameters.
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
         learning_rates: factors of the optimiser's learning rate, see `parameter_groups`.
+
+    Attributes:
+        checks_on_device: True to check training steps by `FiniteCheck` where the optimiser allows,
+            False to wait for each loss, None to do so only where it costs no time.
     """
+
+    checks_on_device: bool | None = None
 
     def __init__(
         self,
@@ -421,13 +443,48 @@ class TrainedModule(_ForecastModule):
     def on_train_start(self) -> None:
         """Solve the statistical method within the head, if it has one that is not solved."""
         solve_methods(self)
+        optimizers, self._finite = self.trainer.optimizers, None  # also after a fit that failed
+        if is_possible(optimizers, str(self.trainer.precision)):
+            checks = self.checks_on_device
+            if saves_time(optimizers[0]) if checks is None else checks:
+                self._finite = FiniteCheck(self, optimizers[0])
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:  # noqa: ARG002
         """Record the experts' routing loss on every 50th batch: it costs time."""
         record_routing_loss(self, batch_idx % _ROUTING_INTERVAL == 0)
+        if self._finite is not None:
+            self._finite.start()
+
+    def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
+        """Compute the gradients; an error of a layer's gradient tells of the loss if it is NaN."""
+        try:
+            super().backward(loss, *args, **options)
+        except ArgumentError:
+            if self._finite is not None:
+                self._finite.read_loss()
+            raise
+
+    def on_validation_start(self) -> None:
+        """Read whether the last training step was finite."""
+        if self._finite is not None:
+            self._finite.read()
+
+    def on_train_epoch_end(self) -> None:
+        """Read whether the last training step was finite."""
+        if self._finite is not None:
+            self._finite.read()
+
+    def teardown(self, stage: str) -> None:
+        """End the check of training steps."""
+        if self._finite is not None:
+            self._finite.end()
+            self._finite = None
+        super().teardown(stage)
 
     def on_after_backward(self) -> None:
         """Log `train_routing_loss`, the mean over layers, of batches that recorded it."""
+        if self._finite is not None:
+            self._finite.finish()
         loss = recorded_routing_loss(self)
         if loss is not None:
             metric = cast("WeightedMean", self.means[_ROUTING])
@@ -667,18 +724,23 @@ _DIVERGENCE_ADVICE = (
 )
 
 
-def _not_finite_error(
-    name: str, sums: Tensor, batch: Batch, features: Sequence[str]
-) -> ArgumentError:
-    """Return the error for a loss that is not finite, with its dates and the inputs concerned."""
+def _fault(name: str, sums: Tensor, batch: Batch, features: Sequence[str]) -> Fault:
+    """Return what is wrong with a step: its dates, and the inputs concerned.
+
+    Where all sums of losses are finite, its gradients are not.
+    """
     bad = ~sums.isfinite()
+    if is_gradient := not bool(bad.any()):
+        name, bad = GRADIENTS, torch.ones_like(bad)
     wrong = batch["dates"][bad].tolist()
     days = [f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H}" for second in wrong]
     reason = f"not finite for valid date{'s' if len(days) > 1 else ''} {listing(days)}"
+    if is_gradient:
+        return name, f"{reason}, where the loss is finite", _DIVERGENCE_ADVICE
     inputs = _not_finite_inputs(batch, bad, features)
     if not inputs:
-        return ArgumentError(name, f"{reason}, where all inputs are finite", _DIVERGENCE_ADVICE)
-    return ArgumentError(
+        return name, f"{reason}, where all inputs are finite", _DIVERGENCE_ADVICE
+    return (
         name,
         f"{reason}, where these inputs are NaN or infinite: {listing(inputs)}",
         "Look at these variables and dates with `ens10 inspect`, and verify the store with "

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
 # utils.flop_counter and compiler.disable in that of 2.1, utils._pytree.tree_leaves in the code of
 # 2.2, nn.attention in that of 2.3, get_autocast_dtype in that of 2.4,
+# accelerator and nn.utils.get_total_norm in that of 2.6, _foreach_copy_ in the code of 2.1,
 # distributed.tensor in that of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
     amax enable_grad
@@ -65,6 +66,8 @@ NAMES = """
     utils._pytree.tree_leaves inference_mode
     autograd.grad fft.irfft long nn.ConvTranspose2d nn.functional.one_hot
     optim.lr_scheduler.CosineAnnealingLR Tensor.detach cuda.mem_get_info
+    accelerator accelerator.current_accelerator nn.utils nn.utils.get_total_norm _foreach_copy_
+    nn.modules.batchnorm._NormBase
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
