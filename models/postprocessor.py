@@ -365,10 +365,11 @@ class TrainedModule(_ForecastModule):
 
     Attributes:
         checks_on_device: True to check training steps by `FiniteCheck` where the optimiser allows,
-            False to wait for each loss, None to do so only where it costs no time.
+            False to wait for each loss (the default until a device has measured the other), None to
+            wait only where that costs no time.
     """
 
-    checks_on_device: bool | None = None
+    checks_on_device: bool | None = False
 
     def __init__(
         self,
