@@ -262,7 +262,9 @@ class SubmitOptions:
         licence: pack: under which others may use the model, such as CC-BY-4.0.
         force: pack: replace an older submission.
         protocol: check, page: whose test dates count: clean, paper, or a YAML file.
-        recompute: check, page: number of dates that are computed again with the model; 0 for none.
+        recompute: check, page: number of dates, drawn anew at each check, that are computed again
+            with the model; 0 for none.
+        trust: check, page: code besides ens10 that a submitted model may use.
     """
 
     name: str = ""
@@ -271,6 +273,7 @@ class SubmitOptions:
     force: bool = False
     protocol: str = "clean"
     recompute: int = 3
+    trust: Sequence[str] = option((), metavar="MODULE")
 
 
 @dataclass(frozen=True)

@@ -172,9 +172,23 @@ class Blend:
         """Return the quantiles of the blend, (K, points).
 
         Args:
-            quantiles: of each model, (N, K, points); the others share the weight of a model that
-                is missing (NaN everywhere), and in "emos" their mean stands for its own.
+            quantiles: of each model, (N, K, points); at points where a model is missing (NaN) the
+                others share its weight, and in "emos" their mean stands for its own. The blend is
+                NaN where all are missing.
         """
+        gaps = np.isnan(quantiles).any(axis=1)  # (N, points)
+        found = np.full(quantiles.shape[1:], np.nan)
+        patterns, which = np.unique(gaps, axis=1, return_inverse=True)
+        for n, pattern in enumerate(patterns.T):
+            if not pattern.all():
+                at = which == n
+                found[:, at] = self._blended(
+                    np.where(pattern[:, None, None], np.nan, quantiles[..., at])
+                )
+        return found
+
+    def _blended(self, quantiles: Floats) -> Floats:
+        """Return the blend at points where the same models are missing."""
         if self._pool == "emos":
             return self._normal_quantiles(quantiles)
         levels = self._levels

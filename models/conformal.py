@@ -40,6 +40,8 @@ class QuantileOffsets:
         window: number of past dates that count; None for all.
         rate: of "adaptive" and "pid"; None for 0.02 and 0.1.
         integral: weight of the sum of errors of "pid"; 0 for none.
+        bounds: least and largest possible value, such as 0 and inf for precipitation. An offset
+            does not grow further where the quantile is at its bound.
 
     Attributes:
         dates: number of past dates.
@@ -57,6 +59,7 @@ class QuantileOffsets:
         window: int | None = None,
         rate: float | None = None,
         integral: float = 0.5,
+        bounds: tuple[float, float] = (-np.inf, np.inf),
     ) -> None:
         self._levels = np.asarray(levels, np.float64)
         if not ((self._levels > 0) & (self._levels < 1)).all():
@@ -69,7 +72,8 @@ class QuantileOffsets:
         self._rate = _RATES[method] if rate is None else rate
         if self._rate < 0 or integral < 0:
             raise ArgumentError("rate", "is negative", "Use 0.1, say")
-        self.dates = 0
+        self.dates, self._bounds = 0, bounds
+        self._known: Values | None = None  # offsets by rank, until the next update
         self._scores = list[Values]()
         self._largest: Any = 0.0  # absolute score of the dates that count
         self._errors: Any = 0.0  # sums of tau - 1[covered]
@@ -83,14 +87,20 @@ class QuantileOffsets:
         if self._method == "pid":
             offset: Values = self._proportional + self._of_sum()
             return offset
-        return self._ranked()
+        if self._known is None:
+            self._known = self._ranked()
+        return self._known
 
     def calibrated(self, quantiles: Values) -> Values:
         """Return the quantiles (L, ...) of a forecast with their offsets, in ascending order."""
-        result = np.asarray(quantiles, np.float64) + self.values
+        result = self._within(quantiles)
         place = np.argsort(np.argsort(self._levels))
         ascending: Values = np.sort(result, axis=0)[place]
         return ascending
+
+    def _within(self, quantiles: Values) -> Values:
+        result: Values = np.clip(np.asarray(quantiles, np.float64) + self.values, *self._bounds)
+        return result
 
     def update(self, quantiles: Values, truth: Values) -> None:
         """Learn from one past forecast.
@@ -101,14 +111,19 @@ class QuantileOffsets:
         """
         score = np.asarray(truth, np.float64)[None] - quantiles
         tau = self._levels.reshape(-1, *[1] * (score.ndim - 1))
-        error = np.where(np.isnan(score), 0.0, tau - (score <= self.values))
+        error: Any = 0.0
+        if self._method != "split":
+            reached = self._within(quantiles)
+            error = np.where(np.isnan(score), 0.0, tau - (truth <= reached))
+            low, high = self._bounds
+            error[((reached <= low) & (error < 0)) | ((reached >= high) & (error > 0))] = 0.0
         if self._method != "pid" or self._window is not None:
             self._scores = [*self._scores, score][-(self._window or self.dates + 1) :]
         if self._method == "pid":
             self._largest = self._largest_with(np.abs(np.nan_to_num(score)))
         self._errors = self._errors + error
         self._proportional = self._proportional + self._rate * self._largest * error
-        self.dates += 1
+        self.dates, self._known = self.dates + 1, None
 
     def _largest_with(self, size: Values) -> Values:
         """Return the largest absolute score of the dates that count; `size` is of the last."""
@@ -162,7 +177,7 @@ def calibrate_quantiles(
         method: "split", "adaptive" or "pid"; see the module.
         quantile_dim: dimension of the levels.
         time_dim: dimension of the starts.
-        **options: `window`, `rate` and `integral` of `QuantileOffsets`.
+        **options: `window`, `rate`, `integral` and `bounds` of `QuantileOffsets`.
 
     Returns:
         Quantiles of the same dimensions, which do not cross.
@@ -177,7 +192,7 @@ def calibrate_quantiles(
     ordered = quantiles.sortby(time_dim)
     rest = [dim for dim in ordered.dims if dim not in (quantile_dim, time_dim)]
     values = ordered.transpose(time_dim, quantile_dim, *rest).to_numpy().astype(np.float64)
-    observed = truth.sel({time_dim: ordered[time_dim]}).transpose(time_dim, *rest).to_numpy()
+    observed = truth.reindex({time_dim: ordered[time_dim]}).transpose(time_dim, *rest).to_numpy()
     starts, known = ordered[time_dim].to_numpy(), _times_of_truth(ordered, time_dim)
     order = np.argsort(known, kind="stable")
     offsets = QuantileOffsets(ordered[quantile_dim].to_numpy().tolist(), method, **options)

@@ -157,8 +157,9 @@ def _dataset(path: Path, names: Names, missing: Missing, truth: bool) -> xr.Data
 def _rows(path: Path, names: Names, truth: bool) -> "pd.DataFrame":
     """Return the rows of a table, whose index and places have our names and types."""
     frame = _read_table(path, names)
-    if truth and "time" not in frame and "valid_time" in frame:
-        frame = frame.rename(columns={"valid_time": "time"})
+    if truth and "valid_time" in frame and not {"time", "step"} <= {*frame}:
+        # `time` beside it without a step is the start of a forecast
+        frame = frame.drop(columns="time", errors="ignore").rename(columns={"valid_time": "time"})
     missing_columns = [f"the column {name}" for name in ("station", "time") if name not in frame]
     if missing_columns:
         option = TRUTH_OPTION if truth else NAMES_OPTION

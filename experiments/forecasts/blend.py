@@ -10,8 +10,9 @@ import xarray as xr
 
 from ens10.command_options import BlendOptions
 from ens10.errors import ArgumentError
+from ens10.experiments.forecasts.past_forecasts import target_of
 from ens10.experiments.runs.locks import hold_lock
-from ens10.experiments.runs.reading import open_predictions
+from ens10.experiments.runs.reading import open_predictions, store_of
 from ens10.grid import area_weights
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.distributions.quantiles import LEVELS
@@ -76,7 +77,8 @@ def blend_runs(
 
 def _source(run: Path) -> "_Source":
     forecast, truth = open_predictions(run)
-    return _Source(run.name, as_row(forecast), as_row(truth))
+    facts = target_of(store_of(run)), str(truth.attrs.get("units", "")), float(forecast["step"])
+    return _Source(run.name, as_row(forecast), as_row(truth), facts)
 
 
 @dataclass
@@ -87,11 +89,13 @@ class _Source:
         name: of the run.
         forecast: its parameters.
         truth: of its dates.
+        facts: target ("" if unknown), units and lead time.
     """
 
     name: str
     forecast: xr.Dataset
     truth: xr.DataArray
+    facts: tuple[str, str, float]
 
     def quantiles(self, date: np.datetime64) -> Any:
         """Return the quantiles of a start (K, points), NaN if the run lacks it."""
@@ -105,12 +109,14 @@ class _Source:
 def _check_alike(first: _Source, other: _Source) -> None:
     """Refuse predictions of other units, lead times or points than the first."""
     check_same_grid("runs", first.forecast, other.truth)
-    facts = [(s.truth.attrs.get("units", ""), float(s.forecast["step"])) for s in (first, other)]
-    if facts[0] != facts[1]:
-        (units, step), (its_units, its_step) = facts
-        reason = f"{other.name} is in {its_units} at step {its_step:g}"
+    if first.facts != other.facts and not (
+        first.facts[1:] == other.facts[1:] and "" in (first.facts[0], other.facts[0])
+    ):
+        (target, units, step), (its_target, its_units, its_step) = first.facts, other.facts
+        reason = f"{other.name} is of {its_target} in {its_units} at step {its_step:g}"
         remedy = "Blend runs of one target and lead time"
-        raise ArgumentError("runs", f"{reason}, {first.name} in {units} at {step:g}", remedy)
+        own = f"{first.name} of {target} in {units} at {step:g}"
+        raise ArgumentError("runs", f"{reason}, {own}", remedy)
 
 
 def _blended(sources: Sequence[_Source], blend: Blend) -> xr.Dataset:

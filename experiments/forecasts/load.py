@@ -662,18 +662,21 @@ class Corrections:
         """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
         return self._forecasts(i)[2][self.model.place]
 
-    def past_forecasts(self, path: str, levels: Sequence[float], method: Any) -> PastForecasts:
+    def past_forecasts(
+        self, path: str, levels: Sequence[float], method: Any, window: int | None
+    ) -> PastForecasts:
         """Open past forecasts of the model, by which quantiles are calibrated.
 
         Args:
             path: of its run or of predictions; "" for the run that was loaded.
             levels: of the quantiles.
             method: of the calibration.
+            window: number of past dates that count; None for all.
         """
-        key = (path, *levels, method)
+        key = (path, *levels, method, window)
         if key not in self._past:
-            store = past_store(path, self.model)
-            self._past[key] = PastForecasts(store, self.model, self.samples, levels, method)
+            options = (self.model, self.samples, levels, method, window)
+            self._past[key] = PastForecasts(past_store(path, self.model), *options)
         return self._past[key]
 
     def fields(self, i: int) -> Fields:

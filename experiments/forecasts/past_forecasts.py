@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError, DataNote
+from ens10.experiments.runs import provenance
 from ens10.experiments.runs.provenance import part_name
 from ens10.experiments.runs.reading import open_predictions, run_parts, store_of
 from ens10.metrics.distributions import Distribution
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ens10.experiments.forecasts.load import TrainedModel
     from ens10.loader.samples import Samples
 
+NOT_NEGATIVE = ("tp", "si10")
 _REMEDY = "Name predictions of this model with --past-forecasts"
 
 
@@ -43,6 +45,13 @@ def past_store(path: Path | str, model: "TrainedModel") -> Path:
     return store_of(parts.get(name, folder))
 
 
+def target_of(store: Path) -> str:
+    """Return the target of the run whose predictions these are; "" if it is unknown."""
+    run = store.parent
+    known = provenance.read_provenance(run) if (run / provenance.FILE).is_file() else {}
+    return str(known.get("target") or "")
+
+
 class PastForecasts:
     """Past forecasts of a model, in the order in which their truth became known.
 
@@ -52,21 +61,29 @@ class PastForecasts:
         samples: the new forecasts, whose points they must have.
         levels: of the quantiles.
         method: of the calibration.
+        window: number of past dates that count; None for all.
 
     Raises:
         FileError: no predictions, or predictions without truth.
-        ArgumentError: another lead time or grid, or none of the stations.
+        ArgumentError: another target, unit, lead time or grid, or none of the stations.
     """
 
     def __init__(
         self, path: Path, model: "TrainedModel", samples: "Samples", levels: Sequence[float],
-        method: Calibration,
+        method: Calibration, window: int | None = None,
     ) -> None:  # fmt: skip
         forecast, truth = open_predictions(path)
-        step = float(forecast["step"])
-        if step != model.step:
-            reason = f"{path} has the lead time {step:g}, and {model.name} corrects {model.step:g}"
+        found = target_of(path), float(forecast["step"]), str(truth.attrs.get("units", ""))
+        wanted = model.target, model.step, model.units
+        if any(a not in ("", b) for a, b in zip(found, wanted, strict=True)):
+            (target, step, units), (own, own_step, own_units) = found, wanted
+            reason = f"{path} is of {target or 'a target'} in {units} at the lead time {step:g}"
+            reason += f", and {model.name} corrects {own} in {own_units} at {own_step:g}"
             raise ArgumentError("past_forecasts", reason, _REMEDY)
+        self._window, self._bounds = (
+            window,
+            (0.0 if model.target in NOT_NEGATIVE else -np.inf, np.inf),
+        )
         self._path, self._levels, self._method = path, np.array(levels), method
         self._places = _places(forecast, samples, path)
         self._forecast, self._truth = as_row(forecast), as_row(truth)
@@ -76,7 +93,9 @@ class PastForecasts:
         self._start_again()
 
     def _start_again(self) -> None:
-        self._offsets = QuantileOffsets(self._levels.tolist(), self._method)
+        self._offsets = QuantileOffsets(
+            self._levels.tolist(), self._method, window=self._window, bounds=self._bounds
+        )
         self._until: np.datetime64 = np.datetime64(-(2**62), "s")
 
     def calibrated(

@@ -1,6 +1,5 @@
 """The truth of training dates: near a date in the season, and its quantiles by calendar month."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from ens10.experiments.forecasts.training_points import check_points
 from ens10.loader.batches import open_samples
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
+from ens10.metrics.verification.climatology import quantiles_of_dates
 from ens10.models.statistical.coupling import dates_near
 
 _SEASON_DAYS = 30.0
@@ -76,7 +76,7 @@ class PastTruth:
         key = (month, *levels)
         if key not in self._cache:
             truth = self.near(_middle_of_month(month))
-            self._cache[key] = quantiles_of_truth(truth, levels).astype(np.float32)
+            self._cache[key] = quantiles_of_dates(truth, levels).astype(np.float32)
         return self._cache[key]
 
     def all_quantiles(self, levels: Sequence[float]) -> Maps:
@@ -116,19 +116,6 @@ class PastTruth:
         places = np.flatnonzero(np.isin(seconds_of(samples), self._training.dates))
         places = np.setdiff1d(places, samples.without_truth())
         return samples, places, seconds_of(samples)[places]
-
-
-def quantiles_of_truth(
-    truth: npt.NDArray[np.floating], levels: Sequence[float]
-) -> npt.NDArray[np.float64]:
-    """Return quantiles (L, H, W) of the dates (D, H, W) with truth at each point."""
-    values = truth.astype(np.float64)
-    quantiles: npt.NDArray[np.float64] = np.quantile(values, levels, axis=0)
-    gaps = np.isnan(values).any(0)  # nanquantile takes a Python call at each point
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # points without any truth
-        quantiles[:, gaps] = np.nanquantile(values[:, gaps], levels, axis=0)
-    return quantiles
 
 
 def seconds_of(samples: Samples) -> npt.NDArray[np.int64]:

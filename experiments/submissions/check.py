@@ -1,6 +1,6 @@
 """Check a submission with the truth, dates and forecasts of the checker's own store."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,18 +24,20 @@ from ens10.experiments.submissions.content import (
     seconds_of,
 )
 from ens10.loader.batches import open_samples
+from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
 from ens10.metrics import summarise
 from ens10.options import chosen, takes
 from ens10.protocol import Protocol, content_of, protocol_of
 from ens10.splits import split_dates
+from ens10.store import open_store
 
 _NOT_DETECTED = (
     "Not detected: a training on the test dates that is not declared, a choice of the model by its "
     "test scores, and data that the store lacks."
 )
 _SCORE_TOLERANCE = 1e-5  # of the score; predictions and truth are float32
-_TOLERANCE = 1e-4  # of the range of a field that is computed again, perhaps on other hardware
+_TOLERANCE = 1e-3  # of the CRPS, of a field that is computed again, perhaps on other hardware
 
 
 @dataclass
@@ -93,9 +95,15 @@ def check(
 
     Returns:
         The verdict; a submission that cannot be read is refused, too.
+
+    Raises:
+        FileError: the store cannot be read, or has no truth.
+        Ens10Error: the protocol cannot be read.
     """
     path, options = Path(path), chosen(SubmitOptions, options, named)
-    verdict = Verdict(path, path.stem)
+    protocol_of(options.protocol)
+    open_store(store, "truth")
+    verdict = Verdict(path, path.name)
     try:
         with opened(path) as (folder, claim):
             verdict.name, verdict.claim = claim.name, claim
@@ -111,19 +119,38 @@ def _disagreements(
     """Yield in words what does not agree; later checks need what earlier ones compare."""
     protocol = protocol_of(options.protocol)
     if claim.rules != content_of(protocol):
-        yield f"the protocol {claim.protocol!r} has other rules than {protocol.name!r}"
+        yield (
+            f"the protocol {claim.protocol!r} has other rules than {protocol.name!r} (--protocol "
+            "names another)"
+        )
         return
+    if claim.weights != protocol.weighting:
+        yield f"scored with weights {claim.weights!r}, the protocol has {protocol.weighting!r}"
+        return
+    parts = read_parts(folder / MODEL, options.trust)
+    if len(parts.training) != 1:
+        yield f"the model corrects {len(parts.training)} targets or lead times"
+        return
+    if claim.name == "raw" and not _is_raw(parts.config):
+        yield "only the raw ensemble may be called raw, since it is the reference"
     samples = open_samples(store, f"{claim.target}@{claim.step:g}")
     forecast, _ = open_forecast(folder / PREDICTIONS)
     differing = list(_other_data(claim, forecast, samples))
     yield from differing
     if differing:
         return
-    yield from _wrong_dates(folder, claim, forecast, samples, protocol)
+    wrong_dates = list(_wrong_dates(parts.training[0], claim, forecast, samples, protocol))
+    yield from wrong_dates
     wrong_scores = list(_wrong_scores(folder, claim, store, protocol, verdict))
     yield from wrong_scores
-    if not wrong_scores:
-        yield from _other_forecasts(folder, forecast, store, options.recompute, verdict)
+    if not (wrong_scores or wrong_dates):
+        yield from _other_forecasts(folder, forecast, store, options, verdict)
+
+
+def _is_raw(config: Mapping[str, Any]) -> bool:
+    method = config["model"].get("init_args", {}).get("method", {})
+    path = method.get("class_path") if isinstance(method, Mapping) else method
+    return path == "ens10.models.statistical.Raw"
 
 
 def _other_data(claim: Claim, forecast: xr.Dataset, samples: Samples) -> Iterator[str]:
@@ -144,8 +171,9 @@ def _other_data(claim: Claim, forecast: xr.Dataset, samples: Samples) -> Iterato
 
 
 def _wrong_dates(
-    folder: Path, claim: Claim, forecast: xr.Dataset, samples: Samples, protocol: Protocol
-) -> Iterator[str]:
+    training: TrainingData, claim: Claim, forecast: xr.Dataset, samples: Samples,
+    protocol: Protocol,
+) -> Iterator[str]:  # fmt: skip
     """Compare the dates with those of the store's test split, and those of the training."""
     valid = samples.valid_time.astype("datetime64[s]").astype(np.int64)
     split = split_dates(protocol, samples.time, samples.valid_time).index
@@ -159,7 +187,10 @@ def _wrong_dates(
     ):
         if dates:
             yield f"{len(dates)} {words}: {_days(dates)}"
-    (training,) = read_parts(folder / MODEL).training
+    starts = dict(zip(valid.tolist(), samples.time.astype("datetime64[s]"), strict=True))
+    times = forecast["time"].to_numpy().astype("datetime64[s]")
+    if any(starts.get(n) not in (None, t) for n, t in zip(predicted, times, strict=True)):
+        yield "the starts of the predictions are not those of their valid dates in the store"
     if sorted(training.dates) != claim.trained_on:
         yield "the model was trained on other dates than submission.json says"
     overlap = sorted(test & {*claim.trained_on, *training.dates})
@@ -195,29 +226,56 @@ def _wrong_scores(
 
 
 def _other_forecasts(
-    folder: Path, forecast: xr.Dataset, store: Path | str, count: int, verdict: Verdict
+    folder: Path, forecast: xr.Dataset, store: Path | str, options: SubmitOptions, verdict: Verdict
 ) -> Iterator[str]:
-    """Compute some dates again from the model and the store's forecasts, and compare them."""
-    if not count:
+    """Compute some dates again from the model and the store's forecasts, and compare them.
+
+    They are drawn anew each time, and the date with the fewest values is among them.
+    """
+    if not options.recompute or verdict.states is None:
         verdict.notes.append("whether the model gives these predictions (--recompute 0)")
         return
     try:
-        corrections = load_model(folder / MODEL).corrections(Path(store))  # type: ignore[union-attr]
+        model: Any = load_model(folder / MODEL, trust=options.trust)
+        corrections = model.corrections(Path(store))
+        corrections.begin()
     except Ens10Error as error:
-        verdict.notes.append(f"whether the model gives these predictions: {error}")
+        yield f"its model cannot be computed on this store: {error}"
         return
-    starts, times = corrections.samples.time.astype("M8[s]"), forecast["time"].to_numpy()
-    chosen_times = times[np.unique(np.linspace(0, times.size - 1, count).astype(int))]
-    for time in chosen_times:
-        place = int(np.flatnonzero(starts == time.astype("M8[s]"))[0])
-        for name, (dims, values, _) in corrections.fields(place).items():
+    kind = corrections.form.attributes["forecast_kind"]
+    if forecast.attrs.get("forecast_kind") != kind:
+        yield f"the predictions are {forecast.attrs.get('forecast_kind')}, the model gives {kind}"
+        return
+    for name, values in corrections.form.core.items():
+        if name not in forecast.coords or not _are_near(values, forecast[name].to_numpy(), 1e-6):
+            yield f"the coordinate {name} is not that of the model"
+            return
+    starts = corrections.samples.time.astype("datetime64[s]")
+    times = forecast["time"].to_numpy().astype("datetime64[s]")
+    counts = verdict.states["crps_count"].to_numpy()
+    drawn = np.random.default_rng().permutation(times.size)[: options.recompute]
+    for place in dict.fromkeys([int(counts.argmin()), *map(int, drawn)]):
+        fields = corrections.fields(int(np.flatnonzero(starts == times[place])[0]))
+        for name, (dims, values, attributes) in fields.items():
             if name not in forecast:
-                continue
-            theirs = forecast[name].sel(time=[time]).transpose(*dims).to_numpy()
-            room = _TOLERANCE * max(float(np.nanmax(values) - np.nanmin(values)), 1e-30)
-            if not np.allclose(values, theirs, rtol=_TOLERANCE, atol=room, equal_nan=True):
-                yield f"the model gives another {name} for {str(time)[:13]}"
+                yield f"the predictions lack {name} of the model"
                 return
+            theirs = forecast[name].isel(time=[place]).transpose(*dims).to_numpy()
+            is_quantity = attributes.get("units") == verdict.claim.units if verdict.claim else True
+            size = verdict.scores["crps"] if is_quantity else float(np.nanmax(np.abs(values)))
+            if not _are_near(values, theirs, _TOLERANCE * size):
+                yield f"the model gives another {name} for {str(times[place])[:13]}"
+                return
+
+
+def _are_near(ours: Any, theirs: Any, room: float) -> bool:
+    """Return True if numbers differ by at most `room`, and other values not at all."""
+    one, other = np.asarray(ours), np.asarray(theirs)
+    if one.shape != other.shape:
+        return False
+    if one.dtype.kind not in "fiu":
+        return bool(np.array_equal(one.astype(str), other.astype(str)))
+    return bool(np.allclose(one, other, rtol=1e-6, atol=room, equal_nan=True))
 
 
 def _days(seconds: list[int]) -> str:

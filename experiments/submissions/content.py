@@ -43,7 +43,7 @@ CLAIM, MODEL, PREDICTIONS, CHECKSUMS = (
 )
 _FILES = (CLAIM, MODEL, PREDICTIONS, CHECKSUMS)
 SCORES = ("crps", "rmse", "spread_error")
-_COST = ("seconds", "cpu_seconds", "memory_mb", "parameters", "processor", "versions", "commit")
+COST = ("seconds", "cpu_seconds", "memory_mb", "parameters")  # numbers of a run's provenance
 _REMEDY = "Ask for it again; `ens10 submit pack` makes one"
 
 
@@ -66,7 +66,7 @@ class Claim:
         scores: claimed, by name.
         authors: who submits it.
         licence: under which others may use the model.
-        cost: of the training: time, memory, parameters, processor, versions.
+        cost: of the training: time, memory, parameters; it is not checked.
     """
 
     format: int
@@ -83,7 +83,7 @@ class Claim:
     scores: dict[str, float]
     authors: str = ""
     licence: str = ""
-    cost: dict[str, Any] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
 
 
 @takes(SubmitOptions)
@@ -142,7 +142,7 @@ def _claim_of(run: Path, forecast: Any, options: SubmitOptions) -> Claim:
         dates=seconds_of(forecast),
         trained_on=sorted(training.dates),
         scores={name: float(scores[name]) for name in SCORES if name in scores},
-        cost={name: facts[name] for name in _COST if name in facts},
+        cost={name: facts[name] for name in COST if name in facts},
     )
 
 
@@ -208,6 +208,8 @@ def _extracted(path: Path, folder: Path) -> Path:
 def _checked_claim(path: Path, folder: Path) -> Claim:
     with readable(path, "damaged", _REMEDY):
         sums = parse_json((folder / CHECKSUMS).read_bytes())
+        if not isinstance(sums, dict):
+            raise ValueError("no mapping of names to checksums")
     for name in _FILES:
         if name != CHECKSUMS and sums.get(name) != _checksum(folder / name):
             raise FileError(path, f"{name} was changed after it was packed", _REMEDY)

@@ -6,11 +6,12 @@ from typing import Any
 
 from ens10.command_options import SubmitOptions
 from ens10.durable import write_whole
-from ens10.errors import ArgumentError, printable
+from ens10.errors import ArgumentError, FileError, printable
 from ens10.experiments.reporting.report import write_report
 from ens10.experiments.runs import provenance
 from ens10.experiments.scoring.score import write_states
 from ens10.experiments.submissions.check import Verdict, check
+from ens10.experiments.submissions.content import COST
 from ens10.options import chosen, takes
 
 REFUSED, ACCEPTED = "refused.md", "accepted"
@@ -38,9 +39,12 @@ def write_page(
         The page, and the verdict on each submission.
 
     Raises:
+        FileError: no such folder, or no such store.
         ArgumentError: no submission, or none that is accepted.
     """
     options, out = chosen(SubmitOptions, options, named), Path(out)
+    if not Path(folder).is_dir():
+        raise FileError(folder, "no such folder", "Put submissions there")
     paths = sorted(p for p in Path(folder).iterdir() if p.is_dir() or p.suffix == ".zip")
     if not paths:
         raise ArgumentError("folder", f"{folder} holds no submissions", "Put them there")
@@ -51,7 +55,7 @@ def write_page(
         raise ArgumentError("folder", f"no submission is accepted: {reasons}")
     runs = [_as_run(verdict, out / ACCEPTED) for verdict in _with_own_names(accepted)]
     page = write_report(runs, out, _TITLE)
-    write_whole(out / REFUSED, _refused([one for one in verdicts if not one.is_accepted]))
+    write_whole(out / REFUSED, _refused(verdicts))
     return page, verdicts
 
 
@@ -60,16 +64,17 @@ def _with_own_names(verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
     names = [verdict.name for verdict in verdicts]
     for verdict in verdicts:
         if names.count(verdict.name) > 1:
-            verdict.name = f"{verdict.name} ({verdict.path.stem})"
+            verdict.name = f"{verdict.name} ({verdict.path.name})"
     return verdicts
 
 
 def _as_run(verdict: Verdict, folder: Path) -> Path:
     """Write the scores and the facts of a submission as those of a run."""
-    run, claim, states = folder / verdict.path.stem, verdict.claim, verdict.states
+    run, claim, states = folder / verdict.path.name, verdict.claim, verdict.states
     if claim is None or states is None:
         raise ArgumentError("verdict", f"{verdict.path} was not scored", "Check it first")
     facts = {
+        **{name: round(claim.cost[name], 3) for name in COST if name in claim.cost},
         "name": verdict.name,
         "kind": "reference" if verdict.name == "raw" else "model",
         "target": claim.target,
@@ -78,7 +83,6 @@ def _as_run(verdict: Verdict, folder: Path) -> Path:
         "step_units": claim.step_units,
         "protocol": claim.protocol,
         "rules": claim.rules,
-        **claim.cost,
     }
     provenance.write(run, facts)
     write_states(states, run)
@@ -86,10 +90,10 @@ def _as_run(verdict: Verdict, folder: Path) -> Path:
 
 
 def _refused(verdicts: Sequence[Verdict]) -> str:
-    lines = [f"- {one.path.name}: {'; '.join(one.refusals)}" for one in verdicts]
-    return printable(
-        "\n".join(
-            ["# Refused submissions", "", *(lines or ["None."]), "", Verdict.not_detected, ""]
-        ),
-        keep="\n",
-    )
+    """The submissions that are refused, and what was not checked of the others, in Markdown."""
+    refused = [f"- {one.path.name}: {'; '.join(one.refusals)}" for one in verdicts if one.refusals]
+    notes = [f"- {one.path.name}: {note}" for one in verdicts for note in one.notes]
+    text = ["# Refused submissions", "", *(refused or ["None."]), ""]
+    text += ["## Not checked", "", *notes, ""] if notes else []
+    text += ["The cost of each training is claimed, and not checked.", "", Verdict.not_detected, ""]
+    return printable("\n".join(text), keep="\n")

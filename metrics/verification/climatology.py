@@ -1,5 +1,6 @@
 """The climatology that anomalies refer to, aligned with a forecast and read block by block."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -193,7 +194,8 @@ def monthly_quantiles(
 
     Returns:
         Quantiles over (month, latitude, longitude, quantile_level), linear between the ordered
-        values (numpy's default), for the months 1 to 12 that have dates; NaN at points with a gap.
+        values (numpy's default), for the months 1 to 12 that have dates; gaps do not count, and a
+        point without a value is NaN.
 
     Raises:
         MissingDataError: no date is left.
@@ -204,9 +206,22 @@ def monthly_quantiles(
     quantiles = []
     for month in months:
         fields = [field for _, field in _fields_by_month(truth, without_years, only=month)]
-        quantiles.append(np.quantile(np.stack(fields), list(levels), axis=0))
+        quantiles.append(quantiles_of_dates(np.stack(fields), levels))
     found = _by_month(truth, np.moveaxis(np.stack(quantiles), 1, -1), months, "quantile_level")
     return found.assign_coords(quantile_level=list(levels))
+
+
+def quantiles_of_dates(
+    values: npt.NDArray[np.floating], levels: Sequence[float]
+) -> npt.NDArray[np.float64]:
+    """Return quantiles (L, H, W) of the dates (D, H, W) with a value at each point."""
+    values = values.astype(np.float64)
+    quantiles: npt.NDArray[np.float64] = np.quantile(values, levels, axis=0)
+    gaps = np.isnan(values).any(0)  # nanquantile takes a Python call at each point
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # points without any value
+        quantiles[:, gaps] = np.nanquantile(values[:, gaps], levels, axis=0)
+    return quantiles
 
 
 def _by_month(

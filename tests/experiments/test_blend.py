@@ -64,6 +64,11 @@ def test_what_is_refused(two, runs, tmp_path):
     other.assign_coords(step=other["step"] + 24).to_netcdf(tmp_path / "step.nc")
     with pytest.raises(ArgumentError, match="Blend runs of one target and lead time"):
         blend_runs([two[0], tmp_path / "step.nc"], tmp_path / "b.zarr")
+    cold = tmp_path / "cold" / "predictions.zarr"
+    forecast.assign(truth=truth).load().drop_encoding().to_zarr(cold, consolidated=False)
+    (cold.parent / "provenance.json").write_text('{"target": "t850"}')
+    with pytest.raises(ArgumentError, match="cold is of t850 in K at step 48, mlp of t2m in K at"):
+        blend_runs([two[0], cold.parent], tmp_path / "b.zarr")
     (tmp_path / "b.zarr").mkdir()
     (tmp_path / "b.zarr" / "notes.txt").write_text("mine")
     for force in (False, True):

@@ -52,6 +52,21 @@ def test_they_equal_those_of_the_series_of_predictions(runs, today, tmp_path, me
     assert (few != plain.isel(time=[0, 3])).any()
 
 
+def test_a_window_counts_the_last_dates(runs, today):
+    """Three dates are just enough for quartiles."""
+    last, model = today.isel(time=[-1]), ens10.load_model(runs["mlp"])
+    options = {"quantiles": LEVELS, "calibration": "split"}
+    found = model(last, **options, calibration_window=3)["t2m_quantile"]
+    forecast, truth = open_predictions(runs["mlp"])
+    values = Distribution.from_dataset(forecast.load()).quantile(np.array(LEVELS))
+    known = truth["valid_time"].to_numpy() <= last["time"].to_numpy()
+    scores = np.sort((truth.to_numpy() - values)[:, known][:, -3:], axis=1)
+    offsets = np.stack([scores[0, 0], scores[1, 2]])  # floor(4 / 4) and ceil(4 * 3 / 4)
+    plain = model(last, quantiles=LEVELS)["t2m_quantile"].isel(time=0)
+    expected = np.sort(plain + offsets, axis=0)
+    np.testing.assert_allclose(found.isel(time=0), expected, rtol=1e-6)
+
+
 def test_a_bundle_needs_the_predictions(runs, today, tmp_path):
     bundle = tmp_path / "mlp.ens10"
     command("bundle", runs["mlp"], "--out", bundle)
@@ -69,7 +84,11 @@ def test_a_bundle_needs_the_predictions(runs, today, tmp_path):
     ("options", "message"),
     [
         ({"calibration": "pid"}, "is of quantiles"),
-        ({"quantiles": LEVELS, "past_forecasts": "x"}, "are for calibration"),
+        ({"quantiles": LEVELS, "past_forecasts": "x"}, "past_forecasts: is for a calibration"),
+        (
+            {"quantiles": LEVELS, "calibration_window": 5},
+            "calibration_window: is for a calibration",
+        ),
     ],
 )
 def test_options_that_do_not_belong_together(runs, today, options, message):
@@ -86,7 +105,10 @@ def test_what_is_no_past_forecast_is_refused(runs, today, tmp_path):
     np.testing.assert_allclose(found["t2m_quantile"], plain["t2m_quantile"], rtol=1e-7)
     for change, message in (
         ({"longitude": lambda values: values + 0.1}, "on other points"),
-        ({"step": lambda value: value + 24}, "has the lead time 72, and mlp corrects 48"),
+        (
+            {"step": lambda value: value + 24},
+            "in K at the lead time 72, and mlp corrects t2m in K",
+        ),
     ):
         forecast, truth = open_predictions(runs["mlp"])
         other = forecast.assign(truth=truth).load().drop_encoding()
@@ -96,6 +118,11 @@ def test_what_is_no_past_forecast_is_refused(runs, today, tmp_path):
         other.to_netcdf(path)
         with pytest.raises(ArgumentError, match=message):
             model(today.isel(time=[-1]), **options, past_forecasts=str(path))
+    wet = tmp_path / "runs" / "predictions.zarr"
+    forecast.assign(truth=truth).load().drop_encoding().to_zarr(wet, consolidated=False)
+    (wet.parent / "provenance.json").write_text('{"target": "tp"}')
+    with pytest.raises(ArgumentError, match="is of tp in K"):
+        model(today.isel(time=[-1]), **options, past_forecasts=str(wet))
     two = [runs["mlp"], runs["emos_local"]]
     with pytest.raises(ArgumentError, match="is of one model, and 2 correct"):
         apply(two, today, tmp_path / "o.nc", **options, past_forecasts=str(runs["mlp"]))

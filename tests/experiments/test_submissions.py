@@ -100,6 +100,18 @@ def other_grid(dataset):
     return dataset.assign_coords(longitude=dataset["longitude"] + 0.5)
 
 
+def as_ensemble(dataset):
+    """Members that have the scores that are claimed of them: two, at the claimed CRPS."""
+    members = xr.concat([dataset["mu"] - 1, dataset["mu"] + 1], "number")
+    found = dataset.drop_vars(["mu", "sigma"]).assign(members=members.transpose("time", ...))
+    return found.assign_attrs(forecast_kind="ensemble")
+
+
+def without_weights(folder):
+    (folder / MODEL).write_bytes(b"PK")
+    sign(folder)
+
+
 REFUSED = {
     "scores": (lambda f: claim(f, scores={"crps": 0.5}), "crps is claimed as 0.5, and is 0."),
     "no score": (lambda f: claim(f, scores={}), "no CRPS is claimed"),
@@ -125,6 +137,14 @@ REFUSED = {
         lambda f: claim(f, trained_on=claim(f)["trained_on"][1:]),
         "the model was trained on other dates than",
     ),
+    "other weights": (lambda f: claim(f, weights="cos"), "scored with weights 'cos'"),
+    "the name of the reference": (lambda f: claim(f, name="raw"), "only the raw ensemble may be"),
+    "another kind of forecast": (
+        lambda f: change_predictions(f, as_ensemble),
+        "the predictions are ensemble, the model gives normal",
+    ),
+    "checksums that are none": (lambda f: (f / CHECKSUMS).write_text("[1]"), "damaged"),
+    "a model without weights": (lambda f: without_weights(f), "model.ens10"),
     "another kind of format": (lambda f: claim(f, format=9), "not of format 1"),
     "a key of another type": (lambda f: claim(f, dates="all"), "damaged: submission.json: "),
 }
@@ -135,6 +155,9 @@ def test_what_does_not_agree_is_refused(submission, store, what):
     change, reason = REFUSED[what]
     change(submission)
     verdict = check(submission, store)
+    if what == "another kind of forecast":  # whose scores are now claimed as they are
+        claim(submission, scores={"crps": verdict.scores["crps"]})
+        verdict = check(submission, store)
     assert any(reason in text for text in verdict.refusals), verdict.refusals
     assert not verdict.is_accepted
 
@@ -152,9 +175,40 @@ def test_predictions_that_the_model_does_not_give_are_refused(submission, store)
     assert any("crps is claimed as" in text for text in verdict.refusals)
     claim(submission, scores={"crps": verdict.scores["crps"]})
     verdict = check(submission, store)
-    assert verdict.refusals == [text for text in verdict.refusals if "another mu for" in text] != []
+    assert [text for text in verdict.refusals if "another mu for" in text] == verdict.refusals != []
     assert check(submission, store, recompute=0).is_accepted
     assert "--recompute 0" in check(submission, store, recompute=0).notes[0]
+
+
+def test_values_left_out_where_they_are_bad_are_found(submission, store):
+    """Even one date of many: that with the fewest values is among those computed again."""
+
+    def fewer(dataset):
+        dataset["mu"][{"time": 5, "longitude": slice(0, 3)}] = np.nan
+        return dataset
+
+    change_predictions(submission, fewer)
+    found = check(submission, store).scores
+    claim(submission, scores={"crps": found["crps"]})
+    assert any("another mu" in text for text in check(submission, store, recompute=1).refusals)
+
+
+def test_a_small_change_of_all_values_is_found(submission, store):
+    """A hundredth of the CRPS is more than another processor changes."""
+    size = check(submission, store).scores["crps"]
+
+    def shift(dataset):
+        dataset["mu"] = dataset["mu"] + 0.01 * size
+        return dataset
+
+    change_predictions(submission, shift)
+    claim(submission, scores={"crps": check(submission, store).scores["crps"]})
+    assert any("another mu" in text for text in check(submission, store).refusals)
+
+
+def test_a_wrong_store_is_an_error_of_the_call(submission, tmp_path):
+    with pytest.raises(FileError, match="no such"):
+        check(submission, tmp_path / "none.zarr")
 
 
 def open_predictions_of(store, submission):
@@ -203,6 +257,7 @@ def test_the_page_has_those_that_are_accepted(packed, store, tmp_path, capsys):
     assert "too good" not in table
     refused = (out / "refused.md").read_text()
     assert "- bad: crps is claimed as 0.1" in refused
+    assert "is claimed, and not checked" in refused
     assert "Not detected" in refused
     assert (out / "index.html").is_file()
     crps = summarise(read_states(out / "accepted" / "mlp"), maps=False)["crps"]

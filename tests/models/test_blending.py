@@ -136,6 +136,23 @@ def test_a_missing_model_leaves_its_weight_to_the_others(pool):
         np.testing.assert_allclose(found, quantiles[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("pool", ["linear", "beta", "emos"])
+def test_a_gap_of_one_model_at_a_point_is_filled_by_the_others(pool):
+    blend = Blend(2, LEVELS, pool)
+    for quantiles, truth in dates(12):
+        blend.learn(quantiles, truth, ONES)
+    (quantiles, _), *_ = dates(1, seed=5)
+    whole, gap = blend.forecast(quantiles), quantiles.copy()
+    gap[1, :, 7], gap[:, :, 9] = np.nan, np.nan
+    alone = quantiles.copy()
+    alone[1] = np.nan
+    found = blend.forecast(gap)
+    others = np.delete(np.arange(200), [7, 9])
+    np.testing.assert_allclose(found[:, others], whole[:, others], rtol=1e-12)
+    np.testing.assert_allclose(found[:, 7], blend.forecast(alone)[:, 7], rtol=1e-12)
+    assert np.isnan(found[:, 9]).all()
+
+
 def test_points_without_truth_and_dates_without_models_teach_nothing():
     blend, other = Blend(2, LEVELS), Blend(2, LEVELS)
     for quantiles, truth in dates(8):

@@ -123,6 +123,29 @@ def test_levels_in_any_order_do_not_cross(method):
     assert (np.diff(found.sortby("quantile_level"), axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_quantiles_stay_within_their_bounds_and_recover(method):
+    """Of rain that is often 0 no low quantile is negative, and its offset does not run away."""
+    rng = np.random.default_rng(4)
+    offsets = QuantileOffsets([0.1, 0.9], method, bounds=(0.0, np.inf))
+    quantiles = np.array([[0.0], [2.0]])
+    for _ in range(300):
+        offsets.update(quantiles, np.array([max(0.0, rng.normal(-0.3, 1.0))]))
+        assert (offsets.calibrated(quantiles) >= 0).all()
+    assert np.min(offsets.values[0]) >= -0.5
+    for _ in range(100):  # from now on it rains every day
+        offsets.update(quantiles, np.array([1.0 + rng.random()]))
+    assert offsets.calibrated(quantiles)[0, 0] > (0.5 if method == "pid" else -1)
+
+
+def test_truth_of_other_dates_is_missing():
+    raw, truth = series(12, points=2)
+    found = calibrate_quantiles(raw, truth.isel(time=slice(0, 6)), "pid")
+    gaps = truth.copy()
+    gaps[6:] = np.nan
+    xr.testing.assert_identical(found, calibrate_quantiles(raw, gaps, "pid"))
+
+
 def test_what_is_refused():
     with pytest.raises(ArgumentError, match="between 0 and 1"):
         QuantileOffsets([1.0])

@@ -77,18 +77,21 @@ class CorrectedDate:
         start: np.datetime64 = samples.time[place].astype("datetime64[s]")
         return start
 
-    def past_forecasts(self, path: str, levels: Sequence[float], method: str) -> "PastForecasts":
+    def past_forecasts(
+        self, path: str, levels: Sequence[float], method: str, window: int | None = None
+    ) -> "PastForecasts":
         """Return past forecasts of the model, by which quantiles are calibrated.
 
         Args:
             path: of its run or of predictions; "" for the run that was loaded.
             levels: of the quantiles.
             method: of the calibration.
+            window: number of past dates that count; None for all.
 
         Raises:
             ArgumentError: the model has no predictions, or they have other points.
         """
-        return self.corrections.past_forecasts(path, levels, method)
+        return self.corrections.past_forecasts(path, levels, method, window)
 
     def truth_quantiles(self, levels: Sequence[float]) -> "Tensor":
         """Return quantiles of the truth of training dates in the date's season (1, L, H, W).

@@ -23,6 +23,7 @@ class QuantileFields(ForecastProduct):
         calibration: correct each quantile at each point by the model's past forecasts and the truth
             that is known at the start of the new one: split, adaptive or pid
             (`ens10.models.conformal`).
+        calibration_window: number of past dates that count (default: all).
         past_forecasts: run or predictions with these forecasts and their truth (default: the
             predictions of the run).
 
@@ -33,12 +34,14 @@ class QuantileFields(ForecastProduct):
     variables: ClassVar[tuple[str, ...]] = ("quantile",)
     quantiles: Sequence[float] = option((), metavar="LEVEL")
     calibration: Literal["split", "adaptive", "pid"] | None = None
+    calibration_window: int | None = option(None, metavar="DATES")
     past_forecasts: str = option("", metavar="RUN")
 
     def __post_init__(self) -> None:
-        if self.past_forecasts and not self.calibration:
-            remedy = "Choose a --calibration as well"
-            raise ArgumentError("past_forecasts", "are for calibration", remedy)
+        for name in ("past_forecasts", "calibration_window"):
+            if getattr(self, name) and not self.calibration:
+                remedy = "Choose a --calibration as well"
+                raise ArgumentError(name, "is for a calibration", remedy)
         if self.calibration and not self.quantiles:
             raise ArgumentError("calibration", "is of quantiles", "Name levels with --quantiles")
         for level in self.quantiles:
@@ -60,7 +63,8 @@ class QuantileFields(ForecastProduct):
         if self.calibration:
             attributes["calibration"] = self.calibration
             if date.is_read:
-                past = date.past_forecasts(self.past_forecasts, levels, self.calibration)
+                options = self.calibration, self.calibration_window
+                past = date.past_forecasts(self.past_forecasts, levels, *options)
                 found = past.calibrated(values[0].cpu().double().numpy(), date.start)
                 values = torch.from_numpy(found)[None]
         return {f"{date.target}_quantile": new_field("quantile_level", values, attributes)}

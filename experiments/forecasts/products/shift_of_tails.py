@@ -45,10 +45,10 @@ class ShiftOfTails(ForecastProduct):
         import numpy as np
         import torch
 
-        from ens10.experiments.forecasts.past_truth import quantiles_of_truth
         from ens10.metrics import sot
+        from ens10.metrics.verification.climatology import quantiles_of_dates
 
-        climate = quantiles_of_truth(date.past_truth()[0].cpu().numpy(), _CLIMATE)
+        climate = quantiles_of_dates(date.past_truth()[0].cpu().numpy(), _CLIMATE)
         quantiles = date.forecast.quantile(np.array(_LEVELS) / 100)[:, 0].cpu().double().numpy()
         # quantiles between two equal members are these members
         shifts = [
