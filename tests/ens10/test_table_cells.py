@@ -136,6 +136,19 @@ def test_members_with_names_and_dates_of_two_forms(frame, tmp_path):
     assert got["number"].attrs["labels"] == ["m01", "m02"]
 
 
+def test_observations_are_at_their_valid_time_also_beside_a_start(frame, tmp_path):
+    """A start without a step would move all observations; with a step both are read."""
+    start = pd.to_datetime(frame["time"])
+    observed = frame.assign(valid_time=start + pd.Timedelta("24h")).drop(columns=["number"])
+    observed = observed.drop_duplicates(["station", "time"])
+    found = open_source(
+        write(observed.drop(columns="step"), tmp_path / "o.csv"), optional_dimensions=True
+    )
+    np.testing.assert_array_equal(found["time"], np.unique(start) + np.timedelta64(24, "h"))
+    both = open_source(write(observed, tmp_path / "b.csv"), optional_dimensions=True)
+    np.testing.assert_array_equal(both["time"], np.unique(start))
+
+
 def test_valid_times_are_the_start_and_the_step(frame, tmp_path):
     valid = [str(pd.Timestamp(time) + pd.Timedelta("24h")) for time in frame["time"]]
     without = frame.drop(columns="step").assign(valid_time=valid)
