@@ -181,7 +181,7 @@ class Blend:
         patterns, which = np.unique(gaps, axis=1, return_inverse=True)
         for n, pattern in enumerate(patterns.T):
             if not pattern.all():
-                at = which == n
+                at = which.ravel() == n  # numpy 2.0 keeps a dimension
                 found[:, at] = self._blended(
                     np.where(pattern[:, None, None], np.nan, quantiles[..., at])
                 )

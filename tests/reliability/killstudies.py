@@ -16,12 +16,15 @@ import torch
 import xarray as xr
 from killsweep import Study
 
+import ens10
 from ens10.cli import main
 from ens10.convert import prepare
 from ens10.download import download
 from ens10.experiments import demo
 from ens10.experiments.runner import running
 from ens10.export import export
+from ens10.models import ResidualNormalHead
+from ens10.models.networks import MLP
 from ens10.source import open_source
 from ens10.synthetic import World
 
@@ -84,6 +87,24 @@ def _fit_again(folder: Path) -> int:
     if (folder / "run" / "config.yaml").exists():
         return _main("fit", "--run", folder / "run", "--resume", "--quiet")
     return _fit(folder)
+
+
+def _fit_python(folder: Path, *, resume: bool = False) -> int:
+    """A network that is an object, with weights of its own that the run has to keep."""
+    torch.manual_seed(3)
+    network = MLP(4, hidden=4)
+    options: dict[str, Any] = {
+        "head": ResidualNormalHead(),
+        "inputs": ["t2m", "u10"],
+        "max_epochs": 2,
+    }
+    store, run = folder / "store.zarr", folder / "run"
+    ens10.fit(store, network, run=run, resume=resume, quiet=True, batch_size=2, **options)
+    return 0
+
+
+def _fit_python_again(folder: Path) -> int:
+    return _fit_python(folder, resume=(folder / "run" / "config.yaml").exists())
 
 
 def _runs(folder: Path) -> dict[str, Any]:
@@ -323,6 +344,16 @@ def _apply(folder: Path) -> int:
     return _main("apply", folder / "run", forecast, "--out", out, *force)
 
 
+def _apply_netcdf(folder: Path) -> int:
+    (forecast,) = (folder / "world").glob("output.sfc.*")
+    out = folder / "out.nc"
+    return _main("apply", folder / "run", forecast, "--out", out, "--force")
+
+
+def _bundle(folder: Path) -> int:
+    return _main("bundle", folder / "run", "--out", folder / "model.ens10", "--force")
+
+
 def _applied(folder: Path) -> dict[str, Any]:
     """The store, and whatever else an interrupted call may have left beside it."""
     inputs = ("world/", "store.zarr/", "run/")
@@ -362,6 +393,7 @@ def _download_flaky(folder: Path) -> int:
 STUDIES = {
     "prepare": Study(_smaller_world, _prepare, _prepare, _stores),
     "fit": Study(_store, _fit, _fit_again, _runs),
+    "fit-python": Study(_store, _fit_python, _fit_python_again, _runs),
     "predict": Study(_few_predicted, _predict, _predict, _runs),
     "score": Study(_predicted, _score, _score, _runs),
     "export": Study(_store, _export, _export, _exported),
@@ -370,6 +402,8 @@ STUDIES = {
     "reproduce": Study(_ten_members, _reproduce, _reproduce, _reproduced),
     "report": Study(_scored, _report, _report, _reported),
     "apply": Study(_emos, _apply, _apply, _applied),
+    "apply-netcdf": Study(_emos, _apply_netcdf, _apply_netcdf, _applied),
+    "bundle": Study(_emos, _bundle, _bundle, _applied),
     "prepare-zarr": Study(_zarr_source, _prepare_zarr, _prepare_zarr, _only_stores),
     "prepare-csv": Study(_tables, _prepare_table, _prepare_table, _only_stores),
     "prepare-regrid": Study(_finer_truth, _prepare_regridded, _prepare_regridded, _only_stores),
