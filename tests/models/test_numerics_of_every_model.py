@@ -196,7 +196,10 @@ REFUSED = {
 }
 # spread that the training data do not have: the forecast is one value there, see Normal
 # (a window of fewer than three dates keeps the raw ensemble)
-POINT_MASS = ("bias_map", "climatology", "seasonal_climatology", "emos_window")
+POINT_MASS = (
+    *("bias_map", "climatology", "seasonal_climatology", "emos_window"),
+    *("raw_normal", "raw_truncated", "raw_censored"),
+)
 
 
 def refusal(case, function):
