@@ -61,7 +61,7 @@ _QUANTILES = "truth_quantiles"
 _LONGEST = 200  # characters of a message about a key
 _REMEDY = "Fetch it again, or make it again with `ens10 bundle`"
 # the earliest time of ZIP; constant, so that equal runs give equal bytes
-_EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
+EARLIEST_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def bundle(
         zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
     ):
         for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name, _EARLIEST_TIME), data)
+            archive.writestr(zipfile.ZipInfo(name, EARLIEST_TIME), data)
     return out
 
 

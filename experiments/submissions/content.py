@@ -9,6 +9,7 @@ checksums.json    SHA-256 of each of the others
 """
 
 import json
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -23,15 +24,17 @@ import numpy as np
 from ens10.command_options import SubmitOptions
 from ens10.durable import whole_path
 from ens10.errors import ArgumentError, FileError
-from ens10.experiments.forecasts.bundle import bundle, read_parts
+from ens10.experiments.forecasts.bundle import EARLIEST_TIME, bundle, read_parts
 from ens10.experiments.runs import provenance
+from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.runs.reading import open_forecast, run_parts
 from ens10.experiments.scoring.score import read_states
 from ens10.export.netcdf import write_netcdf
 from ens10.metrics import summarise
 from ens10.metrics.verification.alignment import valid_times
 from ens10.options import chosen, takes
-from ens10.partial import check_target
+from ens10.partial import RESULT, Partial, check_target
+from ens10.signals import stoppable
 from ens10.untrusted import check_regular, dataclass_of, parse_json, readable
 
 FORMAT = 1
@@ -111,8 +114,10 @@ def pack_run(
         raise ArgumentError("run", reason, "Submit a run of one of each")
     check_target(out, options.force, _is_submission, "a submission")
     forecast, _ = open_forecast(run, dask=True)
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".submission-") as made:
-        folder = Path(made) / "files"
+    partial = Partial(out, RESULT)
+    with partial.lock("ens10 submit pack", hold=hold_lock), stoppable():
+        partial.clear()
+        folder = partial.path / RESULT
         folder.mkdir()
         bundle(run, folder / MODEL, licence=options.licence)
         write_netcdf(folder / PREDICTIONS, forecast, 0, progress=False)
@@ -120,7 +125,11 @@ def pack_run(
         (folder / CLAIM).write_text(json.dumps(asdict(claim), indent=1, sort_keys=True) + "\n")
         sums = {name: _checksum(folder / name) for name in _FILES if name != CHECKSUMS}
         (folder / CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n")
-        _publish(folder, out)
+        if out.suffix == ".zip":
+            _write_archive(folder, out)
+            partial.discard()
+        else:
+            partial.publish()
     return out
 
 
@@ -152,15 +161,15 @@ def seconds_of(forecast: Any) -> list[int]:
     return [int(second) for second in seconds]
 
 
-def _publish(folder: Path, out: Path) -> None:
-    if out.suffix == ".zip":
-        with whole_path(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name in _FILES:
-                archive.write(folder / name, name)
-        return
-    if out.exists():
-        out.rename(folder.with_name("old"))  # which goes with the temporary folder
-    folder.rename(out)
+def _write_archive(folder: Path, out: Path) -> None:
+    with whole_path(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name in _FILES:
+            content = zipfile.ZipInfo(name, EARLIEST_TIME)  # equal runs give equal bytes
+            with (
+                (folder / name).open("rb") as read,
+                archive.open(content, "w", force_zip64=True) as write,
+            ):
+                shutil.copyfileobj(read, write, 1 << 20)
 
 
 def _is_submission(path: Path) -> bool:

@@ -354,6 +354,15 @@ def _bundle(folder: Path) -> int:
     return _main("bundle", folder / "run", "--out", folder / "model.ens10", "--force")
 
 
+def _submit(folder: Path) -> int:
+    for out in ("packed", "packed.zip"):
+        if not (folder / out).exists() or (folder / f"{out}.partial").exists():
+            force = ["--force"] if (folder / out).exists() else []
+            if status := _main("submit", "pack", folder / "run", "--out", folder / out, *force):
+                return status
+    return 0
+
+
 def _applied(folder: Path) -> dict[str, Any]:
     """The store, and whatever else an interrupted call may have left beside it."""
     inputs = ("world/", "store.zarr/", "run/")
@@ -403,6 +412,7 @@ STUDIES = {
     "report": Study(_scored, _report, _report, _reported),
     "apply": Study(_emos, _apply, _apply, _applied),
     "apply-netcdf": Study(_emos, _apply_netcdf, _apply_netcdf, _applied),
+    "submit": Study(_scored, _submit, _submit, _applied),
     "bundle": Study(_emos, _bundle, _bundle, _applied),
     "prepare-zarr": Study(_zarr_source, _prepare_zarr, _prepare_zarr, _only_stores),
     "prepare-csv": Study(_tables, _prepare_table, _prepare_table, _only_stores),

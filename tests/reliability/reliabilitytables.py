@@ -22,6 +22,7 @@ COMMANDS = {
     "apply": "`apply` to Zarr",
     "apply-netcdf": "`apply` to netCDF",
     "bundle": "`bundle`",
+    "submit": "`submit pack`",
     "download": "`download`",
     "download-flaky": "`download` from a server that cuts, lies and refuses",
     "reproduce": "`reproduce`",

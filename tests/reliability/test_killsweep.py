@@ -16,8 +16,8 @@ from waiting import wait_until
 SCRIPT = Path(__file__).with_name("killsweep.py")
 EVERY = {"prepare": 120, "fit": 8, "fit-python": 12, "predict": 30, "score": 3, "reproduce": 12,
          "export": 2, "download": 5, "demo": 300, "apply": 40, "apply-netcdf": 60, "bundle": 8,
-         "report": 8, "download-flaky": 12, "runner": 12, "prepare-zarr": 150, "prepare-csv": 60,
-         "prepare-regrid": 150}  # fmt: skip
+         "submit": 20, "report": 8, "download-flaky": 12, "runner": 12, "prepare-zarr": 150,
+         "prepare-csv": 60, "prepare-regrid": 150}  # fmt: skip
 COUNTS = json.loads(Path(__file__).with_name("kills.json").read_text())
 
 
