@@ -344,6 +344,9 @@ def _check_axes(dataset: xr.Dataset, source: Path | str) -> None:
     for dim in dataset.dims:
         if dataset[dim].isnull().any():
             raise FileError(source, f"{dim} holds missing values", "Correct the coordinate")
+        if dim in _HORIZONTAL and dataset[dim].dtype.kind not in "iuf":
+            kind = {"M": "dates", "m": "durations"}.get(dataset[dim].dtype.kind, "no numbers")
+            raise FileError(source, f"{dim} holds {kind}, not degrees", "Correct it or its units")
         values, counts = np.unique(dataset[dim].to_numpy(), return_counts=True)
         if (counts > 1).any():
             duplicates = ", ".join(str(value) for value in values[counts > 1][:5])

@@ -146,6 +146,21 @@ def test_a_coordinate_with_gaps_is_refused():
         tidy(held, Names(), "x")
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.array(["2001-02-01", "2001-02-02", "2001-02-03"], "datetime64[ns]"), "dates"),
+        (np.array([1, 2, 3], "timedelta64[h]").astype("timedelta64[ns]"), "durations"),
+        (["east", "middle", "west"], "no numbers"),
+    ],
+)
+def test_places_that_are_no_degrees_are_refused(values, kind):
+    """Such as longitudes whose units are "days since 2001-01-01", which xarray decodes."""
+    held = dataset(("t2m", SURFACE, {})).assign_coords(longitude=values)
+    with pytest.raises(FileError, match=f"x: longitude holds {kind}, not degrees"):
+        tidy(held, Names(), "x")
+
+
 def test_geopotential_height_in_grib_files_becomes_geopotential(tmp_path):
     height = replace(VARIABLES["z"], param_id=156)
     encoder = Encoder(GRID)
