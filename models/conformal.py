@@ -207,6 +207,6 @@ def calibrate_quantiles(
 
 
 def _times_of_truth(quantiles: xr.DataArray, time_dim: str) -> npt.NDArray[Any]:
-    """Return when the truth of each start is known."""
+    """Return the time from which the truth of each forecast is known."""
     name = "valid_time" if "valid_time" in quantiles.coords else time_dim
     return quantiles[name].transpose(time_dim).to_numpy()

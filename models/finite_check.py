@@ -68,7 +68,7 @@ class FiniteCheck:
         self._set(report.sums)
 
     def finish(self) -> None:
-        """Add the gradients and the other processes to the flag; take a bad batch's moments back.
+        """Set the flag for bad gradients, here or elsewhere; restore the moments after a bad batch.
 
         The flag's copy to the host starts, and is not waited for.
         """

@@ -63,13 +63,18 @@ def advice_for_amounts(model: nn.Module, targets: Sequence[str]) -> str:
     Returns:
         The advice, or "" for other targets and for distributions with a bound.
     """
-    amounts = [name for name in targets if name in _AMOUNT_MODELS]
+    amounts = [name for name in targets if is_amount(name)]
     if not amounts or not any(map(_is_unbounded, model.modules())):
         return ""
     name = amounts[0]
     return (
         f"{name} is never below 0, but this model's forecasts can be. Use {_AMOUNT_MODELS[name]}."
     )
+
+
+def is_amount(target: str) -> bool:
+    """Return True for precipitation and wind speed, which are never negative."""
+    return target in _AMOUNT_MODELS
 
 
 def _is_unbounded(part: nn.Module) -> bool:

@@ -98,7 +98,7 @@ class _Source:
     facts: tuple[str, str, float]
 
     def quantiles(self, date: np.datetime64) -> Any:
-        """Return the quantiles of a start (K, points), NaN if the run lacks it."""
+        """Return the forecast that starts at a date as quantiles (K, points), NaN without one."""
         places = np.flatnonzero(self.forecast["time"].to_numpy() == date)
         if not places.size:
             return np.full((len(LEVELS), self.truth.isel(time=0).size), np.nan)

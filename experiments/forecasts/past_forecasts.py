@@ -11,18 +11,17 @@ import numpy.typing as npt
 
 from ens10.errors import ArgumentError, DataNote
 from ens10.experiments.runs import provenance
-from ens10.experiments.runs.provenance import part_name
 from ens10.experiments.runs.reading import open_predictions, run_parts, store_of
 from ens10.metrics.distributions import Distribution
 from ens10.metrics.verification.alignment import valid_times
 from ens10.models.conformal import Calibration, QuantileOffsets
+from ens10.models.matching import is_amount
 from ens10.stations import STATION, as_row
 
 if TYPE_CHECKING:
     from ens10.experiments.forecasts.load import TrainedModel
     from ens10.loader.samples import Samples
 
-NOT_NEGATIVE = ("tp", "si10")
 _REMEDY = "Name predictions of this model with --past-forecasts"
 
 
@@ -40,7 +39,7 @@ def past_store(path: Path | str, model: "TrainedModel") -> Path:
     if not path and folder.is_file():
         reason = f"{model.name} is a bundle, which holds no predictions"
         raise ArgumentError("past_forecasts", reason, _REMEDY)
-    name = part_name(model.target, model.step, model.step_units)
+    name = provenance.part_name(model.target, model.step, model.step_units)
     parts = {part.name: part for part in run_parts(folder)}
     return store_of(parts.get(name, folder))
 
@@ -80,10 +79,8 @@ class PastForecasts:
             reason = f"{path} is of {target or 'a target'} in {units} at the lead time {step:g}"
             reason += f", and {model.name} corrects {own} in {own_units} at {own_step:g}"
             raise ArgumentError("past_forecasts", reason, _REMEDY)
-        self._window, self._bounds = (
-            window,
-            (0.0 if model.target in NOT_NEGATIVE else -np.inf, np.inf),
-        )
+        least = 0.0 if is_amount(model.target) else -np.inf
+        self._window, self._bounds = window, (least, np.inf)
         self._path, self._levels, self._method = path, np.array(levels), method
         self._places = _places(forecast, samples, path)
         self._forecast, self._truth = as_row(forecast), as_row(truth)
@@ -132,7 +129,7 @@ class PastForecasts:
 
 
 def _places(forecast: Any, samples: "Samples", path: Path) -> npt.NDArray[np.int64] | None:
-    """Return where each station of new forecasts is among the past ones, -1 for nowhere.
+    """Return the column of each station of new forecasts in the past ones, -1 if it is absent.
 
     None for a grid, which must be the same.
     """
