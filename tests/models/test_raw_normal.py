@@ -1,6 +1,7 @@
 """The distribution with mean and spread of the raw members, against closed forms."""
 
 import numpy as np
+import properscoring
 import pytest
 import torch
 from scipy import integrate, stats
@@ -23,7 +24,6 @@ def crps(method, members=MEMBERS):
 
 
 def test_its_crps_is_properscorings():
-    properscoring = pytest.importorskip("properscoring")
     mean, std = (MEMBERS.astype(float).mean(1), MEMBERS.astype(float).std(1, ddof=1))
     expected = properscoring.crps_gaussian(TRUTH.astype(float), mean, std)
     np.testing.assert_allclose(crps(RawNormal()), expected, rtol=2e-5)
