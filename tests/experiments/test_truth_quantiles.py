@@ -16,7 +16,7 @@ from ens10.convert import prepare
 from ens10.errors import ArgumentError, FileError
 from ens10.experiments.forecasts.apply import apply
 from ens10.experiments.forecasts.bundle import bundle
-from ens10.experiments.forecasts.past_truth import quantiles_of_truth
+from ens10.metrics.verification.climatology import quantiles_of_dates
 from ens10.source import open_source
 from ens10.store import open_store
 
@@ -118,7 +118,7 @@ def test_points_with_gaps_of_the_truth():
     """Quantiles are those of the dates with truth, as in numpy's loop over points."""
     truth = np.random.default_rng(0).normal(280, 5, (40, 3, 4)).astype("f4")
     truth[:7, 0, 1], truth[:, 2, 2] = np.nan, np.nan
-    found = quantiles_of_truth(truth, [0.1, 0.95])
+    found = quantiles_of_dates(truth, [0.1, 0.95])
     for row, column in np.ndindex(3, 4):
         one = truth[:, row, column].astype("f8")
         one = one[np.isfinite(one)]
