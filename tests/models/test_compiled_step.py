@@ -12,6 +12,7 @@ from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of
 from ens10.models.statistical.base import StatisticalMethod
 
+_SLOW = ("location_smoe", "unet_csg", "unet_truncated", "poet")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
@@ -24,7 +25,7 @@ BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
         "transformer",
         "transformer_neighbours",
         "smoe_unet",
-        "location_smoe",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW),
     ],
 )
 def test_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

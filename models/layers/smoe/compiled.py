@@ -120,8 +120,7 @@ def chosen_experts(
 
 @chosen_experts.register_fake
 def _(features: Tensor, _: Tensor, choices: Tensor, *__: Any) -> Tensor:
-    N, _, H, W = features.shape
-    return features.new_empty(N, choices.shape[-1], 1, H, W)
+    return features.new_empty(len(features), choices.shape[-1], 1, *features.shape[2:])
 
 
 @torch.library.custom_op("ens10::chosen_experts_backward", mutates_args=())
