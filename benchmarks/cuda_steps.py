@@ -23,6 +23,7 @@ from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.statistical import SeasonalEMOS
+from ens10.models.statistical.regions import RegionalRegression
 
 CONFIGS = ("paper_unet", "smoe_unet", "location_unet", "transformer", "transformer_neighbours")
 MEMBERS = 10
@@ -78,15 +79,26 @@ def model(name: str, grid: tuple[int, int]) -> tuple[nn.Module, nn.Module, dict[
     """Network and head of a configuration, on another grid, and the optimiser's description."""
     written = read_config(_FOLDER / f"{name}.yaml")["model"]["init_args"]
     network = written["network"]
-    if "grid" in network.get("init_args", {}):
-        network["init_args"]["grid"] = list(grid)
+    _set_grid(network, grid)
     torch.manual_seed(0)
     made, head = part_of(network), part_of(written["head"])
     require_match(made, head)
-    for method in head.modules():
+    for method in (*made.modules(), *head.modules()):
         if isinstance(method, SeasonalEMOS):
             _solved(method, grid)
+        elif isinstance(method, RegionalRegression):
+            method.region = torch.zeros(grid, dtype=torch.long)  # all points in the first region
+            method.solved.fill_(True)
     return made, head, written["optimizer"]
+
+
+def _set_grid(network: dict[str, Any], grid: tuple[int, int]) -> None:
+    """Sets the grid of a network, and of the networks within it, that learn values at points."""
+    given = network.get("init_args", {})
+    if "grid" in given:
+        given["grid"] = list(grid)
+    if "network" in given:
+        _set_grid(given["network"], grid)
 
 
 def _solved(method: SeasonalEMOS, grid: tuple[int, int]) -> None:

@@ -271,7 +271,7 @@ def graph_breaks(name: str, grid: tuple[int, int] = (48, 96)) -> dict[str, Any]:
     torch._dynamo.reset()
     network, head, _ = made.model(name, grid)
     batch = {key: value.to("meta") for key, value in made.date(network, grid, 2).items()}
-    for method in head.modules():
+    for method in (*network.modules(), *head.modules()):
         if isinstance(method, StatisticalMethod):
             method.is_solved  # noqa: B018  (the host reads it before the graph is made)
     network, head, loss = network.to("meta"), head.to("meta"), CRPSLoss()

@@ -125,10 +125,11 @@ def core_first(arrays: Mapping[str, Any], core: Core) -> dict[str, Any]:
     transposed, loop_shapes = {}, {}
     for name, array in arrays.items():
         axes = checked_axes(name, array, core.get(name, ()))
-        move = getattr(array, "movedim", None)  # tensors
         places = tuple(range(len(axes)))
-        if axes:
-            array = move(axes, places) if move else np.moveaxis(array, axes, places)
+        if axes and hasattr(array, "movedim"):  # tensors
+            array = array.movedim(axes, places)
+        elif axes:
+            array = np.moveaxis(array, axes, places)
         check_not_empty(name, tuple(array.shape[: len(axes)]))
         transposed[name], loop_shapes[name] = array, tuple(array.shape[len(axes) :])
     n = len(loop_shape(loop_shapes, core))
@@ -313,7 +314,8 @@ def _tensors_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
 
     Plain numbers take the dtype of the tensors; integer tensors become floating.
     """
-    torch: Any = import_module("torch")
+    import torch
+
     tensors = {k: v for k, v in arrays.items() if isinstance(v, torch.Tensor)}
     dtype = None
     for tensor in tensors.values():

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from importlib import import_module
+from numbers import Number
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from ens10.errors import ArgumentError, listing
 
 Backend = Literal["torch", "xarray", "dask", "numpy"]
 Array = npt.NDArray[np.floating[Any]]
+_SCALARS = (Number, np.generic, str, bytes)  # `np.isscalar` breaks a graph of `torch.compile`
 
 
 def backend_of(arrays: dict[str, Any]) -> Backend:
@@ -26,7 +28,9 @@ def backend_of(arrays: dict[str, Any]) -> Backend:
             Dataset in the place of an array.
     """
     refuse_datasets(arrays)
-    libraries = {name: _library(value) for name, value in arrays.items() if not np.isscalar(value)}
+    libraries = {
+        name: _library(value) for name, value in arrays.items() if not isinstance(value, _SCALARS)
+    }
     kinds = set(libraries.values())
     if kinds <= {"numpy"}:
         return "numpy"

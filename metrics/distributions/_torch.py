@@ -5,6 +5,7 @@ here only the parameters and the observation are kept.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from ens10.metrics._dispatch import on_host, uses_loops
 from ens10.metrics._ops_torch import TORCH
+from ens10.metrics.distributions.formula import KERNELS
 
 Tensor = torch.Tensor
 _HALF = (torch.float16, torch.bfloat16)
@@ -26,26 +28,67 @@ class _Evaluate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, kernel: Any, *tensors: Tensor) -> Tensor:
-        ctx.kernel, ctx.loops = kernel, None
+        ctx.kernel = kernel
         ctx.save_for_backward(*tensors)
-        if kernel.loop and uses_loops(tensors[0]):
-            ctx.loops = kernel.loops
-            return torch.from_numpy(ctx.loops.scores(*map(_as_numpy, tensors)))
-        value: Tensor = _apply_to_tensors(kernel, kernel.value, tensors)
-        return value
+        if torch.compiler.is_compiling():
+            value: Tensor = _opaque_value(list(tensors), kernel.key)
+            return value
+        return _value(kernel, tensors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if ctx.loops:
-            arrays = map(_as_numpy, (*ctx.saved_tensors, grad))
-            gradients = ctx.loops.gradients(*arrays, needed=ctx.needs_input_grad[1:])
-            return None, *(None if g is None else torch.from_numpy(g) for g in gradients)
-        partials = _partials(ctx.kernel, ctx.saved_tensors)
-        return None, *(
-            grad * (p if ctx.kernel.traceable else _without_nan(p)) if needs_grad else None
-            for p, needs_grad in zip(partials, ctx.needs_input_grad[1:], strict=True)
-        )
+        tensors, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        if torch.compiler.is_compiling():
+            found = _opaque_gradients(grad, list(tensors), list(needs), ctx.kernel.key)
+            return None, *(g if needed else None for g, needed in zip(found, needs, strict=True))
+        return None, *_gradients(ctx.kernel, tensors, grad, needs)
+
+
+def _value(kernel: Any, tensors: Sequence[Tensor]) -> Tensor:
+    if kernel.loop and uses_loops(tensors[0]):
+        return torch.from_numpy(kernel.loops.scores(*map(_as_numpy, tensors)))
+    value: Tensor = _apply_to_tensors(kernel, kernel.value, tuple(tensors))
+    return value
+
+
+def _gradients(
+    kernel: Any, tensors: Sequence[Tensor], grad: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """Return the gradients of `_value` by the tensors that need one."""
+    if kernel.loop and uses_loops(tensors[0]):
+        arrays = map(_as_numpy, (*tensors, grad))
+        gradients = kernel.loops.gradients(*arrays, needed=tuple(needs))
+        return [None if g is None else torch.from_numpy(g) for g in gradients]
+    partials = _partials(kernel, tuple(tensors))
+    return [
+        grad * (p if kernel.traceable else _without_nan(p)) if needs_grad else None
+        for p, needs_grad in zip(partials, needs, strict=True)
+    ]
+
+
+# what `torch.compile` does not look into: numpy, scipy and autograd within a gradient
+@torch.library.custom_op("ens10::kernel_value", mutates_args=())
+def _opaque_value(tensors: list[Tensor], key: int) -> Tensor:
+    return _value(KERNELS[key], tensors).clone()  # of what may be one of the tensors
+
+
+@_opaque_value.register_fake
+def _(tensors: list[Tensor], key: int) -> Tensor:  # noqa: ARG001
+    return tensors[-1].new_empty(tensors[-1].shape)
+
+
+@torch.library.custom_op("ens10::kernel_gradients", mutates_args=())
+def _opaque_gradients(
+    grad: Tensor, tensors: list[Tensor], needs: list[bool], key: int
+) -> list[Tensor]:
+    gradients = _gradients(KERNELS[key], tensors, grad, needs)
+    return [grad.new_empty(0) if one is None else one.clone() for one in gradients]
+
+
+@_opaque_gradients.register_fake
+def _(grad: Tensor, tensors: list[Tensor], needs: list[bool], key: int) -> list[Tensor]:  # noqa: ARG001
+    return [grad.new_empty(t.shape if n else 0) for t, n in zip(tensors, needs, strict=True)]
 
 
 class CompiledMixture(torch.autograd.Function):

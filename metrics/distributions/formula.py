@@ -85,6 +85,9 @@ class Kernel:
             in the host's memory; "" for none. It is imported when it is used.
         traceable: True if autograd through `value` is right everywhere, as `torch.compile` needs.
         estimator: attribute of that name of DataArrays; "" for none.
+
+    Attributes:
+        key: position in `KERNELS`.
     """
 
     value: Function
@@ -95,6 +98,11 @@ class Kernel:
     loop: str = ""
     traceable: bool = False
     estimator: str = ""
+    key: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", len(KERNELS))
+        KERNELS.append(self)
 
     @property
     def loops(self) -> Any:
@@ -125,6 +133,9 @@ class Kernel:
             unitless=tuple(k for k, p in parameters.items() if p.unit == "1"),
             family=family,
         )
+
+
+KERNELS: list[Kernel] = []
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,19 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError, listing
 from ens10.metrics.distributions.base import CLASSES, ClosedForm, Distribution
 
+_is_complete = False
+
 
 def _import_all() -> None:
     """Import the modules of this package, each of which adds its classes to `CLASSES`."""
+    global _is_complete
+    if _is_complete:
+        return
     package = import_module("ens10.metrics.distributions")
     for module in iter_modules(package.__path__):
         if not module.name.startswith("_"):  # such as the one that needs torch
             import_module(f"{package.__name__}.{module.name}")
+    _is_complete = True
 
 
 def kinds() -> list[str]:

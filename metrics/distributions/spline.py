@@ -209,7 +209,7 @@ class SplineFlow(StoredAsQuantiles):
     def _integral(self, function: Callable[[Any, Any], Any]) -> Any:
         """Integrate function(z, T(z) - z) phi(z) over the pieces, (..., H, W)."""
         pieces, total = self._spline.pieces(), 0.0 * self.mu
-        for node, weight in zip(*_gauss(), strict=True):
+        for node, weight in zip(*_GAUSS, strict=True):
             share = self.ops.full_like(pieces.x, node)
             z = pieces.x + node * pieces.width
             bend = pieces.value(share) - z
@@ -221,7 +221,7 @@ def _integrate_to_end(piece: Piece, u: Any) -> Any:
     """Integrate (T(z) - z) phi(z) from u to the end of its piece, (..., H, W)."""
     start: Any = clip(ops_of(u), (u - piece.x) / piece.width, 0.0, 1.0)
     total = 0.0 * u
-    for node, weight in zip(*_gauss(), strict=True):
+    for node, weight in zip(*_GAUSS, strict=True):
         share = start + node * (1 - start)
         z = piece.x + share * piece.width
         bend = (piece.value(share) - z) * _density(z)
@@ -233,6 +233,9 @@ def _gauss() -> tuple[list[float], list[float]]:
     """Return nodes and weights of Gauss-Legendre quadrature on [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     return (0.5 * nodes + 0.5).tolist(), (0.5 * weights).tolist()
+
+
+_GAUSS = _gauss()
 
 
 def _density(z: Any) -> Any:

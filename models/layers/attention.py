@@ -215,7 +215,8 @@ class FinnAttention(nn.Module):
         domain = current()
         shape = domain.shape(fields)
         missing = [max(0, self.stride - length) for length in shape]
-        size = math.prod(max(1, length // self.stride) for length in shape)
+        # a list, which `torch.compile` traces, unlike a generator
+        size = math.prod([max(1, length // self.stride) for length in shape])
         normalised = self.norm(fields.flatten(0, 1))
 
         # at least one window: zeros below and right of a grid that is smaller than the stride

@@ -1,6 +1,7 @@
 """Counts of a training step without a GPU: upper limits, which hold for one version of torch."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -50,3 +51,35 @@ def test_bytes_are_those_of_a_sum_by_hand(step_counts):
         x + x.expand(4, 1000)
     assert counts.operations == 1
     assert counts.bytes == 4 * (1000 + 1000 + 4000)
+
+
+# which had breaks; the others are in the table of docs/gpu.md
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="the breaks are of torch 2.13")
+@pytest.mark.parametrize("name", ["smoe_unet", "location_smoe", "smoe_regions", "poet"])
+def test_the_graph_has_no_break(step_counts, name):
+    found = step_counts.graph_breaks(name, (16, 24))
+    assert found == {"graph breaks": 0, "places of breaks": {}}
+
+
+@pytest.fixture
+def gpu_page(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("gpu_page")
+
+
+def test_the_tables_of_the_page_are_those_of_the_results(gpu_page):
+    counts, measured = (json.loads(p.read_text()) for p in (gpu_page.COUNTS, gpu_page.MEASURED))
+    text = gpu_page.PAGE.read_text()
+    assert gpu_page.page(text, counts, measured) == text
+    sizes = counts["resident"]
+    assert list(sizes) == gpu_page.made.networks()
+    for name in ("paper_unet", "poet", "transformer_members"):
+        assert gpu_page.size_of_dates(name) == sizes[name]
+
+
+def test_bytes_of_dates_are_those_of_a_product_by_hand(gpu_page):
+    # 18 features, and mean, deviation, target and weights in float32; and a valid date
+    found = gpu_page.size_of_dates("paper_unet", (40, 60), 64)
+    assert found == {"kind": "fields", "channels": 18, "bytes": 64 * (22 * 40 * 60 * 4 + 8)}

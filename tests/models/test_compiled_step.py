@@ -7,16 +7,26 @@ import pytest
 import torch
 from torch import Tensor
 
+from ens10.models.layers.smoe import track_loss
 from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of
 from ens10.models.statistical.base import StatisticalMethod
 
+_SLOW = ("location_smoe", "unet_csg", "unet_truncated", "poet")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
 @pytest.mark.parametrize(
-    "name", ["paper_unet", "location_unet", "transformer", "transformer_neighbours"]
+    "name",
+    [
+        "paper_unet",
+        "location_unet",
+        "transformer",
+        "transformer_neighbours",
+        "smoe_unet",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW),
+    ],
 )
 def test_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # fullgraph=True raises at a break of the graph
@@ -33,6 +43,7 @@ def test_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return CRPSLoss().evaluate(forecast, batch["target"], batch["weights"]).mean()
 
     def step(loss: Tensor) -> list[Tensor]:
+        loss = track_loss(loss, network)
         return list(torch.autograd.grad(loss, list(network.parameters()), allow_unused=True))
 
     plain = mean(batch)  # whose gradients come before another pass changes the running moments

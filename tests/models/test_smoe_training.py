@@ -1,6 +1,7 @@
 """The layer within training steps: scaled losses, accumulation, several layers, processes."""
 
 import copy
+import pickle
 
 import pytest
 import pytorch_lightning as pl
@@ -10,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.smoe import ComparingSMoE2d, ConvGate, SMoE2d, TensorGate, track_loss
+from ens10.models.layers.smoe.routing import layer_of
 
 GRID = (6, 8)
 
@@ -224,18 +226,24 @@ class Watching(TensorGate):
 
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about itself
-def test_torch_compile_goes_round_the_layers():
+def test_torch_compile_takes_the_layers_into_one_graph():
     torch.manual_seed(0)
     last = ComparingSMoE2d(2, 4, Watching(4, 1, GRID), filters=2)
     plain = nn.Sequential(*network(), nn.ReLU(), last).float()  # whose loops are compiled
     x, t = (values.float() for values in data())
     compiled = copy.deepcopy(plain)
     loss_of(plain, x, t).backward()
-    y = torch.compile(compiled, backend="eager")(x)
+    y = torch.compile(compiled, backend="eager", fullgraph=True)(x)
     track_loss((y - t).square().mean(), compiled).backward()
-    assert not compiled[-1].gate.compiled
+    assert compiled[-1].gate.compiled
     for name, gradient in gradients(compiled).items():
         assert torch.equal(gradient, gradients(plain)[name])
+
+
+def test_a_copy_is_found_by_a_key_of_its_own():
+    layer = SMoE2d(2, 4, 2, TensorGate(4, 2, GRID))
+    copies = copy.deepcopy(layer), copy.copy(layer), pickle.loads(pickle.dumps(layer))
+    assert all(layer_of(one.key) is one for one in (layer, *copies))
 
 
 def test_distributed_training_takes_many_steps(tmp_path):

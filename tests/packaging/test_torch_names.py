@@ -16,8 +16,8 @@ import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
 # All of these are in torch 2.0's documentation, compiler.is_compiling in that of 2.3,
-# utils.flop_counter and compiler.disable in that of 2.1, utils._pytree.tree_leaves in the code of
-# 2.2, nn.attention in that of 2.3, get_autocast_dtype in that of 2.4,
+# utils.flop_counter in that of 2.1, utils._pytree.tree_leaves in the code of
+# 2.2, nn.attention in that of 2.3, get_autocast_dtype and library.custom_op in that of 2.4,
 # accelerator and nn.utils.get_total_norm in that of 2.6, _foreach_copy_ in the code of 2.1,
 # distributed.tensor in that of 2.5, distributed.fsdp.FSDPModule and fully_shard in that of 2.6.
 NAMES = """
@@ -35,7 +35,7 @@ NAMES = """
     abs addcmul argsort atan2 bfloat16 broadcast_tensors clamp contiguous_format digamma expm1 fft
     fft.rfft float16 is_grad_enabled isfinite lgamma log log1p minimum mul nn.Parameter searchsorted
     sigmoid special.erfcx special.gammainc special.log_ndtr split sqrt strided sub tanh
-    compiler compiler.disable compiler.is_compiling
+    compiler compiler.is_compiling library library.custom_op
     autocast bincount cos dtype einsum int16 int32 int64 is_autocast_enabled linalg.pinv
     linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
     nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor

@@ -14,8 +14,12 @@ from ens10.models.domain import current
 from ens10.models.layers.padding import Poles
 from ens10.models.layers.smoe.gates import Gate, RegionGate, TensorGate, largest_weights, planes
 from ens10.models.layers.smoe.layer import SMoE2d
-from ens10.models.layers.smoe.loops import exclude_from_compile
-from ens10.models.layers.smoe.routing import all_finite, along_experts, not_finite_error
+from ens10.models.layers.smoe.routing import (
+    all_finite,
+    along_experts,
+    layer_of,
+    not_finite_error,
+)
 
 Rivals = Literal["all", "one"]
 _MIN_LOAD = 0.03  # added to the loads, relative to an equal share: the log of a load of 0 is finite
@@ -138,7 +142,6 @@ class ComparingSMoE2d(SMoE2d):
             self.register_buffer("past", torch.zeros(selected, *learned.shape))
             self.register_buffer("steps", torch.zeros(()))
 
-    @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H, W); see `SMoE2d.forward`."""
         if not self.training:
@@ -150,7 +153,7 @@ class ComparingSMoE2d(SMoE2d):
             return super().forward(features, routing)
         values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
         outputs: Tensor = ComparedOutput.apply(  # type: ignore[no-untyped-call]
-            values, routing, largest_weights(routing, self.selected), self._local_area(), self
+            values, routing, largest_weights(routing, self.selected), self._local_area(), self.key
         )
         return outputs.flatten(1, 2)
 
@@ -199,21 +202,16 @@ class ComparedOutput(torch.autograd.Function):
     """Values of the chosen experts; the backward pass compares them with those of other experts.
 
     Called with values (N, E, F, H, W) of all experts; gate (N or 1, E, H, W); indices
-    (N or 1, H, W, k) of the chosen experts; area (H, W) or None; and the layer. Returns
+    (N or 1, H, W, k) of the chosen experts; area (H, W) or None; and the layer's key. Returns
     (N, k, F, H, W).
     """
 
     @staticmethod
     def forward(
-        ctx: Any,
-        values: Tensor,
-        gate: Tensor,
-        indices: Tensor,
-        area: Tensor | None,
-        layer: ComparingSMoE2d,
+        ctx: Any, values: Tensor, gate: Tensor, indices: Tensor, area: Tensor | None, key: int
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        ctx.layer = layer
+        ctx.key = key
         ctx.save_for_backward(values, gate, indices, area)
         return values.gather(1, along_experts(planes(indices), values.shape))
 
@@ -221,28 +219,41 @@ class ComparedOutput(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values and gate."""
-        values, gate, indices, area = ctx.saved_tensors
-        layer: ComparingSMoE2d = ctx.layer
-        choices, scale = planes(indices), layer.rule.loss_scale(gradient)
-        errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
-        if not all_finite(errors):
-            if values.dtype == torch.float16:  # the loss scaler skips this step
-                return torch.full_like(values, torch.nan), torch.zeros_like(gate), None, None, None
-            raise not_finite_error()
-        if gate.shape[0] == 1:
-            errors = layer.remember(errors.mean(0, keepdim=True))
-        best, compared = layer.compare(errors, choices)
-        target = comparison_target(best, gate)
-        for_gate = comparison_gradient(gate, target, compared) * scale
-        if layer.rule.state.record:
-            layer.rule.state.classification_loss = comparison_loss(gate, target, compared)
-        part = gradient
-        if layer.rule.damping < 1:
-            part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)
-        for_values = torch.zeros_like(values).scatter_(
-            1, along_experts(choices, values.shape), part
-        )
-        return for_values, for_gate.to(gate.dtype), None, None, None
+        return *_compare_experts(gradient, *ctx.saved_tensors, ctx.key), None, None, None
+
+
+@torch.library.custom_op("ens10::compare_experts", mutates_args=())
+def _compare_experts(
+    gradient: Tensor, values: Tensor, gate: Tensor, indices: Tensor, area: Tensor | None, key: int
+) -> tuple[Tensor, Tensor]:
+    """Return gradients for values and gate.
+
+    Opaque to `torch.compile`: it raises errors that depend on values, and updates the layer.
+    """
+    layer: ComparingSMoE2d = layer_of(key)
+    choices, scale = planes(indices), layer.rule.loss_scale(gradient)
+    errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
+    if not all_finite(errors):
+        if values.dtype == torch.float16:  # the loss scaler skips this step
+            return torch.full_like(values, torch.nan), torch.zeros_like(gate)
+        raise not_finite_error()
+    if gate.shape[0] == 1:
+        errors = layer.remember(errors.mean(0, keepdim=True))
+    best, compared = layer.compare(errors, choices)
+    target = comparison_target(best, gate)
+    for_gate = comparison_gradient(gate, target, compared) * scale
+    if layer.rule.state.record:
+        layer.rule.state.classification_loss = comparison_loss(gate, target, compared)
+    part = gradient
+    if layer.rule.damping < 1:
+        part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)
+    for_values = torch.zeros_like(values).scatter_(1, along_experts(choices, values.shape), part)
+    return for_values, for_gate.to(gate.dtype)
+
+
+@_compare_experts.register_fake
+def _(_: Tensor, values: Tensor, gate: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(values), torch.empty_like(gate)
 
 
 def rival_errors(

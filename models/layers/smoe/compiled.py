@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from ens10.models.domain import current
 from ens10.models.layers.padding import FreeConv2d
@@ -92,58 +91,101 @@ def is_faster(features: Tensor, experts: FreeConv2d) -> bool:
     return N * H * W * experts.weight.numel() >= _MIN_PRODUCTS
 
 
-class ChosenExperts(torch.autograd.Function):
-    """Values of the chosen experts (N, k, 1, H, W), as `ChosenValues` of all experts' values.
+@torch.library.custom_op("ens10::chosen_experts", mutates_args=())
+def chosen_experts(
+    features: Tensor, weight: Tensor, choices: Tensor, wrap: bool, replicate: bool
+) -> Tensor:
+    """Return the values of the chosen experts (N, k, 1, H, W), as `ChosenValues` of all values.
 
-    Called with features (N, C, H, W), weight (E, C, rows, columns), choices (N or 1, H, W, k) and
-    the grid.
+    Args:
+        features: (N, C, H, W).
+        weight: (E, C, rows, columns).
+        choices: (N or 1, H, W, k).
+        wrap: True if longitude is periodic.
+        replicate: True if the outer rows are replicated.
     """
+    grid = Grid(weight.shape[-1], wrap, replicate)
+    features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
+    N, _, H, W = features.shape
+    out = features.new_empty(N, choices.shape[-1], 1, H, W)
 
-    @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, choices: Tensor, grid: Grid) -> Tensor:
-        """Return the values (N, k, 1, H, W)."""
-        ctx.grid = grid
-        ctx.save_for_backward(features, weight, choices)
-        features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
-        N, _, H, W = features.shape
-        out = features.new_empty(N, choices.shape[-1], 1, H, W)
+    def compute(n: int, band: Band) -> None:
+        field, index = features[n].numpy(), choices[n % len(choices)].numpy()
+        values, ring = out[n, :, 0].numpy(), grid.ring(features[n])
+        loops.forward_band(field, band, filters, index, values, ring, wrap, replicate)
 
-        def compute(n: int, band: Band) -> None:
-            field, index = features[n].numpy(), choices[n % len(choices)].numpy()
-            values, ring = out[n, :, 0].numpy(), grid.ring(features[n])
-            loops.forward_band(field, band, filters, index, values, ring, grid.wrap, grid.replicate)
+    in_threads(compute, [(n, band) for n in range(N) for band in bands(H, _BAND)])
+    return out
 
-        in_threads(compute, [(n, band) for n in range(N) for band in bands(H, _BAND)])
-        return out
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return gradients for the features and the filters."""
-        features, weight, choices = ctx.saved_tensors
-        grid, needs = ctx.grid, ctx.needs_input_grad[:2]
-        features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
-        gradient = gradient[:, :, 0].contiguous()
-        N, _, H, _ = features.shape
-        for_features = torch.zeros_like(features) if needs[0] else features
-        pieces = [(n, i, band) for n in range(N) for i, band in enumerate(bands(H, _BAND))]
-        threads = max(min(torch.get_num_threads(), len(pieces)), 1)
-        sums = features.new_zeros(threads, *filters.shape)
+@chosen_experts.register_fake
+def _(features: Tensor, _: Tensor, choices: Tensor, *__: Any) -> Tensor:
+    return features.new_empty(len(features), choices.shape[-1], 1, *features.shape[2:])
 
-        def compute_share(thread: int, parity: int) -> None:
-            ring, ring_sums = grid.ring(features[0]), grid.ring(features[0])
-            mine = [piece for piece in pieces if piece[1] % 2 == parity][thread::threads]
-            for n, _, band in mine:
-                loops.backward_band(
-                    features[n].numpy(), band, filters, choices[n % len(choices)].numpy(),
-                    gradient[n].numpy(), for_features[n].numpy(), sums[thread].numpy(), needs,
-                    ring, ring_sums, grid.wrap, grid.replicate,
-                )  # fmt: skip
 
-        for parity in (0, 1):  # neighbouring bands add to the same rows: not at the same time
-            in_threads(compute_share, [(thread, parity) for thread in range(threads)])
-        for_weight = grid.sum_rotations(sums.sum(0), weight) if needs[1] else None
-        return for_features if needs[0] else None, for_weight, None, None
+@torch.library.custom_op("ens10::chosen_experts_backward", mutates_args=())
+def _expert_gradients(
+    gradient: Tensor,
+    features: Tensor,
+    weight: Tensor,
+    choices: Tensor,
+    wrap: bool,
+    replicate: bool,
+    needs: list[bool],
+) -> tuple[Tensor, Tensor]:
+    """Return gradients for the features and the filters; empty where not needed."""
+    grid = Grid(weight.shape[-1], wrap, replicate)
+    features, filters = features.detach().contiguous(), grid.rotate_filters(weight)
+    gradient = gradient[:, :, 0].contiguous()
+    N, H = len(features), features.shape[2]
+    for_features = torch.zeros_like(features) if needs[0] else features
+    pieces = [(n, i, band) for n in range(N) for i, band in enumerate(bands(H, _BAND))]
+    threads = max(min(torch.get_num_threads(), len(pieces)), 1)
+    sums = features.new_zeros(threads, *filters.shape)
+
+    def compute_share(thread: int, parity: int) -> None:
+        ring, ring_sums = grid.ring(features[0]), grid.ring(features[0])
+        mine = [piece for piece in pieces if piece[1] % 2 == parity][thread::threads]
+        for n, _, band in mine:
+            loops.backward_band(
+                features[n].numpy(), band, filters, choices[n % len(choices)].numpy(),
+                gradient[n].numpy(), for_features[n].numpy(), sums[thread].numpy(), tuple(needs),
+                ring, ring_sums, wrap, replicate,
+            )  # fmt: skip
+
+    for parity in (0, 1):  # neighbouring bands add to the same rows: not at the same time
+        in_threads(compute_share, [(thread, parity) for thread in range(threads)])
+    none = features.new_empty(0)
+    for_weight = grid.sum_rotations(sums.sum(0), weight) if needs[1] else none
+    return for_features if needs[0] else none, for_weight
+
+
+@_expert_gradients.register_fake
+def _(_: Tensor, features: Tensor, weight: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
+    sizes = (
+        t.shape if needed else (0,) for t, needed in zip((features, weight), args[-1], strict=True)
+    )
+    for_features, for_weight = (features.new_empty(size) for size in sizes)
+    return for_features, for_weight
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001
+    ctx.save_for_backward(*inputs[:3])
+    ctx.edges = inputs[3:]
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    needs = list(ctx.needs_input_grad[:2])
+    found = _expert_gradients(gradient, *ctx.saved_tensors, *ctx.edges, needs)
+    return (
+        *(g if needed else None for g, needed in zip(found, needs, strict=True)),
+        None,
+        None,
+        None,
+    )
+
+
+chosen_experts.register_autograd(_backward, setup_context=_save)
 
 
 def classification_gradient(

@@ -408,15 +408,28 @@ def largest_weights(routing: Tensor, k: int) -> Tensor:
         (N, H, W, k) indices in rank order, in the smallest type that holds E - 1.
     """
     routing = routing.detach()
-    N, E, H, W = routing.shape
+    E = routing.shape[1]
     if routing.dtype != torch.float32 or routing.device.type != "cpu" or E > _MAX_EXPERTS:
         indices = routing.movedim(1, -1).topk(k, dim=-1).indices
         return indices.to(_smallest_dtype(E)).contiguous()
-    choices = torch.empty(N, H, W, k, dtype=_smallest_dtype(E))
+    choices: Tensor = _largest_by_loops(routing, k)
+    return choices
+
+
+@torch.library.custom_op("ens10::largest_weights", mutates_args=())
+def _largest_by_loops(routing: Tensor, k: int) -> Tensor:
+    """Return the choices of `largest_weights` for float32 weights on the CPU."""
+    choices: Tensor = _empty_choices(routing, k)
     bits = routing.contiguous().view(torch.int32).flatten(2).numpy()
-    pieces = [(n, band) for n in range(N) for band in bands(H * W, _BAND)]
+    pieces = [(n, band) for n in range(len(bits)) for band in bands(bits.shape[2], _BAND)]
     in_threads(lambda n, band: choose(bits[n], band, choices[n].flatten(0, 1).numpy()), pieces)
     return choices
+
+
+@_largest_by_loops.register_fake
+def _empty_choices(routing: Tensor, k: int) -> Tensor:
+    N, E, H, W = routing.shape
+    return routing.new_empty(N, H, W, k, dtype=_smallest_dtype(E))
 
 
 def planes(choices: Tensor) -> Tensor:

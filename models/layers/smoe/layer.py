@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,13 +20,12 @@ from ens10.models.layers.smoe.gates import (
     normalise_area,
     planes,
 )
-from ens10.models.layers.smoe.loops import exclude_from_compile
 from ens10.models.layers.smoe.routing import (
     ChosenValues,
     ErrorSignal,
     RoutedOutput,
     RoutingRule,
-    classification_gradient,
+    register_layer,
 )
 from ens10.models.layers.smoe.tracking import RoutingState
 
@@ -103,6 +102,7 @@ class SMoE2d(nn.Module):
 
     splittable = True
     area: Tensor | None
+    key: int
 
     def __init__(
         self,
@@ -175,6 +175,12 @@ class SMoE2d(nn.Module):
             weights = None if area is None else normalise_area(area)
         self.register_buffer("area", weights, persistent=False)
         self._frozen_routing: tuple[Tensor, Tensor, list[tuple[int, int]]] | None = None
+        register_layer(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy as `Module.__setstate__` does; it gets a key of its own."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        register_layer(self)
 
     def _initialise_experts(self, gain: float) -> None:
         """Draw the experts' filters from U(+-gain sqrt(3 / n))."""
@@ -183,7 +189,6 @@ class SMoE2d(nn.Module):
         bound = gain * math.sqrt(3 / self.experts.weight[0].numel())
         nn.init.uniform_(self.experts.weight, -bound, bound)
 
-    @exclude_from_compile
     def forward(self, features: Tensor, routing: Tensor | None = None) -> Tensor:
         """(N, in_channels, H, W) -> (N, k F, H', W'), H' = ceil(H / stride).
 
@@ -209,18 +214,19 @@ class SMoE2d(nn.Module):
         values: Tensor
         if use_compiled:
             grid = compiled.Grid.of(self.experts)
-            values = compiled.ChosenExperts.apply(features, self.experts.weight, choices, grid)  # type: ignore[no-untyped-call]
+            values = compiled.chosen_experts(
+                features, self.experts.weight, choices, grid.wrap, grid.replicate
+            )
         else:
             values = self.experts(features).unflatten(1, (self.num_experts, self.filters))
             values = ChosenValues.apply(values, choices)  # type: ignore[no-untyped-call]
         weights = None if weights is None else weights[:, :, None]
         uses_rule = self.training and routing.requires_grad
         if uses_rule and (self.rule.classify or self.rule.damping < 1):
-            classify = classification_gradient
-            classify = compiled.classification_gradient if use_compiled else classify
             values = RoutedOutput.apply(  # type: ignore[no-untyped-call]
-                values, weights, routing, choices, self._local_area(), self.rule, classify
-            )
+                values, weights, routing, choices, self._local_area(),
+                self.rule, self.key, use_compiled,
+            )  # fmt: skip
         elif weights is not None:
             values = values * weights.to(values.dtype)
         return values.flatten(1, 2)
@@ -279,7 +285,7 @@ class SMoE2d(nn.Module):
 
     def _route(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return R and the choices (N or 1, H', W', k), from the frozen ones if they are valid."""
-        if self._frozen_routing is not None:
+        if self._frozen_routing is not None and not torch.compiler.is_compiling():
             routing, choices, stamps = self._frozen_routing
             if not self.training and stamps == self._stamps():
                 return routing, choices

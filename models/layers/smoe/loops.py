@@ -7,9 +7,6 @@ Input row r stays at index r % K of K rows; therefore filters are stored K times
 rotated like the ring buffer.
 """
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
 import numba
 import numpy as np
 import torch
@@ -356,8 +353,6 @@ def select(keys, weights, level, bits, width):  # type: ignore[no-untyped-def]
     return keys[0, 0]
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Band = tuple[int, int]
 
 
@@ -365,13 +360,3 @@ def bands(count: int, size: int) -> list[Band]:
     """Split `count` rows into bands of `size`: (first, past the last); one band for one thread."""
     size = max(count, 1) if torch.get_num_threads() == 1 else size
     return [(first, min(first + size, count)) for first in range(0, count, size)]
-
-
-def exclude_from_compile(function: Callable[P, R]) -> Callable[P, R]:
-    """Exclude a function from `torch.compile`; compiled code calls it as it is.
-
-    For layers with their own compiled loops or a custom backward pass, which torch cannot trace; it
-    compiles the code before and after them.
-    """
-    wrapper: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-    return wrapper

@@ -1,9 +1,10 @@
 """The routing classification loss and expert damping, inside the one backward pass."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Literal, get_args
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models.domain import current
+from ens10.models.layers.smoe import compiled
 from ens10.models.layers.smoe.error_quantiles import lower_quantile
 from ens10.models.layers.smoe.gates import planes
 from ens10.models.layers.smoe.tracking import RoutingState
@@ -109,7 +111,22 @@ class RoutingRule:
         return self.loss_scale(gradient) / (gradient.numel() / self.curvature)
 
 
-Classify = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+_LAYERS: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_KEYS = count()
+
+
+def register_layer(layer: Any) -> None:
+    """Give a layer a new `key`, by which the operators of its backward pass find it.
+
+    The operators are opaque to `torch.compile`, whose graphs hold tensors and numbers only.
+    """
+    layer.key = next(_KEYS)
+    _LAYERS[layer.key] = layer
+
+
+def layer_of(key: int) -> Any:
+    """Return the layer that `register_layer` gave this key."""
+    return _LAYERS[key]
 
 
 class ChosenValues(torch.autograd.Function):
@@ -139,8 +156,9 @@ class RoutedOutput(torch.autograd.Function):
     """Values times weights; the backward pass classifies every choice as correct or not.
 
     Called with values (N, k, F, H, W) of the chosen experts; their weights (N or 1, k, 1, H, W), or
-    None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None; the rule; and the
-    function that computes the routing classification gradient. Returns (N, k, F, H, W).
+    None; gate (N or 1, E, H, W); indices (N or 1, H, W, k); area (H, W) or None; the layer's rule
+    and key; and whether the compiled loops compute the routing classification gradient. Returns
+    (N, k, F, H, W).
     """
 
     @staticmethod
@@ -152,43 +170,76 @@ class RoutedOutput(torch.autograd.Function):
         indices: Tensor,
         area: Tensor | None,
         rule: RoutingRule,
-        classify: Classify,
+        key: int,
+        loops: bool,
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        ctx.rule, ctx.classify = rule, classify
+        ctx.key, ctx.loops, ctx.damping = key, loops, rule.damping
+        ctx.classify = rule.classify and ctx.needs_input_grad[2]
         ctx.uses_weight_signal = weights is not None and rule.error_signal == "weight"
         needs_values = ctx.needs_input_grad[1] or ctx.uses_weight_signal
-        saved_gate = gate if rule.classify else None
-        ctx.save_for_backward(values if needs_values else None, weights, saved_gate, indices, area)
-        if weights is None:
+        if weights is not None:
+            outputs = values * weights.to(values.dtype)
+        elif torch.compiler.is_compiling():
+            outputs = values.clone()
+        else:
             ctx.mark_dirty(values)  # not a view: a layer behind this one may work in place
             outputs = values
-        else:
-            outputs = values * weights.to(values.dtype)
-        ctx.amplitude = amplitude(outputs, area) if rule.relative else None
+        scale = amplitude(outputs, area) if rule.relative else None
+        kept = (values if needs_values else None, gate if ctx.classify else None)
+        ctx.save_for_backward(*kept, weights, indices, area, scale)
         return outputs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values, weights and gate."""
-        values, weights, gate, indices, area = ctx.saved_tensors
-        rule: RoutingRule = ctx.rule
-        for_weights = for_gate = None
+        values, gate, weights, indices, area, scale = ctx.saved_tensors
+        for_weights = None
         products: Any = None if values is None else gradient * values
         if ctx.needs_input_grad[1]:
             for_weights = products.sum(2, keepdim=True)
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
         signal = products if ctx.uses_weight_signal else None
-        for_routing, for_damping = incorrect_choices(gradient, rule, area, ctx.amplitude, signal)
-        if rule.classify and ctx.needs_input_grad[2]:
-            for_gate = ctx.classify(gate, indices, for_routing, rule.loss_scale(gradient))
-            if rule.state.record:
-                rule.state.classification_loss = classification_loss(gate, indices, for_routing)
+        for_damping, for_gate = _classify_choices(
+            gradient, signal, gate, indices, area, scale, ctx.key, ctx.loops
+        )
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
-        if rule.damping < 1:  # of the experts only: the weights' gradient above is not damped
-            part = torch.where(for_damping[:, :, None], part * rule.damping, part)
-        return part, for_weights, for_gate, None, None, None, None
+        if ctx.damping < 1:  # of the experts only: the weights' gradient above is not damped
+            part = torch.where(for_damping[:, :, None], part * ctx.damping, part)
+        return part, for_weights, for_gate if ctx.classify else None, *(None,) * 5
+
+
+@torch.library.custom_op("ens10::classify_choices", mutates_args=())
+def _classify_choices(
+    gradient: Tensor,
+    signal: Tensor | None,
+    gate: Tensor | None,
+    indices: Tensor,
+    area: Tensor | None,
+    scale: Tensor | None,
+    key: int,
+    loops: bool,
+) -> tuple[Tensor, Tensor]:
+    """Return where choices are damped, (N, k, H, W) bool, and the gate's gradient (0 without one).
+
+    Arguments as in `incorrect_choices`, and `RoutedOutput`. Opaque to `torch.compile`: it raises
+    errors that depend on values, and reads the scale of the loss of the backward pass it runs in.
+    """
+    rule: RoutingRule = layer_of(key).rule
+    for_routing, for_damping = incorrect_choices(gradient, rule, area, scale, signal)
+    if gate is None:
+        return for_damping, gradient.new_empty(0)
+    if rule.state.record:
+        rule.state.classification_loss = classification_loss(gate, indices, for_routing)
+    classify = compiled.classification_gradient if loops else classification_gradient
+    return for_damping, classify(gate, indices, for_routing, rule.loss_scale(gradient))
+
+
+@_classify_choices.register_fake
+def _(gradient: Tensor, _: Any, gate: Tensor | None, *__: Any) -> tuple[Tensor, Tensor]:
+    for_gate = gradient.new_empty(0) if gate is None else torch.empty_like(gate)
+    return torch.empty_like(gradient[:, :, 0], dtype=torch.bool), for_gate
 
 
 def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:

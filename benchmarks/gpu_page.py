@@ -1,0 +1,151 @@
+"""Tables of docs/gpu.md: counts of steps, and what the dates of training take on a device.
+
+    python benchmarks/gpu_page.py
+
+The counts are those of `benchmarks/results/step_counts.json` (`step_counts.py`). Bytes of dates are
+computed here, by the function by which `--data.resident` decides, and added to that file.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cuda_steps as made
+import numpy as np
+
+from ens10 import catalog
+from ens10.climate import Normaliser
+from ens10.experiments.scoring.writers import fill_section
+from ens10.experiments.training.data_numbers import read_config
+from ens10.loader import Batches
+from ens10.loader.batch_layouts import uses_members
+from ens10.loader.content import labels, parse_inputs
+from ens10.loader.resident import _SHARE_OF_GPU, resident_size
+from ens10.protocol import protocol_of
+
+ROOT = Path(__file__).resolve().parents[1]
+COUNTS = ROOT / "benchmarks" / "results" / "step_counts.json"
+MEASURED = ROOT / "benchmarks" / "results" / "second_device" / "step_reductions.json"
+PAGE = ROOT / "docs" / "gpu.md"
+GRID, DATES = (361, 720), 1784  # of ENS-10, and of its training
+DEVICES = {"H100": 80e9, "H200": 141e9}
+_GAPS = "sst"  # the one variable of ENS-10 with gaps
+
+
+def size_of_dates(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[str, Any]:
+    """Returns channels of a date, and bytes of all dates; None where batches are no fields.
+
+    Args:
+        name: of the configuration.
+        grid: rows and columns.
+        dates: of the training.
+    """
+    data = read_config(made._FOLDER / f"{name}.yaml")["data"]
+    kind = "members" if uses_members(data) else data.get("kind", "fields")
+    if kind not in ("fields", "members"):
+        return {"kind": kind, "bytes": None}
+    samples = _samples(data, grid)
+    protocol = protocol_of(data.get("protocol") or "clean")
+    inputs = parse_inputs(data.get("inputs"), samples)
+    names = [f"{n}:{moment}" for moment in ("mean", "std") for n in labels(inputs, samples.step)]
+    names += [f"{_GAPS}:mask"] if protocol.masks and (_GAPS, samples.step) in inputs else []
+    zeros = np.broadcast_to(np.float32(0), (len(names), *grid))
+    options = {key: data[key] for key in ("extras", "members") if key in data}
+    batches = Batches(
+        samples, data["target"], data.get("inputs"), kind=kind, protocol=protocol,
+        normaliser=Normaliser(tuple(names), zeros, zeros + 1), **options,
+    )  # fmt: skip
+    batches.index = np.arange(dates)
+    return {"kind": kind, "channels": len(batches.channels), "bytes": resident_size(batches)}
+
+
+def _samples(data: dict[str, Any], grid: tuple[int, int]) -> made.MemorySamples:
+    """Returns samples of all variables of ENS-10, of which only names and shapes are used."""
+    surface = [*catalog.names_of_kind("sfc"), catalog.WIND_SPEED.name]
+    upper = {f"{v}{p}": p for v in catalog.names_of_kind("pl") for p in catalog.LEVELS_HPA}
+    samples = made.MemorySamples((2, 4), DATES, [*surface, *upper])
+    samples.levels = dict.fromkeys(surface) | upper
+    if data.get("inputs") is None:  # wind speed is derived, and no input by itself
+        samples.channels = tuple(c for c in samples.channels if c != catalog.WIND_SPEED.name)
+    samples.target, samples.members = data["target"], data.get("ensemble") or made.MEMBERS
+    samples.latitude = np.linspace(90, -90, grid[0])
+    samples.longitude = np.arange(grid[1]) * 360 / grid[1]
+    samples.degrees = np.meshgrid(samples.latitude, samples.longitude, indexing="ij")
+    samples.steps = list(catalog.STEPS_HOURS)
+    return samples
+
+
+def counts_table(counts: dict[str, Any]) -> str:
+    """Returns the counts of all configurations as Markdown, and reasons where there are none."""
+    columns = {"operations": "operations", "GB": "GB", "saved GB": "saved GB"}
+    columns |= {"waits": "synchronisations", "K (ms)": "K, ms", "graph breaks": "graph breaks"}
+    rows: list[str] = []
+    reasons: dict[str, list[str]] = {}
+    for name, row in sorted(counts["rows"].items()):
+        cells = [f"{row[key]:,}" if row.get(key) is not None else "–" for key in columns.values()]
+        rows.append(f"| `{name}` | {' | '.join(cells)} |")
+        found = [row[key].splitlines()[0] for key in ("failed", "breaks failed") if key in row]
+        for reason in dict.fromkeys(found):
+            reasons.setdefault(reason, []).append(f"`{name}`")
+    head = f"| configuration | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}\n"
+    notes = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return "\n\n".join([head + "\n".join(rows), *notes])
+
+
+def reductions_table(counts: dict[str, Any], measured: dict[str, Any]) -> str:
+    """Returns counts of earlier and of this code, and times on an H200, as Markdown."""
+    before, now = counts["earlier code, b6be3e1a"], counts["rows"]
+    keys = {"operations": "operations", "GB": "GB", "synchronisations": "waits", "K, ms": "K (ms)"}
+    titles = [f"{title} {when}" for title in (*keys.values(), "measured (ms)") for when in _WHEN]
+    lines = [f"| network | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
+    for name in before:
+        cells = [f"{rows[name][key]:,}" for key in keys for rows in (before, now)]
+        cells += _milliseconds(measured["milliseconds of a step, median"], name)
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+_WHEN = ("before", "now")
+
+
+def _milliseconds(measured: dict[str, Any], name: str) -> list[str]:
+    """Returns the times with four dates of the earlier and, if it was measured, of this code."""
+    before, after, padded = measured.values()
+    step = f"{name}, bfloat16, 4 dates"
+    now = padded.get(step) or after[step]["ms"]
+    # products by `einsum`, which the code has no longer
+    return [f"{before[step]['ms']:.1f}", "–" if name == "transformer_neighbours" else f"{now:.1f}"]
+
+
+def sizes_table(sizes: dict[str, Any]) -> str:
+    """Returns the bytes of dates as Markdown: whether they stay on a device by `auto`."""
+    lines = [f"| configuration | channels | MB a date | GB | {' | '.join(DEVICES)} |"]
+    lines.append("|---|---:|---:|---:|" + "---|" * len(DEVICES))
+    for name, row in sorted(sizes.items()):
+        if row["bytes"] is None:
+            lines.append(f"| `{name}` ({row['kind']}) | – | – | – | no | no |")
+            continue
+        fits = ["yes" if row["bytes"] <= _SHARE_OF_GPU * m else "no" for m in DEVICES.values()]
+        date = f"{row['bytes'] / DATES / 1e6:.1f} | {row['bytes'] / 1e9:.0f}"
+        many = f" ({row['kind']})" if row["kind"] == "members" else ""
+        lines.append(f"| `{name}`{many} | {row['channels']} | {date} | {' | '.join(fits)} |")
+    return "\n".join(lines)
+
+
+def page(text: str, counts: dict[str, Any], measured: dict[str, Any]) -> str:
+    """Returns the page with its tables replaced."""
+    text = fill_section(text, "step reductions", reductions_table(counts, measured))
+    text = fill_section(text, "step counts", counts_table(counts))
+    return fill_section(text, "resident sizes", sizes_table(counts["resident"]))
+
+
+def main() -> None:
+    """Computes the bytes of dates, and writes the page."""
+    counts = json.loads(COUNTS.read_text())
+    counts["resident"] = {name: size_of_dates(name) for name in made.networks()}
+    COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
+    PAGE.write_text(page(PAGE.read_text(), counts, json.loads(MEASURED.read_text())))
+
+
+if __name__ == "__main__":
+    main()
