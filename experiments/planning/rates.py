@@ -182,7 +182,9 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
     size, steps = int(data.get("batch_size") or 1), 16 if statistical else 3
     network = specification["init_args"].get("network")
     channels = int(network["init_args"]["in_channels"]) if network else 2
-    batches = [_batch(data, channels, grid, size, n) for n in range(steps if statistical else 1)]
+    batches = [
+        random_batch(data, channels, grid, size, n) for n in range(steps if statistical else 1)
+    ]
     settings = {n: v for n, v in (config.get("trainer") or {}).items() if n == "precision"}
     accelerator = str((config.get("trainer") or {}).get("accelerator") or "auto")
     clock = StepClock()
@@ -217,7 +219,7 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int) -> Batch:
+def random_batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int) -> Batch:
     """Make a batch of fields without spatial pattern, with a bias and spread that can be learnt."""
     rng = torch.Generator().manual_seed(seed)
 

@@ -146,7 +146,7 @@ class StepClock(pl.Callback):
 class _FewSteps(StepClock):
     """A clock that ends the training after a few steps, with the validation of the epoch."""
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *rest: Any) -> None:  # type: ignore[override]
+    def on_train_batch_end(self, trainer: pl.Trainer, *rest: Any) -> None:
         """Record the time; end after the last step that is measured."""
         self._add("end", trainer, *rest)
         trainer.should_stop = len(self.times["end"]) >= _WARM_UP + _STEPS
@@ -173,7 +173,8 @@ def measure_epoch(probe: Probe) -> EpochCost:
     starts, ends = (clock.times.get(name, []) for name in ("validates", "validated"))
     validation = max((end - start for start, end in zip(starts, ends, strict=True)), default=0.0)
     batches = trainer.num_training_batches
-    validations = batches / trainer.val_check_batch / (probe.trainer.get(_VALIDATES_EVERY) or 1)
+    every = trainer.val_check_batch or batches
+    validations = batches / every / (probe.trainer.get(_VALIDATES_EVERY) or 1)
     return EpochCost(step, batches * step + validations * validation, first - fit)
 
 

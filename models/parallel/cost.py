@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 from unittest.mock import patch
 
 import torch
@@ -98,6 +98,11 @@ class SavedTensors(saved_tensors_hooks):
         if _storage(tensor) not in self._others:
             self._saved.setdefault(_storage(tensor), tensor)
         return tensor
+
+    def __enter__(self) -> Self:  # type: ignore[override]
+        """Begin to count."""
+        super().__enter__()
+        return self
 
     @property
     def sizes(self) -> list[int]:
