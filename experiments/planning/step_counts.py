@@ -43,8 +43,7 @@ from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.matching import forecast_of
 from ens10.models.networks import transformer
 from ens10.models.parallel.cost import Precision, SavedTensors, gigabytes
-from ens10.models.statistical import SeasonalEMOS
-from ens10.models.warmstart import unsolved_methods
+from ens10.models.statistical import SeasonalEMOS, StatisticalMethod
 from ens10.usage import configuration_errors
 
 FLOPS, BYTES = 775e12, 4.18e12  # a second, of an H200: bfloat16 products and a copy, as measured
@@ -330,7 +329,7 @@ def count_config(
             # of copies that are made while the model is built
             warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
             model = build_part(pl.LightningModule, specification)
-        for method in unsolved_methods(model):
+        for method in (m for m in model.modules() if isinstance(m, StatisticalMethod)):
             if not isinstance(method, SeasonalEMOS):
                 reason = f"{type(method).__name__} is solved on data, and nothing is read here"
                 raise FileError(config, reason, "Count a configuration without it")
@@ -378,7 +377,7 @@ _KINDS = {
 }
 
 
-def kind_of(name: str) -> str:
+def _kind(name: str) -> str:
     """Return the kind of an operation of torch by its name."""
     return next((k for k, words in _KINDS.items() if any(w in name for w in words)), "pointwise")
 
@@ -387,7 +386,7 @@ def by_kind(counts: Counts) -> dict[str, Amount]:
     """Return what each kind of operation does, those that move most bytes first."""
     kinds: dict[str, Amount] = {}
     for name, amount in counts.by_name.items():
-        kinds[kind_of(name)] = kinds.get(kind_of(name), Amount()) + amount
+        kinds[_kind(name)] = kinds.get(_kind(name), Amount()) + amount
     return dict(sorted(kinds.items(), key=lambda item: -item[1].bytes))
 
 
