@@ -30,6 +30,7 @@ from ens10.experiments.runs.runlog import RunLog
 from ens10.experiments.scoring.score import score_forecast
 from ens10.experiments.training.data_numbers import config_path, shape_of_batches
 from ens10.experiments.training.folder import CHECKPOINTS, CONFIG, is_first, require_run, run_folder
+from ens10.experiments.training.limits import PROCESSOR_TIME, STEP_MEMORY
 from ens10.experiments.training.models import lightning_module
 from ens10.experiments.training.run import model_as_values, run_stage
 from ens10.experiments.training.train import write_start
@@ -70,6 +71,8 @@ def fit(
     seed: int | None = None,
     quiet: bool = False,
     trust: Sequence[str] = (),
+    processor_time: str | None = None,
+    step_memory: str | None = None,
     **options: Any,
 ) -> "Run | FittedMethod":
     """Train a model, as `ens10 fit` does.
@@ -91,6 +94,10 @@ def fit(
         seed: of the data's order, and of a configuration's initial weights; None for 0.
         quiet: no progress bar, no last line.
         trust: modules that the configuration of a run of someone else may use.
+        processor_time: such as "90s", "10min" or "2h", in place of `max_epochs`: a few steps of a
+            copy are measured, and as many epochs are trained as take this time.
+        step_memory: such as "8GB": batches whose step takes more are trained in equal parts whose
+            gradients are accumulated. Bytes are counted on a copy.
         **options: of Lightning's trainer (`max_epochs`, `logger`, `callbacks`); of
             `EnsembleDataModule` (`target`, `inputs`, `batch_size`); of `PostProcessor` for a
             network (`head`, `loss`, `optimizer`); for members those of
@@ -116,11 +123,13 @@ def fit(
         raise ArgumentError(name, "is missing", "Pass a store and a model")
     of_network = {name: options.pop(name) for name in _OF_NETWORK if name in options}
     is_text = isinstance(model, Path | str)
-    if not is_text and model is not None and not resume:
+    if not is_text and model is not None and not resume and processor_time is None:
         options = _with_limits(model, options)
     folder = Path(run) if run is not None else _free_folder(_name(model))
     words, objects = _words(options)
     words += ["--run", str(folder), *(["--quiet"] if quiet else [])]
+    limits = {PROCESSOR_TIME: processor_time, STEP_MEMORY: step_memory}
+    words += [f"{name}={text}" for name, text in limits.items() if text is not None]
     words += [word for module in trust for word in ("--trust", module)]
     words += ["--seed_everything", str(seed)] if seed is not None else []
     words += ["--data.store", str(data)] if data is not None else []

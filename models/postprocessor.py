@@ -22,6 +22,7 @@ from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Points, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
+from ens10.models.accumulation import AccumulatedParts, local_part
 from ens10.models.domain import current
 from ens10.models.finite_check import (
     GRADIENTS,
@@ -109,6 +110,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         self.grid: tuple[int, int] | None = None  # of the data, once it is known
         self._record: dict[str, Any] = {}
         self._finite: FiniteCheck | None = None  # of a fit that checks its steps on the device
+        self._weight_of_batch: tuple[Tensor, int]
 
     @abstractmethod
     def forward(self, batch: Batch) -> Distribution | tuple[Distribution, ...]:
@@ -205,6 +207,8 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         total = domain.total(part).clamp(min=torch.finfo(part.dtype).tiny)
         # gradients of the parts are averaged: each loss is as if its part were the whole
         mean: Tensor = sums.sum() / total * domain.size
+        points = math.prod(self.grid) if self.grid else batch["weights"][0].numel()
+        self._weight_of_batch = total, points
         metric = cast("WeightedMean", self.means[name])
         metric.update(sums.sum().detach(), part)
         prog_bar = name in ("train_loss", "val_loss")
@@ -277,9 +281,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
             self._finite.read()
         checkpoint[_RECORD] = self._record or _record_of(self)
         parameters = [
-            (n, _local_shard(p.detach()))
-            for n, p in self.named_parameters()
-            if p.is_floating_point()
+            (n, local_part(p.detach())) for n, p in self.named_parameters() if p.is_floating_point()
         ]
         flags = (
             torch.stack([p.isfinite().all() for _, p in parameters]).tolist() if parameters else []
@@ -383,6 +385,7 @@ class TrainedModule(_ForecastModule):
         self.head = head
         self._optimizer, self._scheduler = optimizer, scheduler
         self._learning_rates = dict(learning_rates or {})
+        self._parts: AccumulatedParts
 
     @property
     def learning_rate(self) -> float:
@@ -419,7 +422,7 @@ class TrainedModule(_ForecastModule):
                 data = getattr(self.trainer, "datamodule", None)
                 part.method = TargetMethods.of_data(part.method, data, one_target=True)
                 if isinstance(part.method, TargetMethods):
-                    _require_fields(data, "a statistical method of several lead times takes")
+                    require_fields(data, "a statistical method of several lead times takes")
         if stage != "fit" or not isinstance(head, TargetHeads) or head.scales.isfinite().all():
             return
         data = getattr(self.trainer, "datamodule", None)
@@ -444,6 +447,7 @@ class TrainedModule(_ForecastModule):
     def on_train_start(self) -> None:
         """Solve the statistical method within the head, if it has one that is not solved."""
         solve_methods(self)
+        self._parts = AccumulatedParts()
         optimizers, self._finite = self.trainer.optimizers, None  # also after a fit that failed
         if is_possible(optimizers, str(self.trainer.precision)):
             checks = self.checks_on_device
@@ -458,12 +462,21 @@ class TrainedModule(_ForecastModule):
 
     def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
         """Compute the gradients; an error of a layer's gradient tells of the loss if it is NaN."""
+        if self.trainer.accumulate_grad_batches > 1:
+            weight, points = self._weight_of_batch
+            loss = self._parts.weighted(loss, weight / points)
         try:
             super().backward(loss, *args, **options)
         except ArgumentError:
             if self._finite is not None:
                 self._finite.read_loss()
             raise
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002
+        """Weight accumulated gradients as those of one batch."""
+        self._parts.rescale(
+            self.parameters(), self.trainer.accumulate_grad_batches, self.trainer.strategy
+        )
 
     def on_validation_start(self) -> None:
         """Read whether the last training step was finite."""
@@ -639,7 +652,7 @@ class StatisticalPostProcessor(_ForecastModule):
             reason = f"{name.__name__} is fitted in one process, not {self.trainer.world_size}"
             raise ArgumentError("devices", reason, "Set devices to 1")
         data = getattr(self.trainer, "datamodule", None)
-        _require_fields(data, "a statistical method is fitted on")
+        require_fields(data, "a statistical method is fitted on")
         self.method = TargetMethods.of_data(self.method, data)
 
     def on_validation_start(self) -> None:
@@ -706,7 +719,7 @@ def with_penalty(loss: Tensor, network: Network) -> Tensor:
     return loss if penalty is None else loss + penalty
 
 
-def _require_fields(data: object, subject: str) -> None:
+def require_fields(data: object, subject: str) -> None:
     """Refuse patches and points of this package's data module.
 
     Raises:
@@ -764,9 +777,3 @@ def _not_finite_inputs(batch: Batch, bad: Tensor, features: Sequence[str]) -> li
             if bool((~part.isfinite() & has_weight).any()):
                 inputs.append(key)
     return inputs
-
-
-def _local_shard(parameter: Tensor) -> Tensor:
-    """Return the shard of a parameter that this process holds, or the whole parameter."""
-    part: Tensor = getattr(parameter, "to_local", lambda: parameter)()
-    return part

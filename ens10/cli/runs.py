@@ -16,7 +16,7 @@ from ens10.command_options import (
 )
 from ens10.errors import ArgumentError, printable
 from ens10.options import add_options
-from ens10.usage import Command, Parser
+from ens10.usage import Command, Parser, command_parser
 
 
 def _score_options(parser: Parser) -> None:
@@ -64,8 +64,12 @@ def _case(**options: Any) -> None:
 
 def _plan_options(parser: Parser) -> None:
     parser.add_argument("--config", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--devices", type=int, required=True, metavar="N")
-    parser.add_argument("--memory", type=float, required=True, metavar="GB", help="of a device")
+    parser.add_argument("--devices", type=int, metavar="N", help="needed but for --counts")
+    parser.add_argument("--memory", type=float, metavar="GB", help="of a device, needed as well")
+    parser.add_argument(
+        "--counts", action="store_true",
+        help="operations of a step on a GPU, and the bytes that they move, counted without one",
+    )  # fmt: skip
     parser.add_argument("--grid", metavar="HxW", help="default: the network's, or 361x720")
     parser.add_argument(
         "--batch-size", type=int, metavar="B",
@@ -77,9 +81,15 @@ def _plan_options(parser: Parser) -> None:
     parser.add_argument("--precision", default="32", help="32 or bf16 (default: 32)")
 
 
-def _plan(memory: float, **options: Any) -> None:
-    from ens10.experiments.planning.plan import plan_config, print_plan
+def _plan(memory: float | None, counts: bool, **options: Any) -> None:
+    from ens10.experiments.planning.plan import counts_of_config, plan_config, print_plan
 
+    if counts:
+        names = ("config", "grid", "batch_size", "precision")
+        counts_of_config(**{name: options[name] for name in names})
+        return
+    if memory is None or options["devices"] is None:
+        command_parser("ens10 plan").error("the options --devices and --memory are required")
     print_plan(plan_config(memory_gb=memory, **options, progress=sys.stderr.isatty()))
 
 

@@ -313,6 +313,18 @@ class CachedContent:
         return count
 
 
+def size_of(name: str, text: str, examples: str = "2GB or 500 MB") -> float:
+    """Return the bytes of a size such as "2GB".
+
+    Raises:
+        ArgumentError: it is no size; `name` is the argument.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise ArgumentError(name, f"{text!r} is not a size", f"Choose such as {examples}")
+    return float(match["number"]) * _UNITS[match["unit"].upper()]
+
+
 def dates_that_fit(
     cache: str | float, positions: Sequence[int], content: Content, rows: slice
 ) -> list[int]:
@@ -328,11 +340,7 @@ def dates_that_fit(
         ArgumentError: neither a size nor a share.
     """
     if isinstance(cache, str):
-        match = _SIZE.fullmatch(cache.strip())
-        if not match:
-            reason = f"{cache!r} is not a size"
-            raise ArgumentError("cache", reason, 'Choose one such as "2GB", or 0.25')
-        size = float(match["number"]) * _UNITS[match["unit"].upper()]
+        size = size_of("cache", cache, "2GB, or 0.25")
         return list(positions[: int(size // _layout(content, rows).size)])
     if not 0 <= cache <= 1:
         reason = f"{cache} is not a share of the dates"

@@ -15,6 +15,7 @@ from rich.table import Table
 from ens10 import catalog
 from ens10.errors import FileError, UnknownNameError
 from ens10.experiments.planning.rates import DEVICES, Grid, build_part, measured_steps, on_grid
+from ens10.experiments.planning.step_counts import count_config, print_counts
 from ens10.experiments.training.data_numbers import config_path, read_config
 from ens10.grid import grid_shape
 from ens10.models.networks.base import Network
@@ -115,10 +116,7 @@ def plan_config(
         ArgumentError: an argument outside its range, a machine that was not measured, or nothing
             fits.
     """
-    precisions: dict[str, Precision] = {"32": "32", "bf16": "bf16"}
-    if precision not in precisions:
-        raise UnknownNameError("precision", precision, precisions)
-    field_precision = precisions[precision]
+    field_precision = _precision(precision)
     subject = subject_of(config, grid_shape(grid, "--grid") if grid else None)
     batch = subject.batch if batch_size is None else batch_size
     times = step_times(
@@ -127,6 +125,27 @@ def plan_config(
     cost = subject.footprints(field_precision)
     best = plan(cost, devices, 1e9 * memory_gb, batch, progress=progress)
     return TrainingPlan(best, subject, times, field_precision)
+
+
+def counts_of_config(
+    config: Path, grid: str | None = None, batch_size: int | None = None, precision: str = "32"
+) -> None:
+    """Print what a training step of a configuration does on a GPU; see `count_config`.
+
+    Raises:
+        FileError, ArgumentError: as for `plan_config` and `count_config`.
+    """
+    points = grid_shape(grid, "--grid") if grid else subject_of(config).grid
+    found, dates = count_config(config, points, batch_size, _precision(precision))
+    shape = f"{dates} x {points[0]} x {points[1]} dates and points"
+    print_counts(found, f"{config.stem}, {shape}, precision {precision}: {COUNTED}", console_of())
+
+
+def _precision(name: str) -> Precision:
+    precisions: dict[str, Precision] = {"32": "32", "bf16": "bf16"}
+    if name not in precisions:
+        raise UnknownNameError("precision", name, precisions)
+    return precisions[name]
 
 
 def step_times(machine: str | None, model: str, precision: Precision, dates: int) -> StepTimes:

@@ -9,10 +9,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partialmethod
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from ens10.experiments.runner.tasks import MEMBERS
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.training.data_numbers import config_path, read_config
+from ens10.experiments.training.limits import StepClock
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import uses_members
 from ens10.progress import track
@@ -162,24 +161,6 @@ def measure_in_process(model: str, grid: Grid) -> dict[str, Any]:
     return rate
 
 
-class _Clock(pl.Callback):
-    """Callback that records the times of the start of training, and of start and end of steps."""
-
-    def __init__(self, on_processor: bool) -> None:
-        self._now = time.process_time if on_processor else time.perf_counter
-        self.times: dict[str, list[float]] = {}
-
-    def _add(self, event: str, *_: Any) -> None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.times.setdefault(event, []).append(self._now())
-
-    on_fit_start = partialmethod(_add, "fit")
-    on_train_batch_start = partialmethod(_add, "start")
-    on_train_batch_end = partialmethod(_add, "end")
-    on_predict_batch_end = partialmethod(_add, "predicted")
-
-
 def measure(model: str, grid: Grid) -> dict[str, Any]:
     """Time a few steps of a model with random fields, without reading of data.
 
@@ -201,10 +182,12 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
     size, steps = int(data.get("batch_size") or 1), 16 if statistical else 3
     network = specification["init_args"].get("network")
     channels = int(network["init_args"]["in_channels"]) if network else 2
-    batches = [_batch(data, channels, grid, size, n) for n in range(steps if statistical else 1)]
+    batches = [
+        random_batch(data, channels, grid, size, n) for n in range(steps if statistical else 1)
+    ]
     settings = {n: v for n, v in (config.get("trainer") or {}).items() if n == "precision"}
     accelerator = str((config.get("trainer") or {}).get("accelerator") or "auto")
-    clock = _Clock(accelerator == "cpu" or not torch.cuda.is_available())
+    clock = StepClock()
     trainer = pl.Trainer(
         max_epochs=1,
         accelerator=accelerator,
@@ -236,7 +219,7 @@ def measure(model: str, grid: Grid) -> dict[str, Any]:
     }
 
 
-def _batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int) -> Batch:
+def random_batch(data: dict[str, Any], channels: int, grid: Grid, size: int, seed: int) -> Batch:
     """Make a batch of fields without spatial pattern, with a bias and spread that can be learnt."""
     rng = torch.Generator().manual_seed(seed)
 

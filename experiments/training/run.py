@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 import yaml
 from jsonargparse.typing import PositiveFloat
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
+from pytorch_lightning.utilities.seed import isolate_rng
 
 from ens10.errors import ArgumentError, Ens10Error, printable
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
@@ -39,6 +40,16 @@ from ens10.experiments.training.folder import (
     require_empty,
     require_run,
 )
+from ens10.experiments.training.limits import (
+    LIMITS,
+    PROCESSOR_TIME,
+    STEP_MEMORY,
+    Probe,
+    epochs_within,
+    part_within,
+    require_no_limits,
+    split_limits,
+)
 from ens10.experiments.training.options import (
     StageParser,
     check_protocol,
@@ -55,6 +66,7 @@ Inputs = Literal["usable", "all", "as recorded"]
 # makes the model of a training from its data, in place of a configuration's
 MakeModel = Callable[[EnsembleDataModule], pl.LightningModule]
 _CONFIG_KEYS = ("seed_everything", "trainer", "model", "data")
+_EPOCHS = "trainer.max_epochs"
 _NO_ABBREVIATIONS: dict[str, Any] = {"allow_abbrev": False}  # --data.stor is a mistake
 
 
@@ -93,6 +105,7 @@ def run_stage(
         with suppress_lightning_warnings():
             return RunCLI([stage, *arguments])  # prints help and exits: no run is needed
     arguments, trusted = split_trust(arguments)
+    arguments, limits = split_limits(arguments)
     run = _run_folder(arguments)
     begins = stage == "fit" and "--resume" not in arguments
     if begins and model is None and not _has_option(arguments, "--config", "--model"):
@@ -110,9 +123,49 @@ def run_stage(
             )
             run_options = ["--config", text]
         inputs: Inputs = "as recorded" if not begins else "all" if all_inputs else "usable"
-        command = RunCLI([stage, *run_options, *arguments], run, inputs, model)
-        command.run(objects or {})
+        words = [stage, *run_options, *arguments]
+        measured: dict[str, Any] = {}
+        if limits and not begins:
+            require_no_limits(limits, "is for a training that begins; a run has what was chosen")
+        elif limits:
+            chosen, measured = _within(limits, words, run, inputs, model, objects or {})
+            words += as_options(chosen)
+        command = RunCLI(words, run, inputs, model)
+        command.run(objects or {}, measured)
     return command
+
+
+def _within(
+    limits: Mapping[str, str], words: Sequence[str], run: Path, inputs: Inputs,
+    model: MakeModel | None, objects: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
+    """Return options that keep a training within limits, and facts; say what was chosen.
+
+    Raises:
+        ArgumentError: a limit that cannot be kept, or an option that it chooses.
+    """
+
+    def probe() -> Probe:
+        command = RunCLI([*words, *as_options(chosen)], run, inputs, model)
+        return Probe(command.model, command.datamodule, command.settings(objects))
+
+    chosen: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
+    timed = PROCESSOR_TIME in limits
+    if timed and _has_option(words, f"--{_EPOCHS}"):
+        raise ArgumentError(PROCESSOR_TIME, f"--{_EPOCHS} is given, too", "Give one of the two")
+    # any number of epochs, which a schedule may need
+    words = [*words, f"--{_EPOCHS}=1"] if timed else words
+    with isolate_rng():
+        if STEP_MEMORY in limits:
+            chosen, facts["step_memory"] = part_within(limits[STEP_MEMORY], probe())
+        if timed:
+            epochs, facts["processor_time"] = epochs_within(limits[PROCESSOR_TIME], probe())
+            chosen[_EPOCHS] = epochs
+    if is_first():
+        for fact in facts.values():
+            print(f"ens10: {fact.pop('line')}", file=sys.stderr)
+    return chosen, facts
 
 
 class RunCLI(LightningCLI):
@@ -170,6 +223,10 @@ class RunCLI(LightningCLI):
         if self._run != Path(str(self._options.run)):
             reason = f"{self._options.run} in a configuration, {self._run} on the command line"
             raise ArgumentError("run", reason, "Name the run with --run alone")
+        for name in LIMITS if self._stage == "fit" else ():
+            if self._options[name.strip("-").replace("-", "_")] is not None:
+                reason = "is in a configuration, where nothing is measured"
+                raise ArgumentError(name, reason, "Give it on the command line")
 
     def _with_numbers(
         self, parser: LightningArgumentParser, args: Sequence[str], check: bool = True
@@ -228,6 +285,8 @@ class RunCLI(LightningCLI):
             default=MINUTES,
             help="minutes between checkpoints within an epoch",
         )
+        for name, (metavar, text) in LIMITS.items() if self._stage == "fit" else ():
+            parser.add_argument(name, type=str, metavar=metavar, help=text)
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
 
     @property
@@ -248,12 +307,17 @@ class RunCLI(LightningCLI):
     def _parse_ckpt_path(self) -> None:
         """Leave the options as they are: a checkpoint is read, and checked, by `evaluate`."""
 
-    def run(self, objects: Mapping[str, Any]) -> None:
-        """Run the stage with further arguments of the trainer."""
+    def settings(self, objects: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of the trainer, with those that are objects."""
         settings = dict(self._get(self.config_init, "trainer", default={}))
         for name, value in objects.items():
             several = name in ("callbacks", "logger") and settings.get(name)
             settings[name] = [*as_list(settings[name]), *as_list(value)] if several else value
+        return settings
+
+    def run(self, objects: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
+        """Run the stage with further arguments of the trainer, and facts for the provenance."""
+        settings = self.settings(objects)
         names = self._subcommand_method_arguments[self._stage]
         of_stage = {k: v for k, v in self.config_init[self._stage].items() if k in names}
         given = self._options
@@ -269,7 +333,7 @@ class RunCLI(LightningCLI):
         parts = (self.model, self.datamodule, settings, work)
         if self._stage == "fit":
             config, facts = self._plain_config(objects)
-            self.trainer = train(*parts, config, facts)
+            self.trainer = train(*parts, config, {**facts, **measured})
         else:
             self.trainer = evaluate(self._stage, *parts)  # type: ignore[arg-type]
 

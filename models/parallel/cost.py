@@ -8,11 +8,11 @@ mixtures of experts, and whatever depends on values. Nothing is timed:
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 from unittest.mock import patch
 
 import torch
@@ -81,6 +81,35 @@ def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+class SavedTensors(saved_tensors_hooks):
+    """The tensors that autograd saves for a backward pass within the block, each storage once.
+
+    Args:
+        others: tensors that do not count, such as parameters.
+    """
+
+    def __init__(self, others: Iterable[Tensor]) -> None:
+        # referenced, so that no other storage gets its address
+        self._others = {_storage(tensor): tensor for tensor in others}
+        self._saved: dict[int, Tensor] = {}
+        super().__init__(self._keep, lambda tensor: tensor)
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        if _storage(tensor) not in self._others:
+            self._saved.setdefault(_storage(tensor), tensor)
+        return tensor
+
+    def __enter__(self) -> Self:  # type: ignore[override]
+        """Begin to count."""
+        super().__enter__()
+        return self
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each storage."""
+        return [tensor.untyped_storage().nbytes() for tensor in self._saved.values()]
+
+
 @contextmanager
 def meta_device() -> Iterator[_Meter]:
     """Build and run modules on the meta device, without autocast, which it does not support.
@@ -133,8 +162,7 @@ class Footprint(NamedTuple):
     @property
     def memory(self) -> int:
         """Bytes at the peak: parameters, gradients, Adam, activations, and three working fields."""
-        fields = self.activation_bytes + _WORKING_FIELDS * self.largest_activation
-        return _PARAMETER_COPIES * self.parameter_bytes + fields
+        return step_memory(self.parameters, self.activation_bytes, self.largest_activation)
 
     @property
     def core_seconds(self) -> float:
@@ -147,6 +175,12 @@ class Footprint(NamedTuple):
         scaled = Footprint(*(networks * number for number in self))
         largest = self.largest_activation
         return scaled._replace(samples=self.samples, largest_activation=largest)
+
+
+def step_memory(parameters: int, activation_bytes: int, largest_activation: int) -> int:
+    """Return the bytes of a step: see `Footprint.memory`."""
+    fields = activation_bytes + _WORKING_FIELDS * largest_activation
+    return _PARAMETER_COPIES * _PARAMETER_BYTES * parameters + fields
 
 
 def footprint(
@@ -191,27 +225,18 @@ def _count(
     size = [cut.local_slice.stop - cut.local_slice.start for cut in cuts]
     features = torch.empty(*shape, *size, dtype=dtype, device="meta")
     parameters = list(network.parameters())
-    tensors = {_storage(tensor): tensor for tensor in (*parameters, *network.buffers())}
-    state_keys = set(tensors)
-
-    def keep(tensor: Tensor) -> Tensor:
-        # referenced, so that no other storage gets its address
-        tensors.setdefault(_storage(tensor), tensor)
-        return tensor
-
     with use(domain), FlopCounterMode(display=False) as flops, meta_device() as meter:
-        with saved_tensors_hooks(keep, lambda tensor: tensor):
+        with SavedTensors((*parameters, *network.buffers())) as saved:
             outputs = network(features)
         outputs.sum().backward()
     network.zero_grad(set_to_none=True)
-    sizes = [t.untyped_storage().nbytes() for key, t in tensors.items() if key not in state_keys]
     traffic = exchange.traffic
     return Footprint(
         shape[0],
         flops.get_total_flops(),
         meter.access_bytes,
-        sum(sizes),
-        max(sizes, default=0),
+        sum(saved.sizes),
+        max(saved.sizes, default=0),
         sum(parameter.numel() for parameter in parameters),
         traffic.messages,
         traffic.bytes,
@@ -361,12 +386,12 @@ def plan(
 
 def splits(devices: int) -> Iterator[Split]:
     """Yield all splits of a number of devices, those with the fewest parts first."""
-    for parts in _divisors(devices):
-        for lon in _divisors(parts):
+    for parts in divisors(devices):
+        for lon in divisors(parts):
             yield Split(devices // parts, parts // lon, lon)
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
     """Return the divisors of a number in ascending order."""
     return [n for n in range(1, number + 1) if number % n == 0]
 
@@ -433,7 +458,7 @@ def choose_lat(
     if world < 1 or world % lon:
         raise ArgumentError("lon", f"{lon} parts do not divide {world} processes")
     before = reason = ""
-    choices = _divisors(world // lon)
+    choices = divisors(world // lon)
     for lat in choices:
         try:
             need = footprint(network, shape, grid, lat, lon, dtype=dtype).memory

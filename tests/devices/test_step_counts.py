@@ -49,8 +49,8 @@ def test_bytes_are_those_of_a_sum_by_hand(step_counts):
         x = torch.empty(1000)
         counts.reset()
         x + x.expand(4, 1000)
-    assert counts.operations == 1
-    assert counts.bytes == 4 * (1000 + 1000 + 4000)
+    assert counts.total.operations == 1
+    assert counts.total.bytes == 4 * (1000 + 1000 + 4000)
 
 
 # which had breaks; the others are in the table of docs/gpu.md

@@ -11,6 +11,7 @@ from ens10.errors import FileError
 from ens10.experiments.demo import config_path
 from ens10.experiments.planning.plan import plan_config, step_times, subject_of
 from ens10.experiments.planning.rates import measured_steps
+from ens10.experiments.planning.step_counts import Amount, by_kind, count_config
 from ens10.experiments.training.data_numbers import read_config
 
 ROOT = Path(__file__).parents[2]
@@ -184,3 +185,40 @@ def test_members_and_deep_ensembles():
     one = subject_of(config_path("location_unet"))
     found, alone = (s.footprints("32")(1, 1, 1) for s in (several, one))
     assert (found.flops, found.parameters) == (5 * alone.flops, 5 * alone.parameters)
+
+
+def test_counts_are_those_of_the_layers():
+    """Products of a perceptron: forward, and back to all weights and the hidden layer."""
+    found, dates = count_config(config_path("mlp"), (6, 8), 3)
+    channels, points, hidden, outputs = 26, 3 * 6 * 8, 128, 2
+    kinds = by_kind(found.counts)
+    products = 2 * channels * hidden + 3 * hidden * outputs
+    assert dates == 3
+    assert kinds["matrix products"].flops == 2 * points * products == found.counts.total.flops
+    assert sum(kinds.values(), Amount())[:3] == found.counts.total[:3]
+    assert kinds["optimiser"].operations >= 1
+    assert not found.counts.syncs
+
+
+def test_counts_in_words(capsys):
+    options = ["plan", "--counts", "--config", str(config_path("location_unet"))]
+    assert main([*options, "--grid", "24x48", "--batch-size", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "location_unet, 2 x 24 x 48 dates and points, precision 32: counted, not" in told
+    assert " convolutions " in told
+    assert "Waits of the host for the device: none\n" in told
+    assert "Bounds on an H200: " in told
+
+
+def test_what_has_no_counts(capsys):
+    for name, reason in {
+        "raw": "raw.yaml: StatisticalPostProcessor has no network",
+        "deep_ensemble": "it has no network and head. Counts are of one network",
+    }.items():
+        options = ["--grid", "24x48"] if name != "raw" else []
+        assert main(["plan", "--counts", "--config", str(config_path(name)), *options]) == 1
+        assert reason in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--config", str(config_path("mlp"))])
+    assert ended.value.code == 2
+    assert "--devices and --memory are required" in capsys.readouterr().err

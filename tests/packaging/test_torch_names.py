@@ -68,6 +68,10 @@ NAMES = """
     optim.lr_scheduler.CosineAnnealingLR Tensor.detach cuda.mem_get_info
     accelerator accelerator.current_accelerator nn.utils nn.utils.get_total_norm _foreach_copy_
     nn.modules.batchnorm._NormBase
+    Tensor.backward Tensor.cpu Tensor.cumsum Tensor.exp Tensor.log Tensor.numpy Tensor.pow
+    Tensor.softmax Tensor.sum Tensor.to autograd.backward norm pow prod rsqrt sum
+    _subclasses.fake_tensor.FakeTensor _subclasses.fake_tensor.FakeTensor.device
+    _subclasses.fake_tensor.FakeTensorMode overrides.TorchFunctionMode utils._pytree.tree_map
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
