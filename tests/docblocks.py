@@ -95,6 +95,7 @@ NOT_RUN = {
     },
     "docs/scores.md": {
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
+        "python -m ens10.experiments.studies": "tests/experiments/test_uncertain_truth.py",
     },
     "docs/use.md": {
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",
