@@ -100,6 +100,8 @@ def test_places_without_truth_are_better_than_with_common_coefficients(fitted, d
     raw = metrics.crps_ensemble(members.isel(later), truth.isel(later), estimator="plain",
                                 member_dim="number", dim="all")  # fmt: skip
     assert scores[0] < 0.8 * scores[1] < 0.8 * float(raw)
+    unseen, seen = fitted.method.coefficients[:, 3:].norm(dim=1).tolist()
+    assert unseen > 1.01 * seen
     # the error of their climates is in the spread: squared errors are as large as forecast
     forecast = fitted(members.isel(later))
     ratio = ((truth.isel(later) - forecast["mu"]) ** 2).mean() / (forecast["sigma"] ** 2).mean()
