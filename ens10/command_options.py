@@ -332,6 +332,8 @@ class ScoreOptions:
         land: file with the share of land, for the groups "surface".
         climatology: for acc and local extremes: a prepared store, whose truth in other years gives
             means and quantiles by month; or mean states or quantiles by month or day of the year.
+        truth_error: standard deviation of the truth's errors, in its units, which the forecasts
+            are then given, too.
         join: inner leaves out dates that are not everywhere, exact refuses them.
         out: folder to write into (default: that of the run or store).
         scheduler: address of a dask.distributed cluster; threads; processes.
@@ -351,6 +353,7 @@ class ScoreOptions:
     scores_raw: bool = False
     land: str | None = option(None, metavar="FILE")
     climatology: str | None = option(None, metavar="STORE_OR_FILE")
+    truth_error: float = option(0.0, metavar="SIGMA")
     join: Literal["exact", "inner"] = "exact"
     out: Path | None = option(None, metavar="DIR")
     scheduler: str | None = option(None, metavar="ADDRESS")

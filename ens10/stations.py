@@ -200,6 +200,12 @@ def _identifiers(names: xr.Variable | None, size: int, source: Path | str) -> np
     return values
 
 
+def places_of(names: Sequence[str], available: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the place of each name among the available ones, -1 for others."""
+    places = {name: n for n, name in enumerate(available)}
+    return np.array([places.get(name, -1) for name in names], np.int64)
+
+
 def station_columns(
     requested: xr.Dataset, available: xr.Dataset, label: str
 ) -> npt.NDArray[np.int64]:

@@ -41,7 +41,7 @@ from ens10.models.specification import InitialValues, build, specification
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods, by_target, set_past
-from ens10.models.warmstart import place_advections, solve_methods, unsolved_methods
+from ens10.models.warmstart import place_methods, solve_methods, unsolved_methods
 from ens10.named_code import check_code
 from ens10.untrusted import readable
 
@@ -146,7 +146,7 @@ class _ForecastModule(InitialValues, pl.LightningModule):
         """
         data = getattr(self.trainer, "datamodule", None)
         if isinstance(data, EnsembleDataModule):
-            place_advections(self, data)
+            place_methods(self, data)
 
     def _step(self, batch: Batch, stage: Stage, forecast: Any = None) -> Tensor:
         """Log and return the weighted mean of the loss over the valid points of all dates."""

@@ -12,7 +12,9 @@ from ens10.loader.tensors import TorchBatches, as_tensors
 from ens10.models.domain import Whole, use
 from ens10.models.heads import TargetHeads
 from ens10.models.statistical.advection import Advection
+from ens10.models.statistical.anomaly_emos import AnomalyEMOS
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
+from ens10.models.statistical.place_regression import coordinates_of
 from ens10.models.statistical.targets import TargetMethods, by_target
 
 _DATES = 8  # read at a time
@@ -38,14 +40,15 @@ def outermost_methods(model: nn.Module) -> list[tuple[StatisticalMethod | Target
     return methods
 
 
-def place_advections(model: nn.Module, data: EnsembleDataModule) -> None:
-    """Set the wind channels and the grid of each advection in a model's methods.
+def place_methods(model: nn.Module, data: EnsembleDataModule) -> None:
+    """Set what a model's methods need of the points: an advection also of the wind channels.
 
     Raises:
         ArgumentError: the wind is not among the features.
     """
     targets = list(dict.fromkeys(samples.target for samples in data.parts))
-    where = data.parts[0].latitude.tolist(), data.parts[0].longitude.tolist()
+    first = data.parts[0]
+    where = first.latitude.tolist(), first.longitude.tolist()
     for method, place in outermost_methods(model):
         several = isinstance(method, TargetMethods) and len(method.scales) > 1
         copies = method.methods if isinstance(method, TargetMethods) else [method]
@@ -54,6 +57,8 @@ def place_advections(model: nn.Module, data: EnsembleDataModule) -> None:
             for part in copy.modules():
                 if isinstance(part, Advection):
                     part.place(data.channels, target, *where)
+                if isinstance(part, AnomalyEMOS):
+                    part.place(coordinates_of(first.degrees, first.stations))
 
 
 def solve_methods(model: pl.LightningModule) -> None:

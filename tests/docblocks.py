@@ -42,6 +42,9 @@ NOT_RUN = {
         "python -m ens10.experiments.studies.ablation": "hours; tests/experiments/test_ablation.py",
         "ens10 fit": "with a file of such a run; tests/experiments/test_ablation_configs.py",
     },
+    "docs/stations.md": {
+        "python -m ens10.experiments.studies": "tests/experiments/test_unseen_places.py",
+    },
     "docs/models.md": {
         "ens10 fit": "with truth at two lead times; tests/experiments/test_several_targets.py",
     },
@@ -92,6 +95,7 @@ NOT_RUN = {
     },
     "docs/scores.md": {
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
+        "python -m ens10.experiments.studies": "tests/experiments/test_uncertain_truth.py",
     },
     "docs/use.md": {
         "ens10 prepare seas5_era5_t2m.nc": "its data are not in the repository",

@@ -63,12 +63,16 @@ def methods():
     neighbours = s.RidgeEMOS(harmonics=1, criterion="crps", strength=30.0, neighbours=True)
     neighbours.advection.place(channels, "t2m", latitude, longitude)
     clusters = s.RegionalRegression(regions=2)
+    anomalies = s.AnomalyEMOS()
+    rows, columns = np.meshgrid(latitude, longitude, indexing="ij")
+    anomalies.place(np.stack([rows, columns, np.full_like(rows, np.nan)]))
     return {
         "climatology": s.Climatology(),
         "seasonal_climatology": s.SeasonalClimatology(harmonics=1),
         "bias_map": s.BiasMap(harmonics=1),
         "emos_global": s.EMOS(),
         "emos_local": s.EMOS(local=True),
+        "anomaly_emos": anomalies,
         "emos_likelihood": s.EMOS(local=True, criterion="likelihood"),
         "member_emos": s.MemberEMOS(),
         "seasonal_emos": s.SeasonalEMOS(harmonics=1),

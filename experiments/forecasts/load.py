@@ -36,7 +36,6 @@ from ens10.experiments.forecasts.training_points import (
     at_places,
     check_points,
     match_stations,
-    places_of,
 )
 from ens10.experiments.runs.checkpoints import differences, other_architecture, shapes
 from ens10.experiments.runs.reading import DATES_OF_TRAINING
@@ -52,7 +51,8 @@ from ens10.loader.tensors import as_tensors
 from ens10.loader.training_members import are_texts, choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
-from ens10.models.statistical.base import GridBuffers, StatisticalMethod
+from ens10.models.statistical.base import GridBuffers, moved, take_new_points
+from ens10.models.statistical.place_regression import coordinates_of
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods
 from ens10.source.layout import tidy
@@ -60,7 +60,7 @@ from ens10.source.layouts import layout_of
 from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
-from ens10.stations import STATION, has_stations, station_dims
+from ens10.stations import STATION, degrees, has_stations, places_of, station_dims
 from ens10.untrusted import readable
 from ens10.usage import Parser, configuration_errors
 
@@ -183,6 +183,7 @@ class TrainedModel:
         self._places: npt.NDArray[np.int64] | None = None
         self._kept_quantiles = {q: maps[part] for q, maps in parts.truth_quantiles.items()}
         self._module = module.eval().requires_grad_(False)
+        self._loaded = self._module  # `at_stations` copies it
         self.targets = [one.target for one in parts.training if one.step == training.step]
         self.place = self.targets.index(self.target)
         self._steps = list(dict.fromkeys(one.step for one in parts.training))
@@ -264,8 +265,10 @@ class TrainedModel:
                     new = self._takes_new_points
                     arguments = forecast, self._trained_on, self.name
                     forecast, columns = match_stations(*arguments, takes_new=new)
-                    names = [str(name) for name in forecast[STATION].to_numpy().tolist()]
-                    model = self.at_stations(names) if new else self
+                    if new:
+                        names = [str(name) for name in forecast[STATION].to_numpy().tolist()]
+                        where = coordinates_of(degrees(forecast), forecast)
+                        model = self.at_stations(names, where)
             samples = model._open_samples(forecast, rules)
             checks = None
             if rules is not None:
@@ -285,7 +288,7 @@ class TrainedModel:
 
     def same_network(self, other: "TrainedModel") -> bool:
         """Return True if the other model is of the same run and lead time, for another target."""
-        return self._module is other._module and self.step == other.step
+        return self._loaded is other._loaded and self.step == other.step
 
     def distribution(self, batch: Batch) -> Distribution:
         """Return the corrected forecast for a batch of this model's features, on its device."""
@@ -367,11 +370,17 @@ class TrainedModel:
     def _past(self) -> PastTruth:
         return PastTruth(self.name, self.history, self._trained_on, self._kept_quantiles)
 
-    def at_stations(self, names: Sequence[str]) -> "TrainedModel":
+    def at_stations(
+        self, names: Sequence[str], coordinates: npt.NDArray[np.float64]
+    ) -> "TrainedModel":
         """Return the model for other stations, at which its coefficients hold too.
 
         Features of stations without statistics are scaled by those of another: no such method
         reads them.
+
+        Args:
+            names: of the stations.
+            coordinates: (3, 1, W) their latitude, longitude and altitude.
         """
         if list(names) == self._training.stations:
             return self
@@ -383,13 +392,12 @@ class TrainedModel:
             normaliser.channels, normaliser.mean[..., places], normaliser.scale[..., places]
         )
         other._places = places
+        other._module = moved(self._module, places, coordinates)
         return other
 
     @property
     def _takes_new_points(self) -> bool:
-        parts = getattr(self._module, "method", nn.Module()).modules()
-        takes = [part.takes_new_points for part in parts if isinstance(part, StatisticalMethod)]
-        return bool(takes) and all(takes)
+        return take_new_points(getattr(self._module, "method", nn.Module()))
 
     def _inputs(self) -> list[str]:
         """Return the input channels of the training, by the statistics of their means."""
@@ -645,7 +653,8 @@ class Corrections:
             ArgumentError: the target has other units than in the training.
         """
         model.check_units(self.samples)
-        model = model.at_stations(self.samples.station_names)
+        where = coordinates_of(self.samples.degrees, self.samples.stations)
+        model = model.at_stations(self.samples.station_names, where)
         other = copy(self)
         other.model, other._cached_fields, other._past = model, {}, {}
         other.__dict__.pop("form", None)

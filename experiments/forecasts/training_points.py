@@ -15,7 +15,7 @@ import xarray as xr
 from ens10.errors import ArgumentError, DataNote, listing
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
-from ens10.stations import COORDINATES, STATION, coordinates
+from ens10.stations import COORDINATES, STATION, coordinates, places_of
 
 _NEAR_DEGREES = 1e-3
 
@@ -78,12 +78,6 @@ def at_places(
     result = np.take(values, np.maximum(places, 0), axis)
     np.moveaxis(result, axis, -1)[..., places < 0] = np.nan
     return result
-
-
-def places_of(names: Sequence[str], available: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the place of each name among the available ones, -1 for others."""
-    places = {name: n for n, name in enumerate(available)}
-    return np.array([places.get(name, -1) for name in names], np.int64)
 
 
 def match_stations(

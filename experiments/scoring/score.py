@@ -47,6 +47,7 @@ from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join, valid_times
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
+from ens10.metrics.verification.truth_error import with_truth_error
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
@@ -179,6 +180,7 @@ def score_forecast(
         warnings.warn(note, DataNote, stacklevel=2)
     options = options or ScoringOptions(weights=facts.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
+    forecast = with_truth_error(forecast, options.truth_error)
     requested = None
     if scores is None:
         names = usual_scores(forecast, observed, target)

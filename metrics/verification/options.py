@@ -71,6 +71,8 @@ class ScoringOptions:
             longitude and any of time, step, level, month and dayofyear (of the valid date).
         thresholds: quantiles of the climate for scores of local extremes, over quantile_level and
             dimensions such as those of `climatology`; see `monthly_quantiles`.
+        truth_error: standard deviation of the truth's errors, target units; forecasts are then
+            those of the truth with its errors, see `with_truth_error`.
         scheduler: where blocks are processed: None for this process, "threads", "processes", or a
             `distributed.Client` or its address.
         progress: True to show a progress bar.
@@ -91,6 +93,7 @@ class ScoringOptions:
     regions: Mapping[str, Box] | None = None
     climatology: Any = None
     thresholds: Any = None
+    truth_error: float = 0.0
     scheduler: Any = None
     progress: bool = False
     efi: EFIOptions = field(default_factory=EFIOptions)

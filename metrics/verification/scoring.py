@@ -39,6 +39,7 @@ from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
+from ens10.metrics.verification.truth_error import with_truth_error
 from ens10.metrics.verification.zones import ZONES, zones_of
 from ens10.stations import has_stations
 
@@ -173,9 +174,11 @@ def paired_states(
     if options.bins < 1:
         raise ArgumentError("bins", f"expected one or more, got {options.bins}")
     names = [scores]
+    forecast = with_truth_error(forecast, options.truth_error)
     if reference is None:
         forecasts = [match_truth(forecast, truth, options.join)]
     else:
+        reference = with_truth_error(reference, options.truth_error)
         forecast, reference = _same_dates(forecast, reference, options.join)
         forecasts = [
             match_truth(forecast, truth, options.join),

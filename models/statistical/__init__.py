@@ -2,6 +2,7 @@
 
 from ens10.models.statistical.advection import Advection, Neighbours
 from ens10.models.statistical.amount_emos import AmountEMOS
+from ens10.models.statistical.anomaly_emos import AnomalyEMOS
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.models.statistical.bias import BiasMap
 from ens10.models.statistical.climatology import Climatology, SeasonalClimatology
@@ -23,6 +24,7 @@ __all__ = [
     "EMOS",
     "Advection",
     "AmountEMOS",
+    "AnomalyEMOS",
     "BiasMap",
     "BoostedEMOS",
     "Climatology",

@@ -2,9 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +19,7 @@ from ens10.models.host_flag import HostFlag
 from ens10.models.specification import InitialValues
 from ens10.models.statistical.spool import Floats, Spool
 
+Module = TypeVar("Module", bound=nn.Module)
 Criterion = Literal["crps", "likelihood"]  # the score of which a fit minimises the mean
 
 
@@ -65,6 +69,7 @@ class StatisticalMethod(GridBuffers):
 
     Attributes:
         takes_new_points: True if its own coefficients hold at any point, and it reads no features.
+            Those with coefficients for each place override `move`, too.
     """
 
     takes_new_points = False
@@ -112,6 +117,14 @@ class StatisticalMethod(GridBuffers):
 
         Raises:
             ArgumentError: the method was neither solved nor loaded from a checkpoint.
+        """
+
+    def move(self, places: npt.NDArray[np.int64], coordinates: Floats) -> None:
+        """Take other stations; methods with one set of coefficients do nothing.
+
+        Args:
+            places: (W,) column of the training for each new column, -1 for a new station.
+            coordinates: (3, 1, W) latitude, longitude and altitude of all.
         """
 
     def _require_solved(self) -> None:
@@ -165,6 +178,27 @@ class SpooledMethod(StatisticalMethod):
             setattr(self, name, torch.as_tensor(values).to(getattr(self, name)))
         self.solved.fill_(True)
         self._spool = None
+
+
+def take_new_points(method: nn.Module) -> bool:
+    """Return True if all statistical methods of a module forecast stations without past truth."""
+    parts = [part for part in method.modules() if isinstance(part, StatisticalMethod)]
+    return bool(parts) and all(part.takes_new_points for part in parts)
+
+
+def moved(model: Module, places: npt.NDArray[np.int64], coordinates: Floats) -> Module:
+    """Return a copy of a model at other stations; see `StatisticalMethod.move`.
+
+    Args:
+        model: a method, or a module with methods.
+        places: as of `StatisticalMethod.move`.
+        coordinates: as of `StatisticalMethod.move`.
+    """
+    other = deepcopy(model)
+    for part in other.modules():
+        if isinstance(part, StatisticalMethod):
+            part.move(places, coordinates)
+    return other
 
 
 def check_criterion(criterion: str) -> None:

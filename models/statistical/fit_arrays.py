@@ -16,8 +16,15 @@ from ens10.loader.batch import Batch
 from ens10.metrics.verification.alignment import Join, check_same_grid, match_truth, valid_times
 from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.models.statistical.advection import Advection
-from ens10.models.statistical.base import StatisticalMethod, join_dates
-from ens10.stations import as_row, as_stations
+from ens10.models.statistical.anomaly_emos import AnomalyEMOS
+from ens10.models.statistical.base import (
+    StatisticalMethod,
+    join_dates,
+    moved,
+    take_new_points,
+)
+from ens10.models.statistical.place_regression import coordinates_of
+from ens10.stations import STATION, as_row, as_stations, degrees, has_stations, places_of
 
 _DIMS = ("time", "number", "latitude", "longitude")
 _DATES = 64  # of a batch: memory holds one
@@ -49,7 +56,8 @@ class FittedMethod:
         """Return the forecast distribution of each date and point.
 
         Args:
-            members: raw ensemble as in `fit`, at the points of the fit.
+            members: raw ensemble as in `fit`, at the points of the fit; methods whose coefficients
+                hold at any station, such as `AnomalyEMOS`, take other stations.
             predictors: as in `fit`.
             quantiles: levels between 0 and 1.
 
@@ -64,12 +72,14 @@ class FittedMethod:
             MissingDataError: another grid, or predictors that are missing.
         """
         raw = _standard(members, self.names)
-        check_same_grid("members", self.points, raw)
+        method = self._method_at(raw.coords.to_dataset())
+        if method is self.method:
+            check_same_grid("members", self.points, raw)
         fields = _fields(predictors, self.predictors, raw, self.names)
         starts = range(0, raw.sizes["time"], _DATES)
         batches = (_batch(raw, fields, slice(n, n + _DATES)) for n in starts)
         with torch.no_grad():
-            forecast = join_dates([self.method(batch) for batch in batches])
+            forecast = join_dates([method(batch) for batch in batches])
         own_members = len(forecast.core_coordinates().get("number", ()))
         labelled = [d for d in _DIMS if d != "number" or own_members == raw.sizes["number"]]
         places = {name: raw[name].to_numpy() for name in labelled}
@@ -83,6 +93,18 @@ class FittedMethod:
             result[f"{members.name or 'forecast'}_quantile"] = values.transpose("time", ...)
         own = {k: c for k, c in raw.coords.items() if "number" not in c.dims}
         return self.names.original(as_stations(result.assign_coords(own)), members)
+
+    def _method_at(self, points: xr.Dataset) -> StatisticalMethod:
+        """Return the method at other stations if it takes new ones, else the method itself."""
+        both = has_stations(points) and has_stations(self.points)
+        if not both or not take_new_points(self.method):
+            return self.method
+        own, other = (
+            list(map(str, one[STATION].to_numpy().tolist())) for one in (self.points, points)
+        )
+        if own == other:
+            return self.method
+        return moved(self.method, places_of(other, own), coordinates_of(degrees(points), points))
 
 
 def fit(
@@ -149,7 +171,10 @@ def fit(
     raw, copy = match.forecast["members"], deepcopy(method)
     inputs = () if predictors is None else tuple(map(str, predictors.data_vars))
     fields = _fields(predictors, inputs, raw, names)
+    points = raw.coords.to_dataset()
     for part in copy.modules():
+        if isinstance(part, AnomalyEMOS):
+            part.place(coordinates_of(degrees(points), points))
         if isinstance(part, Advection):
             axes = raw["latitude"].to_numpy().tolist(), raw["longitude"].to_numpy().tolist()
             part.place([f"{name}:mean" for name in inputs], str(members.name or ""), *axes)
@@ -162,7 +187,7 @@ def fit(
     if not total:
         raise ArgumentError("truth", "no date has its value and that of all members")
     copy.solve()
-    return FittedMethod(copy, raw.coords.to_dataset(), names, inputs)
+    return FittedMethod(copy, points, names, inputs)
 
 
 def _standard(

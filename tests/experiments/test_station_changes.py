@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import realruns
+import torch
 import xarray as xr
 from test_station_runs import at_stations
 
@@ -30,7 +31,7 @@ def place(shared, world):
         forecasts.isel(station=trained).to_netcdf(folder / "past.nc")
         truth.isel(station=trained).to_netcdf(folder / "observations.nc")
         prepare(folder / "past.nc", folder / "store.zarr", truth=folder / "observations.nc")
-        for name in ("emos_local", "emos_global"):
+        for name in ("emos_local", "emos_global", "emos_samos"):
             realruns.fit(name, folder / "store.zarr", folder / name)
 
     return shared("station_changes", fill)
@@ -81,6 +82,29 @@ def test_a_new_station_gets_the_forecast_of_common_coefficients(place, today):
     assert both["station"].to_numpy().tolist() == ["s4", "s2", "s1", "s0", "s3"]
     np.testing.assert_array_equal(both["mu"][:, :4], found["mu"][:, [4, 2, 1, 0]])
     assert both["mu"][:, 4].isnull().all()
+
+
+def test_a_new_station_gets_the_climate_of_its_place(place, today):
+    """With `emos_samos`; the others keep their own, in any order."""
+    run = place / "emos_samos"
+    expected = trained_result(run, place)
+    with pytest.warns(BeyondTrainingWarning, match=r"lacks 1 station \(s4\).*coefficients of all"):
+        found = load_model(run)(today.isel(station=[4, 2, 1, 0, 3]))
+    np.testing.assert_array_equal(found["mu"][:, 1:], expected["mu"][:, [2, 1, 0, 3]])
+    method = load_model(run)._module.method
+    lat, lon, altitude = (today[n][[4]].to_numpy() for n in ("lat", "lon", "altitude"))
+    method.move(np.array([-1]), np.stack([lat, lon, altitude])[:, None])
+    raw = today["t2m"].isel(step=0, station=[4]).transpose("time", "station", "number")
+    batch = {
+        "raw_mean": torch.from_numpy(raw.mean("number").to_numpy()[:, None]),
+        "raw_std": torch.from_numpy(raw.std("number", ddof=1).to_numpy()[:, None]),
+        "dates": torch.from_numpy(
+            today["valid_time"].to_numpy().ravel().astype("M8[s]").astype(int)
+        ),
+    }
+    alone = method(batch)
+    np.testing.assert_allclose(found["mu"][:, 0], alone.mu[:, 0, 0], rtol=1e-5)
+    np.testing.assert_allclose(found["sigma"][:, 0], alone.sigma[:, 0, 0], rtol=1e-4)
 
 
 def test_a_new_station_is_missing_where_each_has_its_coefficients(place, today):

@@ -77,7 +77,7 @@ def test_networks_start_at_zero_but_those_that_are_named():
 def test_how_to_choose_names_configurations():
     table = PAGE.split("## How to choose")[1].split("\n\n")[1]
     rows = table.splitlines()[2:]
-    assert len(rows) == 8
+    assert len(rows) == 9
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row)} - {"paper"}
     assert named <= set(MODELS)
     assert content("unet")["data"]["target"] == "t2m"

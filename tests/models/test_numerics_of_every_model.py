@@ -17,7 +17,7 @@ from ens10.experiments.demo import config_path
 from ens10.experiments.forecasts.load import _load_weights
 from ens10.experiments.training.data_numbers import read_config
 from ens10.models import StatisticalPostProcessor
-from ens10.models.statistical import Advection
+from ens10.models.statistical import Advection, AnomalyEMOS
 
 # those of the heat experiment have data and a module of their own
 NAMES = sorted(
@@ -157,6 +157,8 @@ def solve(method, batches):
         if isinstance(part, Advection):
             latitude = np.linspace(80, -80, rows).tolist()
             part.place(CHANNELS, "t2m", latitude, np.arange(0, 360, 360 / columns).tolist())
+        if isinstance(part, AnomalyEMOS):
+            part.place(np.stack([*np.mgrid[:rows, :columns], np.full((rows, columns), np.nan)]))
     for batch in batches:
         method.collect(batch)
     method.solve()

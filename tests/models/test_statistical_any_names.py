@@ -10,6 +10,7 @@ from ens10.errors import ArgumentError, MissingDataError
 from ens10.loader import Batches
 from ens10.loader.tensors import as_tensors
 from ens10.models import statistical
+from ens10.models.statistical.place_regression import coordinates_of
 from ens10.protocol import Protocol
 
 GRID = {"latitude": [60.0, 20.0, -40.0], "longitude": [0.0, 90.0, 180.0, 270.0]}
@@ -48,6 +49,7 @@ def store(tmp_path_factory):
 METHODS = {
     "EMOS": lambda: statistical.EMOS(local=True),
     "one EMOS": statistical.EMOS,
+    "AnomalyEMOS": statistical.AnomalyEMOS,
     "MemberEMOS": statistical.MemberEMOS,
     "SeasonalEMOS": lambda: statistical.SeasonalEMOS(1, strength=30.0),
     "RidgeEMOS": lambda: statistical.RidgeEMOS(strength=30.0),
@@ -78,6 +80,8 @@ def of_store(method, store):
     for part in method.modules():
         if isinstance(part, statistical.Advection):
             part.place(batches.channels, "t2m", *GRID.values())
+        if isinstance(part, statistical.AnomalyEMOS):
+            part.place(coordinates_of(batches.samples.degrees, batches.samples.stations))
     for batch in batches:
         method.collect(as_tensors(batch))
     method.solve()

@@ -23,6 +23,7 @@ KINDS = {
     "seasonal_climatology": ("normal", 2 * 5 * POINTS),
     "bias_map": ("normal", 3 * POINTS),
     "emos_global": ("normal", 4),
+    "emos_samos": ("normal", 12 * POINTS + 10),
     "emos_paper": ("normal", 13),
     "emos_local": ("normal", 4 * POINTS),
     "emos_window": ("normal", 4 * POINTS),

@@ -1,0 +1,76 @@
+"""Scores against a truth that has errors itself, such as an analysis or an observation."""
+
+import math
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from ens10.errors import ArgumentError
+from ens10.metrics.distributions.normal import crps_normal
+from ens10.metrics.distributions.registry import kind_of
+
+TRUTH_ERROR = "truth_error"  # attribute of a forecast of the truth with its error
+
+
+def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
+    """Return the forecast of the truth with its error: the distribution convolved with the error's.
+
+    A proper score of it against the truth with errors is least, on average, for the distribution of
+    the true state, if the errors are independent of the forecast's (Ferro 2017,
+    doi:10.1002/qj.3115, section 2). Members become a mixture of normals with this deviation.
+
+    Args:
+        forecast: of kind "normal", "ensemble" or "normal_mixture", as for `score_states`.
+        error: standard deviation of normal, unbiased errors, target units; with 0, or if it was
+            done before, the forecast is unchanged.
+
+    Raises:
+        ArgumentError: a negative error, or another kind of forecast.
+    """
+    if not (0 <= error < math.inf):
+        raise ArgumentError(TRUTH_ERROR, f"{error} is no standard deviation", "Pass 0 or more")
+    kind = kind_of(forecast).kind
+    if error == 0 or TRUTH_ERROR in forecast.attrs:
+        return forecast
+    attributes = {**forecast.attrs, TRUTH_ERROR: error}
+    if kind in ("normal", "normal_mixture"):
+        old = forecast["sigma"]
+        sigma: xr.DataArray = ((old**2 + error**2) ** 0.5).astype(old.dtype).assign_attrs(old.attrs)
+        return forecast.assign(sigma=sigma).assign_attrs(attributes)
+    if kind != "ensemble":
+        reason = f"unknown for a forecast of kind {kind}"
+        raise ArgumentError(TRUTH_ERROR, reason, "Score a normal, a mixture of normals or members")
+    mu = forecast["members"].rename(number="component")
+    shares = xr.full_like(mu, 1 / mu.sizes["component"]).assign_attrs(units="1")
+    fields = {"mu": mu, "sigma": xr.full_like(mu, error), "component_weights": shares}
+    others = forecast.drop_dims("number").drop_vars("members", errors="ignore")
+    return others.assign(fields).assign_attrs({**attributes, "forecast_kind": "normal_mixture"})
+
+
+def corrected_crps_normal(mu: Any, sigma: Any, y: Any, error: float) -> Any:
+    """Return a score of normals whose expectation over errors of the truth is the CRPS without.
+
+    E|X - y| of X ~ N(mu, s^2) is |mu - y| smoothed by N(0, s^2), and the error smooths by another
+    N(0, error^2). So with t^2 = sigma^2 - error^2, CRPS(N(mu, t^2), y) + (t - sigma) / sqrt(pi)
+    has the expectation CRPS(N(mu, sigma^2), true value): an error-corrected score (Ferro 2017,
+    doi:10.1002/qj.3115). It may be negative. None exists for a forecast sharper than the error.
+
+    Args:
+        mu: means, arrays of any library.
+        sigma: standard deviations.
+        y: truth with normal, unbiased errors.
+        error: their standard deviation.
+
+    Returns:
+        The scores of the points, in the unit of `mu`; NaN where sigma < error.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ens10.metrics.verification.truth_error import corrected_crps_normal
+        >>> corrected_crps_normal(np.zeros(2), np.array([1.0, 0.4]), np.zeros(2), 0.6).round(3)
+        array([0.074,   nan])
+    """
+    with np.errstate(invalid="ignore"):
+        sharper = (sigma**2 - error**2) ** 0.5
+    return crps_normal(mu, sharper, y) + (sharper - sigma) / math.sqrt(math.pi)
