@@ -213,7 +213,9 @@ def test_commands_within_a_line_exist(page, span):
     assert set(names) <= set(cli.COMMANDS)
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if names[0] in LIGHTNING:
-        own = re.compile(r"--(config|run|resume|quiet|help|data\..*|trainer\..*|model\..*)")
+        own = re.compile(
+            r"--(config|run|resume|quiet|help|processor-time|step-memory|data\..*|trainer\..*|model\..*)"
+        )
         assert all(own.fullmatch(option) for option in options)
     else:
         parser = command_parser(names[0])

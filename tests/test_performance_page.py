@@ -24,6 +24,7 @@ def test_there_is_a_row_for_each_script():
         "statistical",
         "statistical_against",
         "step_counts",
+        "train_for_less",
         "unet_step",
         *COSTS,
     }

@@ -34,6 +34,7 @@ from ens10.experiments.reproduce.plan import (
 )
 from ens10.experiments.runner.tasks import Task
 from ens10.experiments.scoring.writers import fill_section
+from ens10.experiments.training import limits
 from ens10.experiments.training.data_numbers import read_config
 from ens10.protocol import protocol_of
 from ens10.quantiles import parse_climate
@@ -266,7 +267,7 @@ class CountingClock:
     ],
 )
 def test_a_model_is_timed_on_random_fields(monkeypatch, model, size, train, before):
-    monkeypatch.setattr(timing, "time", CountingClock())
+    monkeypatch.setattr(limits, "time", CountingClock())
     found = measure(model, (9, 16))
     assert found["train_seconds"] == train
     assert found["before_seconds"] == before

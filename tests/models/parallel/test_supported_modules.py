@@ -88,6 +88,7 @@ def test_every_module_of_the_package_declares_whether_it_can_be_split():
         "ModuleNetwork",  # of a user's module, about which nothing is known
         "Advection",  # of regressions, which are fitted in one process
         "Neighbours",  # the same
+        "PlaceRegression",  # the same
         "TargetMethods",  # copies of a method, which would each be split
         "TrainedModule",
         "_FieldsLoss",
