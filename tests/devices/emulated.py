@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch._library.custom_ops import OPDEFS
+from torch._library.custom_ops import CustomOpDef
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -78,8 +78,6 @@ def _computed(func, args, kwargs):
         kwargs = {**kwargs, "device": torch.device("cpu")}
     elif func not in (*_CROSSING, *_CPU_INDICES):
         _refuse_mixed(func, tensors)
-    if func.namespace == "ens10":  # an operator of ours: what it calls is done one by one
-        return OPDEFS[func.name()]._init_fn(*args, **kwargs)
     originals = {id(t.held): t for t in tensors if isinstance(t, OnDevice)}
     unwrapped = tree_map(lambda t: t.held if isinstance(t, OnDevice) else t, (args, kwargs))
     made = func(*unwrapped[0], **unwrapped[1])
@@ -113,7 +111,12 @@ def accelerator():
     def none_there(device, *args, **kwargs):
         return nullcontext() if device == "meta" else autocast(device, *args, **kwargs)
 
+    def call(operator, *args, **kwargs):
+        return operator._init_fn(*args, **kwargs)
+
     with (
+        # the Python code of our operators is done operation by operation
+        patch.object(CustomOpDef, "__call__", call),
         patch.object(torch, "is_autocast_enabled", is_enabled),
         patch.object(torch, "autocast", none_there),
         _Functions(),
