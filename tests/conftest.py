@@ -8,9 +8,19 @@ import signal
 import socket
 import sys
 
+import long_tests
 import pytest
 
 _LOOPBACK = ("127.", "::1", "localhost")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Marks the tests of `long_tests.txt` as slow."""
+    names = set(long_tests.names())
+    for item in items:
+        if item.nodeid.partition("[")[0] in names:
+            item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True, scope="session")
