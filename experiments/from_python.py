@@ -30,7 +30,7 @@ from ens10.experiments.runs.runlog import RunLog
 from ens10.experiments.scoring.score import score_forecast
 from ens10.experiments.training.data_numbers import config_path, shape_of_batches
 from ens10.experiments.training.folder import CHECKPOINTS, CONFIG, is_first, require_run, run_folder
-from ens10.experiments.training.limits import PROCESSOR_TIME, STEP_MEMORY
+from ens10.experiments.training.limits import PROCESSOR_TIME, STEP_MEMORY, require_no_limits
 from ens10.experiments.training.models import lightning_module
 from ens10.experiments.training.run import model_as_values, run_stage
 from ens10.experiments.training.train import write_start
@@ -112,7 +112,10 @@ def fit(
         FileError: the folder holds files already, or no run to resume.
         Terminated, KeyboardInterrupt: a signal ended it; call it again with `resume=True`.
     """
+    texts = {PROCESSOR_TIME: processor_time, STEP_MEMORY: step_memory}
+    limits = {name: text for name, text in texts.items() if text is not None}
     if isinstance(data, xr.DataArray):
+        require_no_limits(limits, "is for trainings on a store; members are solved in one pass")
         return _fit_members(data, model, truth, options)
     if truth is not None:
         raise ArgumentError("truth", "is for members in a DataArray", "A store has its own truth")
@@ -128,8 +131,7 @@ def fit(
     folder = Path(run) if run is not None else _free_folder(_name(model))
     words, objects = _words(options)
     words += ["--run", str(folder), *(["--quiet"] if quiet else [])]
-    limits = {PROCESSOR_TIME: processor_time, STEP_MEMORY: step_memory}
-    words += [f"{name}={text}" for name, text in limits.items() if text is not None]
+    words += [f"{name}={text}" for name, text in limits.items()]
     words += [word for module in trust for word in ("--trust", module)]
     words += ["--seed_everything", str(seed)] if seed is not None else []
     words += ["--data.store", str(data)] if data is not None else []

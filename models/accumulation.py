@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-import torch
 from pytorch_lightning.strategies import Strategy
 from torch import Tensor, nn
+
+_LEAST = 1e-24  # share of a part: of one without truth
 
 
 class AccumulatedParts:
@@ -18,7 +19,9 @@ class AccumulatedParts:
 
         sum_i (T_i / P) (grad L_i / k) * k / sum_i (T_i / P) = sum_i T_i grad L_i / sum_i T_i
 
-    Of several processes, whose gradients are averaged, the sum is the mean over these.
+    Of several processes, whose gradients are averaged, the sum is the mean over these. The share
+    of parts without truth vanishes beside others, but keeps the gradient of the network's penalty
+    where a whole batch is without truth.
     """
 
     def __init__(self) -> None:
@@ -26,6 +29,7 @@ class AccumulatedParts:
 
     def weighted(self, loss: Tensor, share: Tensor) -> Tensor:
         """Return the loss of a part times its `share`, T / P."""
+        share = share.clamp(min=_LEAST)
         self._sum = share if self._sum is None else self._sum + share
         return loss * share
 
@@ -35,8 +39,7 @@ class AccumulatedParts:
             return
         total: Tensor = strategy.reduce(self._sum, reduce_op="mean")
         self._sum = None
-        # a part without any truth has the least positive weight, and no gradients
-        factor = torch.where(total > torch.finfo(total.dtype).tiny, parts / total, 0)
+        factor = parts / total
         for parameter in parameters:
             if parameter.grad is not None:
                 local_part(parameter.grad).mul_(factor)

@@ -85,8 +85,12 @@ def _plan(memory: float | None, counts: bool, **options: Any) -> None:
     from ens10.experiments.planning.plan import counts_of_config, plan_config, print_plan
 
     if counts:
-        names = ("config", "grid", "batch_size", "precision")
-        counts_of_config(**{name: options[name] for name in names})
+        others = {"memory": memory} | {name: options.pop(name) for name in ("devices", "machine")}
+        if given := [name for name, value in others.items() if value is not None]:
+            raise ArgumentError(
+                f"--{given[0]}", "has no use with --counts", "Leave out one of them"
+            )
+        counts_of_config(**options)
         return
     if memory is None or options["devices"] is None:
         command_parser("ens10 plan").error("the options --devices and --memory are required")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ens10 import catalog
-from ens10.errors import FileError, UnknownNameError
+from ens10.errors import ArgumentError, FileError, UnknownNameError
 from ens10.experiments.planning.rates import DEVICES, Grid, build_part, measured_steps, on_grid
 from ens10.experiments.planning.step_counts import count_config, print_counts
 from ens10.experiments.training.data_numbers import config_path, read_config
@@ -135,6 +135,8 @@ def counts_of_config(
     Raises:
         FileError, ArgumentError: as for `plan_config` and `count_config`.
     """
+    if batch_size is not None and batch_size < 1:
+        raise ArgumentError("batch", f"{batch_size} is not positive")
     points = grid_shape(grid, "--grid") if grid else subject_of(config).grid
     found, dates = count_config(config, points, batch_size, _precision(precision))
     shape = f"{dates} x {points[0]} x {points[1]} dates and points"

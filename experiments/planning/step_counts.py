@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
@@ -39,6 +40,7 @@ import ens10
 from ens10.errors import FileError
 from ens10.experiments.planning.rates import Grid, build_part, on_grid, random_batch
 from ens10.experiments.training.data_numbers import read_config
+from ens10.metrics.distributions import _torch as closed_forms
 from ens10.models.layers.smoe.tracking import track_loss
 from ens10.models.matching import forecast_of
 from ens10.models.networks import transformer
@@ -228,6 +230,10 @@ def on_gpu(*folders: Path) -> Iterator[Counts]:
     def is_cuda(tensor: Any) -> bool:  # noqa: ARG001
         return counts.sees(sys._getframe(1).f_code.co_filename)
 
+    def any_on_host(tensor: Tensor) -> Any:
+        counts.syncs[counts.caller()] += 1
+        return np.ones(tensor.shape, np.float64 if tensor.dtype == torch.float64 else np.float32)
+
     counts = Counts([Path(ens10.__file__).parent, *folders])
     functions = _Device(counts)
 
@@ -241,6 +247,7 @@ def on_gpu(*folders: Path) -> Iterator[Counts]:
 
     with (
         patch.object(transformer, "checkpoint", recomputed),
+        patch.object(closed_forms, "on_host", any_on_host),
         patch.object(torch.cuda, "mem_get_info", lambda _: (MEMORY, MEMORY)),
         patch.object(FakeTensor, "device", property(device)),
         patch.object(FakeTensor, "is_cuda", property(is_cuda), create=True),
@@ -314,13 +321,16 @@ def count_config(
         precision: of the fields.
 
     Raises:
-        FileError: no such file, no single network in it, or a head on a method whose coefficients
-            are not known without data.
+        FileError: no such file, no single network in it, a head on a method whose coefficients are
+            not known without data, or an operation that needs values.
     """
     content = read_config(config, "Give one of experiments/configs", grid)
-    arguments = (content.get("model") or {}).get("init_args") or {}
-    if not {"network", "head"} <= set(arguments) or "size" in arguments:
-        raise FileError(config, "it has no network and head", "Counts are of one network")
+    model = content.get("model") or {}
+    arguments = model.get("init_args") or {}
+    is_several = str(model.get("class_path")).endswith("DeepEnsemble")
+    if is_several or not {"network", "head"} <= set(arguments):
+        reason = "it has several networks" if is_several else "it has no network and head"
+        raise FileError(config, reason, "Counts are of one network")
     data, specification = content["data"], on_grid(content["model"], grid)
     count = dates or int(data.get("batch_size") or 1)
 
@@ -341,7 +351,15 @@ def count_config(
         return Subject(lambda: _step(model, batch, adam, half), state, batch)
 
     with configuration_errors(config):
-        return count_step(make), count
+        try:
+            return count_step(make), count
+        except RuntimeError as error:
+            reason = f"a part of it needs values, which are not counted ({_first_line(error)})"
+            raise FileError(config, reason, "Count a configuration without it") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].rstrip(".")
 
 
 def _give_coefficients(method: SeasonalEMOS, grid: Grid) -> None:
@@ -354,7 +372,10 @@ def _give_coefficients(method: SeasonalEMOS, grid: Grid) -> None:
 def _step(
     model: Any, batch: Any, optimizer: torch.optim.Optimizer, half: AbstractContextManager[Any]
 ) -> None:  # fmt: skip
-    """Run what `PostProcessor` and Lightning run, without logging."""
+    """Run what `PostProcessor` and Lightning run, but logs and whether the loss is finite.
+
+    To read that is a wait of each step, unless the model's `checks_on_device` is True.
+    """
     with half:
         forecast = forecast_of(model.network, model.head, batch)
         values = model.loss.evaluate(forecast, batch["target"], batch["weights"])
@@ -406,7 +427,8 @@ def print_counts(found: StepCounts, title: str, console: Console) -> None:
     console.print(table, highlight=False)
     waits = ", ".join(f"{place} ({n})" for place, n in found.counts.syncs.items()) or "none"
     lines = [
-        f"Waits of the host for the device: {waits}",
+        f"Waits of the host for the device: {waits}; besides one in each step to read whether the "
+        "loss is finite, unless model.checks_on_device is True",
         f"Activations saved for the backward pass: {gigabytes(found.saved_bytes)}",
         f"Bounds on an H200: {1e3 * total.seconds:.3g} ms if each operation ran at its rates; "
         f"{1e3 * found.saved_once:.3g} ms if parameters, batch and saved activations were moved "

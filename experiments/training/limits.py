@@ -32,7 +32,10 @@ from ens10.models.postprocessor import StatisticalPostProcessor, require_fields
 PROCESSOR_TIME = "--processor-time"
 STEP_MEMORY = "--step-memory"
 LIMITS = {
-    PROCESSOR_TIME: ("TIME", "train as many epochs as take this time, such as 90s, 10min or 2h"),
+    PROCESSOR_TIME: (
+        "TIME", "train as many epochs as take this time, such as 90s, 10min or 2h: on a CPU summed "
+        "over its cores, on a GPU elapsed",
+    ),
     STEP_MEMORY: (
         "SIZE", "train batches in parts whose steps take at most this memory, such as 8GB, and add "
         "their gradients",
@@ -41,7 +44,11 @@ LIMITS = {
 _TIME = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
 _WARM_UP, _STEPS = 2, 5
-_COUNT_BATCHES = ("limit_train_batches", "limit_val_batches", "val_check_interval")
+_INTERVAL = "val_check_interval"
+_COUNT_BATCHES = (
+    "limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches",
+    "overfit_batches", _INTERVAL,
+)  # fmt: skip
 _VALIDATES_EVERY = "check_val_every_n_epoch"
 
 
@@ -95,11 +102,15 @@ class Probe:
         """Run an epoch, or what `callback` and `settings` leave of it, and return its trainer.
 
         Raises:
-            ArgumentError: a model that is solved in one pass, or several processes.
+            ArgumentError: a model that is solved in one pass, several processes, or a trial run of
+                a few batches.
         """
         if isinstance(self.model, StatisticalPostProcessor):
             reason = "a statistical method is solved in one pass, whose length is given"
             raise ArgumentError("limits", reason, "Leave --processor-time and the like out")
+        if self.trainer.get("fast_dev_run"):
+            reason = "a trial run of a few batches has no epochs, and no limits of batches"
+            raise ArgumentError("trainer.fast_dev_run", reason, "Leave it or the limits out")
         none = {"callbacks": [callback], "max_steps": -1} | dict.fromkeys(
             ("min_epochs", "min_steps", "max_time")
         )
@@ -144,16 +155,26 @@ class StepClock(pl.Callback):
 
 
 class _FewSteps(StepClock):
-    """A clock that ends the training after a few steps, with the validation of the epoch."""
+    """A clock that ends the training after a few steps, with the validation of the epoch.
+
+    Batches whose gradients are accumulated are one step.
+    """
 
     def on_train_batch_end(self, trainer: pl.Trainer, *rest: Any) -> None:
         """Record the time; end after the last step that is measured."""
         self._add("end", trainer, *rest)
-        trainer.should_stop = len(self.times["end"]) >= _WARM_UP + _STEPS
+        batches = (_WARM_UP + _STEPS) * trainer.accumulate_grad_batches
+        trainer.should_stop = len(self.times["end"]) >= batches
 
 
 class EpochCost(NamedTuple):
-    """Measured seconds of a training: of a step, of an epoch, and before the first epoch."""
+    """Measured seconds of a training.
+
+    Attributes:
+        step: of a batch.
+        epoch: with its validations.
+        before: what comes once: before the first step, and what the first steps take longer.
+    """
 
     step: float
     epoch: float
@@ -163,19 +184,30 @@ class EpochCost(NamedTuple):
 def measure_epoch(probe: Probe) -> EpochCost:
     """Measure the median step after a few for warming up, and one validation.
 
-    A step includes the reading of its batch, as in the first epoch.
+    A step includes the reading of its batch, as in the first epoch, and its share of the
+    optimiser's step.
     """
     clock = _FewSteps()
     trainer = probe.run(clock)
     fit, first = clock.times["fit"][0], clock.times["start"][0]
-    steps = [end - start for start, end in pairwise([first, *clock.times["end"]])]
-    step = median(steps[min(_WARM_UP, len(steps) - 1) :])
-    starts, ends = (clock.times.get(name, []) for name in ("validates", "validated"))
-    validation = max((end - start for start, end in zip(starts, ends, strict=True)), default=0.0)
+    pauses = list(zip(*(clock.times.get(k, []) for k in ("validates", "validated")), strict=True))
+    times = [
+        end - start - sum(b - a for a, b in pauses if start < a < end)
+        for start, end in pairwise([first, *clock.times["end"]])
+    ]
+    steps = [np.mean(few).item() for few in _chunks(times, trainer.accumulate_grad_batches)]
+    warm_up = min(_WARM_UP, len(steps) - 1)
+    step = median(steps[warm_up:])
+    once = sum(max(0.0, one - step) for one in steps[:warm_up]) * trainer.accumulate_grad_batches
+    validation = max((end - start for start, end in pauses), default=0.0)
     batches = trainer.num_training_batches
     every = trainer.val_check_batch or batches
     validations = batches / every / (probe.trainer.get(_VALIDATES_EVERY) or 1)
-    return EpochCost(step, batches * step + validations * validation, first - fit)
+    return EpochCost(step, batches * step + validations * validation, first - fit + once)
+
+
+def _chunks(values: Sequence[float], size: int) -> list[Sequence[float]]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
 
 
 def epochs_within(text: str, probe: Probe) -> tuple[int, dict[str, Any]]:
@@ -207,15 +239,18 @@ def _seconds_of(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]]
 
 
-class _TwoBatches(TorchBatches):
-    """Batches of one date and of two dates."""
+class _SmallBatches(TorchBatches):
+    """A batch of one date and, where batches have several dates, one of two."""
+
+    most = 2
 
     def __len__(self) -> int:
-        return 2
+        return self.most
 
     def __iter__(self) -> Iterator[Batch]:
-        dates = np.resize(self.batches.index, 2)
-        yield from (as_tensors(self.batches.batch(dates[:count])) for count in (1, 2))
+        dates = np.resize(self.batches.index, self.most)
+        for count in range(1, self.most + 1):
+            yield as_tensors(self.batches.batch(dates[:count]))
 
 
 class _StepBytes(pl.Callback):
@@ -227,6 +262,7 @@ class _StepBytes(pl.Callback):
 
     def __init__(self) -> None:
         self.counts: list[tuple[int, int]] = []
+        self._saved: SavedTensors | None = None
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, *_: Any
@@ -241,9 +277,16 @@ class _StepBytes(pl.Callback):
 
     def on_before_backward(self, *_: Any) -> None:
         """End the count before anything is computed again for the backward pass."""
-        self._saved.__exit__()
-        sizes = self._saved.sizes
+        sizes = self.end()
         self.counts.append((sum(sizes) + self._batch_bytes, max(sizes, default=0)))
+
+    def end(self) -> list[int]:
+        """End the count of a step, if one is counted, and return its sizes."""
+        saved, self._saved = self._saved, None
+        if saved is None:
+            return []
+        saved.__exit__()
+        return saved.sizes
 
 
 def part_within(text: str, probe: Probe) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -254,20 +297,25 @@ def part_within(text: str, probe: Probe) -> tuple[dict[str, Any], dict[str, Any]
     and the moments of Adam are included, see `ens10.models.parallel.cost.Footprint.memory`.
 
     Raises:
-        ArgumentError: no size; a single date does not fit; the batch is of patches or points, or
-            the trainer has limits that are shares of an epoch.
+        ArgumentError: no size; a single date does not fit; the batch is of patches or points; the
+            trainer has limits that are shares of an epoch, or validates after a number of batches
+            of which the last one is shorter.
     """
     limit, batch = size_of(STEP_MEMORY, text), probe.data.batch_size
     require_fields(probe.data, "parts of a batch are")
     counter = _StepBytes()
-    batches = _TwoBatches(probe.data.batches("train"), None)
+    batches = _SmallBatches(probe.data.batches("train"), None)
+    batches.most = min(batch, 2)
     vars(probe.data)["train_dataloader"] = lambda: batches
-    whole = {"limit_train_batches": 2, "limit_val_batches": 0, "val_check_interval": 1.0}
-    probe.run(counter, **whole, accumulate_grad_batches=1)
+    whole = {"limit_train_batches": batches.most, "limit_val_batches": 0, _INTERVAL: 1.0}
+    try:
+        probe.run(counter, **whole, overfit_batches=0, accumulate_grad_batches=1)
+    finally:
+        counter.end()
     parameters = sum(parameter.numel() for parameter in probe.model.parameters())
 
     def memory(dates: int) -> int:
-        one, two = counter.counts
+        one, two = counter.counts[0], counter.counts[-1]
         return step_memory(parameters, *(a + (dates - 1) * (b - a) for a, b in zip(one, two)))  # noqa: B905
 
     fitting = [dates for dates in divisors(batch) if memory(dates) <= limit]
@@ -280,6 +328,12 @@ def part_within(text: str, probe: Probe) -> tuple[dict[str, Any], dict[str, Any]
         return {}, {"line": f"{text}: batches of {batch} fit, with {needs}", **facts}
     line = f"{text}: batches of {batch}, which take {needs}, are trained in parts of {part}"
     line += f", with {gigabytes(memory(part))}{_inequality(probe.model)}"
+    interval = probe.trainer.get(_INTERVAL)
+    if isinstance(interval, int) and len(batches.batches.index) % batch:
+        reason = (
+            f"{interval} batches, of which the last one of an epoch has less than {batch} dates"
+        )
+        raise ArgumentError(f"trainer.{_INTERVAL}", reason, "Leave it out, or choose another batch")
     return _options_of_parts(probe.trainer, part, batch // part), {"line": line, **facts}
 
 
@@ -289,7 +343,7 @@ def _options_of_parts(trainer: Mapping[str, Any], part: int, parts: int) -> dict
     options = {"data.batch_size": part, "trainer.accumulate_grad_batches": accumulated}
     for name in _COUNT_BATCHES:
         value = trainer.get(name)
-        if isinstance(value, float) and value != 1:
+        if isinstance(value, float) and value not in (0, 1):
             reason = f"{value} of an epoch may end within a batch that is trained in parts"
             raise ArgumentError(f"trainer.{name}", reason, "Give a number of batches")
         if isinstance(value, int):

@@ -70,7 +70,8 @@ def _gradients(
 # what `torch.compile` does not look into: numpy, scipy and autograd within a gradient
 @torch.library.custom_op("ens10::kernel_value", mutates_args=())
 def _opaque_value(tensors: list[Tensor], key: int) -> Tensor:
-    return _value(KERNELS[key], tensors).clone()  # of what may be one of the tensors
+    # a copy: it may be one of the tensors, and not contiguous, as a graph expects
+    return _value(KERNELS[key], tensors).clone(memory_format=torch.contiguous_format)
 
 
 @_opaque_value.register_fake
@@ -83,7 +84,8 @@ def _opaque_gradients(
     grad: Tensor, tensors: list[Tensor], needs: list[bool], key: int
 ) -> list[Tensor]:
     gradients = _gradients(KERNELS[key], tensors, grad, needs)
-    return [grad.new_empty(0) if one is None else one.clone() for one in gradients]
+    none, contiguous = grad.new_empty(0), torch.contiguous_format
+    return [(none if one is None else one).clone(memory_format=contiguous) for one in gradients]
 
 
 @_opaque_gradients.register_fake

@@ -9,6 +9,7 @@ import yaml
 from ens10.cli import main
 from ens10.errors import FileError
 from ens10.experiments.demo import config_path
+from ens10.experiments.planning import step_counts
 from ens10.experiments.planning.plan import plan_config, step_times, subject_of
 from ens10.experiments.planning.rates import measured_steps
 from ens10.experiments.planning.step_counts import Amount, by_kind, count_config
@@ -206,17 +207,36 @@ def test_counts_in_words(capsys):
     told = capsys.readouterr().out
     assert "location_unet, 2 x 24 x 48 dates and points, precision 32: counted, not" in told
     assert " convolutions " in told
-    assert "Waits of the host for the device: none\n" in told
+    assert "Waits of the host for the device: none; besides one in each step to read" in told
     assert "Bounds on an H200: " in told
+
+
+def test_a_part_that_needs_values(capsys, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no values.\nMore of it")
+
+    monkeypatch.setattr(step_counts, "count_step", fail)
+    options = ["--counts", "--config", str(config_path("mlp")), "--grid", "6x8"]
+    assert main(["plan", *options]) == 1
+    told = "mlp.yaml: a part of it needs values, which are not counted (no values). Count"
+    assert told in capsys.readouterr().err
 
 
 def test_what_has_no_counts(capsys):
     for name, reason in {
         "raw": "raw.yaml: StatisticalPostProcessor has no network",
-        "deep_ensemble": "it has no network and head. Counts are of one network",
+        "deep_ensemble": "deep_ensemble.yaml: it has several networks. Counts are of one network",
     }.items():
         options = ["--grid", "24x48"] if name != "raw" else []
         assert main(["plan", "--counts", "--config", str(config_path(name)), *options]) == 1
+        assert reason in capsys.readouterr().err
+    for given, reason in {
+        ("--devices", "4"): "--devices: has no use with --counts",
+        ("--memory", "40"): "--memory: has no use with --counts",
+        ("--machine", "h200"): "--machine: has no use with --counts",
+        ("--batch-size", "0"): "batch: 0 is not positive",
+    }.items():
+        assert main(["plan", "--counts", "--config", str(config_path("mlp")), *given]) == 1
         assert reason in capsys.readouterr().err
     with pytest.raises(SystemExit) as ended:
         main(["plan", "--config", str(config_path("mlp"))])

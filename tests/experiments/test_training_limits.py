@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import xarray as xr
 import yaml
 from realruns import StopAt, command, config_path
 
@@ -96,6 +97,40 @@ def test_the_run_is_that_of_the_epochs_and_resumes(store, tmp_path, clock, monke
     assert_same_weights(resumed, plain)
 
 
+@pytest.mark.parametrize(
+    ("options", "epoch"),
+    [
+        # of each step a validation: 6 s with its start, and the 2 s of the validation itself
+        (["--trainer.val_check_interval", 1], 12 * (3 * STEP + STEP)),
+        # each third batch takes 10 s more, for the optimiser
+        (["--trainer.accumulate_grad_batches", 3], 12 * 2 * STEP + 4 * 5 * STEP + STEP),
+    ],
+)
+def test_an_epoch_with_what_comes_between_steps(
+    store, tmp_path, clock, monkeypatch, options, epoch
+):
+    def step(self, trainer, *_):
+        if trainer.accumulate_grad_batches > 1:
+            clock.extend([0] * 5)
+
+    monkeypatch.setattr(limits.StepClock, "on_before_optimizer_step", step, raising=False)
+    run = fit(store, tmp_path / "run", *SMALL, *options, "--processor-time", "300s")
+    measured = read_provenance(run)["processor_time"]["measured_seconds"]
+    assert measured["epoch"] == epoch
+
+
+def test_first_steps_that_take_longer_count_once(store, tmp_path, clock, monkeypatch):
+    def step(self, trainer, *_):
+        if len(self.times["start"]) == 1:
+            clock.extend([0] * 50)
+
+    monkeypatch.setattr(limits.StepClock, "on_before_optimizer_step", step, raising=False)
+    run = fit(store, tmp_path / "run", *SMALL, "--processor-time", "300s")
+    measured = read_provenance(run)["processor_time"]["measured_seconds"]
+    # the first step has no wait for a batch: an event less than the others
+    assert measured == {"step": 2 * STEP, "epoch": EPOCH, "before": BEFORE + 49 * STEP}
+
+
 def test_the_schedule_ends_with_the_epochs(store, tmp_path, clock):
     options = ["--model.init_args.scheduler", "torch.optim.lr_scheduler.CosineAnnealingLR"]
     run = fit(store, tmp_path / "run", *SMALL, *options, "--processor-time=155s")
@@ -127,6 +162,7 @@ def test_an_object_keeps_its_weights(store, tmp_path, clock, monkeypatch):
         (("51s",), "an epoch takes 50 s, and what comes before 2.0 s: more than 51s"),
         (("10 weeks",), "'10 weeks' is no time"),
         (("10min", "--trainer.max_epochs", 3), "--trainer.max_epochs is given, too"),
+        (("10min", "--trainer.fast_dev_run", "true"), "a trial run of a few batches has no epochs"),
         (("10min", "--trainer.devices", 2, "--trainer.accelerator", "cpu"), "not in 2"),
     ],
 )
@@ -156,6 +192,8 @@ def test_refused_elsewhere(store, tmp_path, clock, capsys):
     assert "Give it on the command line" in capsys.readouterr().err
     with pytest.raises(ArgumentError, match="is given, too"):
         ens10.fit(store, "mlp", run=tmp_path / "z", max_epochs=2, processor_time="10min")
+    with pytest.raises(ArgumentError, match="--step-memory: is for trainings on a store"):
+        ens10.fit(xr.DataArray([0.0]), "emos_global", step_memory="1GB")
 
 
 class Counter(limits._StepBytes):
@@ -198,6 +236,34 @@ def test_the_part_that_fits(store, tmp_path, capsys, monkeypatch):
             torch.testing.assert_close(weights(run)[name], value, rtol=1e-3, atol=1e-5)
 
 
+def test_limits_of_all_stages_count_parts():
+    given = dict.fromkeys(limits._COUNT_BATCHES, 3) | {"overfit_batches": 0.0}
+    options = limits._options_of_parts(given, 2, 4)
+    assert options.pop("data.batch_size") == 2
+    assert options.pop("trainer.accumulate_grad_batches") == 4
+    names = [name for name in limits._COUNT_BATCHES if name != "overfit_batches"]
+    assert options == {f"trainer.{name}": 12 for name in names}
+
+
+def test_one_date_is_counted_alone(store, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(limits, "_StepBytes", Counter)
+    COUNTED.clear()
+    fit(store, tmp_path / "run", *SMALL, "--trainer.max_epochs", 1, "--step-memory", "4MB")
+    assert "ens10: 4MB: batches of 1 fit, with 0.00136 GB" in capsys.readouterr().err
+    assert len(COUNTED) == 1
+
+
+def test_a_step_that_fails_ends_the_count(store, tmp_path, monkeypatch):
+    def forward(*_):
+        raise ArgumentError("forward", "fails")
+
+    monkeypatch.setattr(MLP, "forward", forward)
+    fit(store, tmp_path / "run", "--trainer.max_epochs", 1, "--step-memory", "4MB", status=1)
+    # nothing is kept by hooks: they would be refused here
+    with torch.autograd.graph.disable_saved_tensors_hooks("a hook is left"):
+        torch.ones(2, requires_grad=True).exp()
+
+
 def test_parts_are_refused_or_warned_of(store, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(limits, "_StepBytes", Counter)
     options = ["--trainer.max_epochs", 1, "--step-memory"]
@@ -206,6 +272,10 @@ def test_parts_are_refused_or_warned_of(store, tmp_path, capsys, monkeypatch):
             (["4 horses"], "'4 horses' is not a size"),
             (["1MB"], "a step of one date takes 0.00136 GB, more than 1MB"),
             (["4MB", "--trainer.limit_val_batches=0.5"], "0.5 of an epoch may end within a batch"),
+            (
+                ["4MB", "--data.batch_size=8", "--trainer.val_check_interval=1"],
+                "1 batches, of which the last one of an epoch has less than 8 dates",
+            ),
             (["4MB", "--data.kind", "points"], "parts of a batch are whole fields, not points"),
         ]
     ):

@@ -16,6 +16,7 @@ from ens10.metrics import crps_ensemble, crps_normal
 from ens10.metrics._kernels_torch import EagerEnsemble
 from ens10.metrics._ops_torch import TORCH
 from ens10.metrics.distributions import Normal
+from ens10.metrics.distributions._torch import _opaque_gradients, _opaque_value
 
 FAIR = {"estimator": "fair"}
 N = 70  # points along an axis: with 10 members, N * N are enough to be compiled
@@ -233,6 +234,16 @@ def test_torch_compile_follows_a_loss():
     got, by_compiled = gradients(torch.compile(loss), x, y)
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
     np.testing.assert_allclose(by_compiled[0], by[0], atol=1e-7)
+
+
+def test_operators_return_the_layout_that_graphs_expect():
+    mu, sigma, y, grad = (1 + torch.rand(6, 5).t() for _ in range(4))
+    key = Normal.kernels["crps"].key
+    for operator, arguments in [
+        (_opaque_value, ([mu, sigma, y], key)),
+        (_opaque_gradients, (grad, [mu, sigma, y], [True, False, True], key)),
+    ]:
+        torch.library.opcheck(operator, arguments, test_utils="test_faketensor")
 
 
 def test_importing_the_metrics_compiles_nothing():

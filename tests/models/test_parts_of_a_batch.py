@@ -106,6 +106,17 @@ def test_a_batch_without_any_truth_changes_nothing():
     torch.testing.assert_close(after, before, rtol=0, atol=0)
 
 
+def test_a_batch_without_any_truth_keeps_its_penalty():
+    found = []
+    for size in (4, 1):
+        batches = batches_of(4, size)
+        for batch in batches:
+            batch["weights"][:] = 0
+        found.append(weights_after(lambda: processor(Penalised), SGD, batches, 4 // size)[1])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=0)
+    assert found[0].abs().sum() > 0
+
+
 def test_batch_normalisation_is_not_equal():
     make = partial(processor, UNet)
     _, expected = weights_after(make, SGD, batches_of(4, 4, missing=False))

@@ -1,7 +1,9 @@
 """The layer within training steps: scaled losses, accumulation, several layers, processes."""
 
 import copy
+import gc
 import pickle
+from functools import partial
 
 import pytest
 import pytorch_lightning as pl
@@ -11,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.smoe import ComparingSMoE2d, ConvGate, SMoE2d, TensorGate, track_loss
-from ens10.models.layers.smoe.routing import layer_of
+from ens10.models.layers.smoe.comparing import _compare_experts
+from ens10.models.layers.smoe.routing import _classify_choices, layer_of
 
 GRID = (6, 8)
 
@@ -244,6 +247,44 @@ def test_a_copy_is_found_by_a_key_of_its_own():
     layer = SMoE2d(2, 4, 2, TensorGate(4, 2, GRID))
     copies = copy.deepcopy(layer), copy.copy(layer), pickle.loads(pickle.dumps(layer))
     assert all(layer_of(one.key) is one for one in (layer, *copies))
+
+
+LAYERS = [
+    lambda: SMoE2d(2, 4, 2, TensorGate(4, 2, GRID)),
+    lambda: ComparingSMoE2d(2, 4, TensorGate(4, 1, GRID)),
+]
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_a_layer_may_be_gone_before_the_backward_pass(make):
+    x = noise(1, 2, *GRID).float().requires_grad_()
+
+    def loss_of_a_local_layer():
+        return loss_of(make(), x, 0.0)
+
+    loss = loss_of_a_local_layer()
+    gc.collect()
+    loss.backward()
+    assert x.grad.abs().sum() > 0
+
+
+def moved(values):
+    """The same values with another order in memory."""
+    return values.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_operators_return_the_layout_that_graphs_expect(loops):
+    layers = [make() for make in LAYERS]
+    for layer in layers:
+        layer.state.loss_scale = torch.ones(())
+    gate, choices = moved(noise(2, 4, *GRID).float()), torch.randint(4, (2, *GRID, 2))
+    gradient = moved(noise(2, 2, 3, *GRID).float())
+    check = partial(torch.library.opcheck, test_utils="test_faketensor")
+    arguments = (gradient, None, gate, choices, None, None, layers[0].key, loops)
+    check(_classify_choices, arguments)
+    values = moved(noise(2, 4, 3, *GRID).float())
+    check(_compare_experts, (gradient[:, :1], values, gate, choices[..., :1], None, layers[1].key))
 
 
 def test_distributed_training_takes_many_steps(tmp_path):

@@ -17,6 +17,7 @@ from ens10.models.layers.smoe.layer import SMoE2d
 from ens10.models.layers.smoe.routing import (
     all_finite,
     along_experts,
+    keep_layer,
     layer_of,
     not_finite_error,
 )
@@ -211,7 +212,7 @@ class ComparedOutput(torch.autograd.Function):
         ctx: Any, values: Tensor, gate: Tensor, indices: Tensor, area: Tensor | None, key: int
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        ctx.key = key
+        keep_layer(ctx, key)
         ctx.save_for_backward(values, gate, indices, area)
         return values.gather(1, along_experts(planes(indices), values.shape))
 
@@ -235,7 +236,7 @@ def _compare_experts(
     errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
     if not all_finite(errors):
         if values.dtype == torch.float16:  # the loss scaler skips this step
-            return torch.full_like(values, torch.nan), torch.zeros_like(gate)
+            return values.new_full(values.shape, torch.nan), gate.new_zeros(gate.shape)
         raise not_finite_error()
     if gate.shape[0] == 1:
         errors = layer.remember(errors.mean(0, keepdim=True))
@@ -247,13 +248,14 @@ def _compare_experts(
     part = gradient
     if layer.rule.damping < 1:
         part = torch.where((best != choices)[:, :, None], part * layer.rule.damping, part)
-    for_values = torch.zeros_like(values).scatter_(1, along_experts(choices, values.shape), part)
-    return for_values, for_gate.to(gate.dtype)
+    for_values = values.new_zeros(values.shape)
+    for_values.scatter_(1, along_experts(choices, values.shape), part)
+    return for_values, for_gate.to(gate.dtype).contiguous()
 
 
 @_compare_experts.register_fake
 def _(_: Tensor, values: Tensor, gate: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(values), torch.empty_like(gate)
+    return values.new_empty(values.shape), gate.new_empty(gate.shape)
 
 
 def rival_errors(

@@ -129,6 +129,16 @@ def layer_of(key: int) -> Any:
     return _LAYERS[key]
 
 
+def keep_layer(ctx: Any, key: int) -> None:
+    """Store the key in the context of a function, and keep its layer for the backward pass.
+
+    A compiled graph keeps the layer itself.
+    """
+    ctx.key = key
+    if not torch.compiler.is_compiling():
+        ctx.layer = layer_of(key)
+
+
 class ChosenValues(torch.autograd.Function):
     """Values of the chosen experts (N, k, F, H, W).
 
@@ -174,7 +184,8 @@ class RoutedOutput(torch.autograd.Function):
         loops: bool,
     ) -> Tensor:
         """Return the output (N, k, F, H, W)."""
-        ctx.key, ctx.loops, ctx.damping = key, loops, rule.damping
+        keep_layer(ctx, key)
+        ctx.loops, ctx.damping = loops, rule.damping
         ctx.classify = rule.classify and ctx.needs_input_grad[2]
         ctx.uses_weight_signal = weights is not None and rule.error_signal == "weight"
         needs_values = ctx.needs_input_grad[1] or ctx.uses_weight_signal
@@ -228,18 +239,20 @@ def _classify_choices(
     """
     rule: RoutingRule = layer_of(key).rule
     for_routing, for_damping = incorrect_choices(gradient, rule, area, scale, signal)
+    for_damping = for_damping.contiguous()  # as are the results that a graph expects
     if gate is None:
         return for_damping, gradient.new_empty(0)
     if rule.state.record:
         rule.state.classification_loss = classification_loss(gate, indices, for_routing)
     classify = compiled.classification_gradient if loops else classification_gradient
-    return for_damping, classify(gate, indices, for_routing, rule.loss_scale(gradient))
+    for_gate = classify(gate, indices, for_routing, rule.loss_scale(gradient))
+    return for_damping, for_gate.contiguous()
 
 
 @_classify_choices.register_fake
 def _(gradient: Tensor, _: Any, gate: Tensor | None, *__: Any) -> tuple[Tensor, Tensor]:
-    for_gate = gradient.new_empty(0) if gate is None else torch.empty_like(gate)
-    return torch.empty_like(gradient[:, :, 0], dtype=torch.bool), for_gate
+    for_gate = gradient.new_empty(0) if gate is None else gate.new_empty(gate.shape)
+    return gradient.new_empty(gradient[:, :, 0].shape, dtype=torch.bool), for_gate
 
 
 def along_experts(choices: Tensor, shape: torch.Size) -> Tensor:
