@@ -25,8 +25,8 @@ from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.loader.batches import open_samples
 from ens10.metrics import score_states
 from ens10.models.statistical import EMOS, AnomalyEMOS, Raw, StatisticalMethod, fit
-from ens10.models.statistical.place_regression import chords, coordinates_of, unit_vectors
-from ens10.stations import as_stations, degrees, has_stations
+from ens10.models.statistical.place_regression import chords, places_in, unit_vectors
+from ens10.stations import as_row, as_stations, has_stations
 from ens10.store import open_store
 from ens10.usage import command_parser, reports_errors
 
@@ -125,8 +125,7 @@ def _map(forecast: xr.Dataset, truth: xr.DataArray) -> Array:
 
 def nearest_km(members: xr.DataArray) -> Array:
     """Return the distance of each place, km, to the nearest of those in other folds."""
-    points = members.coords.to_dataset()
-    lat, lon, _ = coordinates_of(degrees(points), points)[:, 0]
+    lat, lon, _ = places_in(as_row(members).coords.to_dataset())[:, 0]
     vectors, folds = unit_vectors(np.stack([lat, lon])), np.arange(len(lat)) % _FOLDS
     same = folds[:, None] == folds
     chord = np.where(same, np.inf, chords(vectors, vectors)).min(1)
