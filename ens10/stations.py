@@ -124,12 +124,16 @@ def metres(altitude: xr.Variable | xr.DataArray) -> npt.NDArray[Any]:
     Raises:
         ArgumentError: other units.
     """
-    unit = str(altitude.attrs.get("units", "")).strip().lower()
-    if unit not in _METRES:
+    factor = _metres_per_unit(altitude)
+    if factor is None:
         reason = f"{altitude.attrs['units']!r} is no known unit of an altitude"
         raise ArgumentError("altitude", reason, "Convert it to m, and set the attribute units")
     values = np.asarray(altitude.to_numpy())
-    return values if _METRES[unit] == 1 else values * _METRES[unit]
+    return values if factor == 1 else values * factor
+
+
+def _metres_per_unit(altitude: xr.Variable | xr.DataArray) -> float | None:
+    return _METRES.get(str(altitude.attrs.get("units", "")).strip().lower())
 
 
 def recognise_stations(
@@ -138,7 +142,7 @@ def recognise_stations(
     """Return a file of stations as a grid of one row; other datasets are unchanged.
 
     The dimension of stations is one with a usual name (such as `station_id` of EUPPBench), or the
-    common dimension of latitude and longitude.
+    common dimension of latitude and longitude. Altitudes in km and ft are converted to m.
 
     Args:
         dataset: with the names of the file, or those of `COORDINATES`.
@@ -148,7 +152,6 @@ def recognise_stations(
     Raises:
         MissingDataError: latitude or longitude is required and missing.
         FileError: a station occurs more than once.
-        ArgumentError: altitudes in other units than m, km and ft.
     """
     dim = _dimension(dataset)
     if dim is None:
@@ -166,7 +169,7 @@ def recognise_stations(
     old_names = {name for names in _ALIASES.values() for name in names} & {*candidates, dim}
     bare = dataset.drop_vars(old_names, errors="ignore").rename({dim: STATION})
     altitude = variables["altitude"]
-    if altitude is not None:
+    if altitude is not None and _metres_per_unit(altitude) not in (None, 1):
         attrs = altitude.attrs | {"units": "m"}
         variables["altitude"] = xr.Variable(dim, metres(altitude), attrs)
     coords = {

@@ -31,7 +31,7 @@ def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
         MissingDataError: variables that the forecast lacks.
     """
     value: Any = error
-    if not (isinstance(value, Real) and 0 <= value < math.inf):
+    if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
         raise ArgumentError(TRUTH_ERROR, f"{error} is no standard deviation", "Pass 0 or more")
     if error == 0 or forecast.attrs.get(TRUTH_ERROR) == error:
         return forecast

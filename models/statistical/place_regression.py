@@ -162,7 +162,7 @@ class PlaceRegression(GridBuffers):
         for effect, mask in effects.items():
             if mask.any():
                 names = [f"({lat:.2f}, {lon:.2f})" for lat, lon in places[:2, mask].T]
-                note = f"{mask.sum()} new points {effect}: {listing(names)}"
+                note = f"{mask.sum()} of {len(mask)} new points {effect}: {listing(names)}"
                 warnings.warn(DataNote(note), stacklevel=4)
 
 

@@ -187,8 +187,8 @@ def test_what_is_far_from_the_training_is_named_and_limited(fitted, data):
         forecast = fitted(strange)
     far, high = [str(n.message) for n in notes]
     place = f"(5.00, {float(members['lon'][0]):.2f})"
-    assert far == f"1 new points are far from those of the training: {place}"
-    assert high.startswith("1 new points have another altitude")
+    assert far == f"1 of 2 new points are far from those of the training: {place}"
+    assert high.startswith("1 of 2 new points have another altitude")
     logs = fitted.method.climate[1, 1, 0]
     _, factor = fitted.method.units.tolist()
     seasons = fitted.method.climate[1, 1, 1:].abs().amax((-2, -1)).sum()
@@ -208,7 +208,7 @@ def coordinates(data):
 def test_a_new_place_without_altitude_is_missing(fitted, data):
     members = data[0].isel(time=TEST, station=[50, 3])
     unknown = members.assign_coords(altitude=("station", [np.nan, np.nan]))
-    with pytest.warns(DataNote, match="1 new points have no altitude, and no forecast"):
+    with pytest.warns(DataNote, match="1 of 1 new points have no altitude, and no forecast"):
         forecast = fitted(unknown)
     assert forecast["mu"][:, 0].isnull().all()
     assert forecast["mu"][:, 1].notnull().all()
