@@ -31,6 +31,11 @@ _ALIASES = {
     "altitude": ("altitude", "alt", "station_altitude", "elevation", "station_elevation", "elev"),
 }
 _UNITS = {"lat": "degrees_north", "lon": "degrees_east", "altitude": "m"}
+_METRES = {
+    **dict.fromkeys(("", "m", "metre", "metres", "meter", "meters", "gpm"), 1.0),
+    **dict.fromkeys(("km", "kilometre", "kilometres", "kilometer", "kilometers"), 1000.0),
+    **dict.fromkeys(("ft", "foot", "feet"), 0.3048),
+}
 SINGLE_LEVELS = ("surface", "heightAboveGround", "depthBelowLandLayer")  # of size 1
 Data = TypeVar("Data", xr.Dataset, xr.DataArray)
 
@@ -99,12 +104,36 @@ def degrees(data: xr.Dataset) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
     Args:
         data: on a grid, or of stations as a grid of one row.
+
+    Raises:
+        MissingDataError: stations without latitude or longitude.
     """
     if has_stations(data):
-        lat, lon = (np.asarray(data[name].to_numpy())[None] for name in PLACES)
+        missing = [f"{name} of the stations" for name in PLACES if name not in data.coords]
+        if missing:
+            raise MissingDataError("points", missing, "Add them as coordinates of the stations")
+        lat, lon = (np.asarray(data[name].to_numpy()).reshape(1, -1) for name in PLACES)
         return lat, lon
     rows, columns = np.meshgrid(data["latitude"], data["longitude"], indexing="ij")
     return rows, columns
+
+
+def metres(altitude: xr.Variable | xr.DataArray) -> npt.NDArray[Any]:
+    """Return altitudes in metres, of those in m, km or ft; without units they are in m.
+
+    Raises:
+        ArgumentError: other units.
+    """
+    factor = _metres_per_unit(altitude)
+    if factor is None:
+        reason = f"{altitude.attrs['units']!r} is no known unit of an altitude"
+        raise ArgumentError("altitude", reason, "Convert it to m, and set the attribute units")
+    values = np.asarray(altitude.to_numpy())
+    return values if factor == 1 else values * factor
+
+
+def _metres_per_unit(altitude: xr.Variable | xr.DataArray) -> float | None:
+    return _METRES.get(str(altitude.attrs.get("units", "")).strip().lower())
 
 
 def recognise_stations(
@@ -113,7 +142,7 @@ def recognise_stations(
     """Return a file of stations as a grid of one row; other datasets are unchanged.
 
     The dimension of stations is one with a usual name (such as `station_id` of EUPPBench), or the
-    common dimension of latitude and longitude.
+    common dimension of latitude and longitude. Altitudes in km and ft are converted to m.
 
     Args:
         dataset: with the names of the file, or those of `COORDINATES`.
@@ -139,6 +168,10 @@ def recognise_stations(
     variables[STATION] = xr.Variable(dim, _identifiers(names, dataset.sizes[dim], source))
     old_names = {name for names in _ALIASES.values() for name in names} & {*candidates, dim}
     bare = dataset.drop_vars(old_names, errors="ignore").rename({dim: STATION})
+    altitude = variables["altitude"]
+    if altitude is not None and _metres_per_unit(altitude) not in (None, 1):
+        attrs = altitude.attrs | {"units": "m"}
+        variables["altitude"] = xr.Variable(dim, metres(altitude), attrs)
     coords = {
         name: (STATION, values.to_numpy(), _units(name) | values.attrs)
         for name, values in variables.items()

@@ -5,7 +5,7 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -52,7 +52,7 @@ from ens10.loader.training_members import are_texts, choose_members, recorded_me
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
 from ens10.models.statistical.base import GridBuffers, moved, take_new_points
-from ens10.models.statistical.place_regression import coordinates_of
+from ens10.models.statistical.place_regression import coordinates_of, places_in
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods
 from ens10.source.layout import tidy
@@ -60,7 +60,7 @@ from ens10.source.layouts import layout_of
 from ens10.source.names import Names
 from ens10.source.stores import dataset_of
 from ens10.source.units import unit_of
-from ens10.stations import STATION, degrees, has_stations, places_of, station_dims
+from ens10.stations import STATION, has_stations, places_of, station_dims
 from ens10.untrusted import readable
 from ens10.usage import Parser, configuration_errors
 
@@ -267,8 +267,7 @@ class TrainedModel:
                     forecast, columns = match_stations(*arguments, takes_new=new)
                     if new:
                         names = [str(name) for name in forecast[STATION].to_numpy().tolist()]
-                        where = coordinates_of(degrees(forecast), forecast)
-                        model = self.at_stations(names, where)
+                        model = self.at_stations(names, partial(places_in, forecast))
             samples = model._open_samples(forecast, rules)
             checks = None
             if rules is not None:
@@ -371,7 +370,7 @@ class TrainedModel:
         return PastTruth(self.name, self.history, self._trained_on, self._kept_quantiles)
 
     def at_stations(
-        self, names: Sequence[str], coordinates: npt.NDArray[np.float64]
+        self, names: Sequence[str], coordinates: Callable[[], npt.NDArray[np.float64]]
     ) -> "TrainedModel":
         """Return the model for other stations, at which its coefficients hold too.
 
@@ -380,7 +379,7 @@ class TrainedModel:
 
         Args:
             names: of the stations.
-            coordinates: (3, 1, W) their latitude, longitude and altitude.
+            coordinates: returns their latitude, longitude and altitude, (3, 1, W).
         """
         if list(names) == self._training.stations:
             return self
@@ -653,7 +652,7 @@ class Corrections:
             ArgumentError: the target has other units than in the training.
         """
         model.check_units(self.samples)
-        where = coordinates_of(self.samples.degrees, self.samples.stations)
+        where = partial(coordinates_of, self.samples.degrees, self.samples.stations)
         model = model.at_stations(self.samples.station_names, where)
         other = copy(self)
         other.model, other._cached_fields, other._past = model, {}, {}

@@ -19,6 +19,7 @@ from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownName
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.provenance import FILE as PROVENANCE
 from ens10.metrics.uncertainty import check_paired_dates
+from ens10.metrics.verification.truth_error import TRUTH_ERROR
 from ens10.untrusted import check_regular, readable
 
 _MARK = b"\nens10 crc32c "
@@ -266,6 +267,9 @@ def _read_states(path: Path) -> xr.Dataset:
     states = load_states(file, f"Run `ens10 score {path}` again")
     if "crps_sum" not in states:
         raise MissingDataError(file, ["crps"], f"Run `ens10 score {path}` with the CRPS")
+    if TRUTH_ERROR in states.attrs:
+        reason = f"scores of the truth with an error of {states.attrs[TRUTH_ERROR]} are not plain"
+        raise FileError(file, reason, f"Run `ens10 score {path}` without --truth-error")
     return states
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from ens10.durable import clear_leftovers, whole_path
-from ens10.errors import DataNote, FileError, UnknownNameError
+from ens10.errors import ArgumentError, DataNote, FileError, UnknownNameError
 from ens10.experiments.runs import provenance
 from ens10.experiments.runs.locks import hold_lock
 from ens10.experiments.runs.raw_ensemble import open_climate, open_raw, with_name
@@ -47,7 +47,7 @@ from ens10.metrics.uncertainty import blocks_in_words
 from ens10.metrics.verification import available_scores, paired_states
 from ens10.metrics.verification.alignment import Join, valid_times
 from ens10.metrics.verification.crosscheck import CrossCheck, cross_check
-from ens10.metrics.verification.truth_error import with_truth_error
+from ens10.metrics.verification.truth_error import TRUTH_ERROR, with_truth_error
 
 STATES, TABLE, GROUPS = "scores.nc", "scores.csv", "groups.csv"
 LOCK = "score.lock"
@@ -180,6 +180,9 @@ def score_forecast(
         warnings.warn(note, DataNote, stacklevel=2)
     options = options or ScoringOptions(weights=facts.get("weights", "cell"))
     options = options.with_settings({k: v for k, v in settings.items() if v is not None})
+    if options.truth_error and (Path(out or folder) / provenance.FILE).exists():
+        reason = f"reports and comparisons read plain scores in {Path(out or folder)}"
+        raise ArgumentError("truth_error", reason, "Write to a folder that is no run (--out)")
     forecast = with_truth_error(forecast, options.truth_error)
     requested = None
     if scores is None:
@@ -308,6 +311,8 @@ def in_words(
         names = names or _score_names(scores)
     parts = [_value_in_words(scores, name) for name in names]
     parts += [_value_in_words(scores, name) for name in HERSBACH_TERMS if name in scores]
+    if TRUTH_ERROR in states.attrs:
+        parts.append(f"of the truth with an error of {states.attrs[TRUTH_ERROR]:g}")
     if "dates" not in scores:
         return "; ".join([*parts, f"histograms of {states.sizes['time']} dates"])
     intervals = [Interval(0.0, 0.0, 0.0, scores[n].attrs.get("block_length")) for n in names]
@@ -358,7 +363,7 @@ def write_states(
     """
     total = summarise(states, reference, maps=False)
     states = _with_block_lengths(states, total)
-    tables = {TABLE: _total_table(total)}
+    tables = {TABLE: _total_table(total, states.attrs.get(TRUTH_ERROR))}
     if by:
         tables[GROUPS] = _group_table(summarise(states, reference, by=by, maps=False), by)
     folder.mkdir(parents=True, exist_ok=True)
@@ -400,7 +405,7 @@ def _score_names(scores: xr.Dataset) -> list[str]:
     return [str(n) for n in scores.data_vars if f"{n}_lower" in scores]
 
 
-def _total_table(scores: xr.Dataset) -> str:
+def _total_table(scores: xr.Dataset, truth_error: float | None = None) -> str:
     rows: list[list[Any]] = []
     for name in _score_names(scores):
         row = [f"{float(scores[name + part]):.9g}" for part in BOUNDS]
@@ -409,6 +414,8 @@ def _total_table(scores: xr.Dataset) -> str:
     for name in ("dates", "count"):
         if name in scores:
             rows.append([name, int(scores[name]), "", "", "", ""])
+    if truth_error is not None:
+        rows.append([TRUTH_ERROR, f"{truth_error:.9g}", "", "", "", ""])
     return csv_of(["score", "value", "lower", "upper", "units", "block_length"], rows)
 
 

@@ -3,9 +3,9 @@
     python -m ens10.experiments.studies.unseen_places OUT
     python -m ens10.experiments.studies.unseen_places OUT --store stations.zarr --target t2m@48
 
-Each place is left out once: the methods are fitted to the other places and scored on the last third
-of the dates. Without a store the stations are made up: their climates and biases follow altitude, a
-smooth field, and noise of each station.
+The places are in four folds. The methods are fitted to the places of the other folds, and scored on
+the last third of the dates. Without a store the stations are made up: their climates and biases
+follow altitude, a smooth field, and noise of each station.
 """
 
 import itertools
@@ -25,8 +25,8 @@ from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.loader.batches import open_samples
 from ens10.metrics import score_states
 from ens10.models.statistical import EMOS, AnomalyEMOS, Raw, StatisticalMethod, fit
-from ens10.models.statistical.place_regression import chords, coordinates_of, unit_vectors
-from ens10.stations import as_stations, degrees, has_stations
+from ens10.models.statistical.place_regression import chords, places_in, unit_vectors
+from ens10.stations import as_row, as_stations, has_stations
 from ens10.store import open_store
 from ens10.usage import command_parser, reports_errors
 
@@ -36,8 +36,12 @@ METHODS: Mapping[str, StatisticalMethod] = {
     "emos_global": EMOS(),
     "emos_samos": AnomalyEMOS(),
 }
-OWN = "emos_local, fitted there"  # with past truth of each place: what an unseen place lacks
+OWN: Mapping[str, StatisticalMethod] = {  # with past truth of each place
+    "emos_local, fitted there": EMOS(local=True),
+    "emos_samos, fitted there": AnomalyEMOS(),
+}
 _FOLDS = 4
+_FEWEST = 8  # places, of which six are in a fit
 _TRAINING = 2 / 3  # of the dates
 _EARTH_KM = 6371.0
 
@@ -100,7 +104,13 @@ def crps_of_places(members: xr.DataArray, truth: xr.DataArray) -> dict[str, Arra
     Args:
         members: of all places.
         truth: of all places.
+
+    Raises:
+        ArgumentError: too few places for the folds.
     """
+    if members.sizes["station"] < _FEWEST:
+        reason = f"{members.sizes['station']} stations are too few to leave some out"
+        raise ArgumentError("store", reason, f"Use {_FEWEST} or more")
     first = round(members.sizes["time"] * _TRAINING)
     past, later = {"time": slice(0, first)}, {"time": slice(first, None)}
     numbers = np.arange(members.sizes["station"])
@@ -111,22 +121,23 @@ def crps_of_places(members: xr.DataArray, truth: xr.DataArray) -> dict[str, Arra
         )
         for name, method in METHODS.items():
             train = {**past, "station": kept}
-            fitted = fit(method, members.isel(train), truth.isel(train))
+            fitted = fit(method, members.isel(train), truth.isel(train), join="inner")
             test = {**later, "station": held}
             found[name][held] = _map(fitted(members.isel(test)), truth.isel(test))
-    own = fit(EMOS(local=True), members.isel(past), truth.isel(past))
-    return {**found, OWN: _map(own(members.isel(later)), truth.isel(later))}
+    for name, method in OWN.items():
+        fitted = fit(method, members.isel(past), truth.isel(past), join="inner")
+        found[name] = _map(fitted(members.isel(later)), truth.isel(later))
+    return found
 
 
 def _map(forecast: xr.Dataset, truth: xr.DataArray) -> Array:
-    states = score_states(forecast, truth, weights="none")
+    states = score_states(forecast, truth, ["crps"], weights="none", join="inner")
     return np.asarray(states["crps_map_sum"] / states["crps_map_weight"])
 
 
 def nearest_km(members: xr.DataArray) -> Array:
     """Return the distance of each place, km, to the nearest of those in other folds."""
-    points = members.coords.to_dataset()
-    lat, lon, _ = coordinates_of(degrees(points), points)[:, 0]
+    lat, lon, _ = places_in(as_row(members).coords.to_dataset())[:, 0]
     vectors, folds = unit_vectors(np.stack([lat, lon])), np.arange(len(lat)) % _FOLDS
     same = folds[:, None] == folds
     chord = np.where(same, np.inf, chords(vectors, vectors)).min(1)
@@ -138,10 +149,10 @@ def groups(members: xr.DataArray) -> dict[str, Array]:
     size = members.sizes["station"]
     masks = {"all": np.ones(size, bool)}
     values = {"km to the nearest": nearest_km(members)}
-    if "altitude" in members.coords:
+    if "altitude" in members.coords and members["altitude"].notnull().any():
         values["m of altitude"] = members["altitude"].to_numpy()
     for label, x in values.items():
-        edges = np.quantile(x, [0, 1 / 3, 2 / 3, 1])
+        edges = np.nanquantile(x, [0, 1 / 3, 2 / 3, 1])
         for n, (low, high) in enumerate(itertools.pairwise(edges)):
             inside = (x >= low) & ((x < high) | (n == 2))
             masks[f"{low:.0f} to {high:.0f} {label}"] = inside

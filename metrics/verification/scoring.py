@@ -39,7 +39,7 @@ from ens10.metrics.verification.dimension_names import DimensionNames
 from ens10.metrics.verification.efi_weights import align_efi_weights
 from ens10.metrics.verification.options import ScoringOptions
 from ens10.metrics.verification.summary import summarise
-from ens10.metrics.verification.truth_error import with_truth_error
+from ens10.metrics.verification.truth_error import TRUTH_ERROR, with_truth_error
 from ens10.metrics.verification.zones import ZONES, zones_of
 from ens10.stations import has_stations
 
@@ -174,7 +174,11 @@ def paired_states(
     if options.bins < 1:
         raise ArgumentError("bins", f"expected one or more, got {options.bins}")
     names = [scores]
+    if options.truth_error and any(name.startswith("eecrps") for name in scores or ()):
+        reason = "not defined for the EECRPS, whose weights are of the forecast without an error"
+        raise ArgumentError("truth_error", reason, "Leave one of the two out")
     forecast = with_truth_error(forecast, options.truth_error)
+    error = {k: v for k, v in forecast.attrs.items() if k == TRUTH_ERROR}
     if reference is None:
         forecasts = [match_truth(forecast, truth, options.join)]
     else:
@@ -207,7 +211,7 @@ def paired_states(
         options.seed,
     )
     weights = "none" if has_stations(first) else options.weights  # a row's weights are equal
-    attrs: dict[str, Any] = {"weights": weights, "nan": options.nan}
+    attrs: dict[str, Any] = {"weights": weights, "nan": options.nan, **error}
     if index is not None:
         attrs |= {"efi_source": index.origin.source, "efi_method": index.method}
     climate = _climate(scores, forecasts[0], options)

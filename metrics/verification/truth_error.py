@@ -1,12 +1,13 @@
 """Scores against a truth that has errors itself, such as an analysis or an observation."""
 
 import math
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, MissingDataError
 from ens10.metrics.distributions.normal import crps_normal
 from ens10.metrics.distributions.registry import kind_of
 
@@ -23,24 +24,33 @@ def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
     Args:
         forecast: of kind "normal", "ensemble" or "normal_mixture", as for `score_states`.
         error: standard deviation of normal, unbiased errors, target units; with 0, or if it was
-            done before, the forecast is unchanged.
+            done before with the same error, the forecast is unchanged.
 
     Raises:
-        ArgumentError: a negative error, or another kind of forecast.
+        ArgumentError: a negative error, another kind of forecast, or one that has another error.
+        MissingDataError: variables that the forecast lacks.
     """
-    if not (0 <= error < math.inf):
+    value: Any = error
+    if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
         raise ArgumentError(TRUTH_ERROR, f"{error} is no standard deviation", "Pass 0 or more")
-    kind = kind_of(forecast).kind
-    if error == 0 or TRUTH_ERROR in forecast.attrs:
+    if error == 0 or forecast.attrs.get(TRUTH_ERROR) == error:
         return forecast
-    attributes = {**forecast.attrs, TRUTH_ERROR: error}
-    if kind in ("normal", "normal_mixture"):
-        old = forecast["sigma"]
-        sigma: xr.DataArray = ((old**2 + error**2) ** 0.5).astype(old.dtype).assign_attrs(old.attrs)
-        return forecast.assign(sigma=sigma).assign_attrs(attributes)
-    if kind != "ensemble":
+    if TRUTH_ERROR in forecast.attrs:
+        reason = f"the forecast has an error of {forecast.attrs[TRUTH_ERROR]} already"
+        raise ArgumentError(TRUTH_ERROR, f"{reason}, not {error}", "Pass the forecast without")
+    found = kind_of(forecast)
+    kind, names = found.kind, found.stored_variables(forecast)
+    if kind not in ("normal", "normal_mixture", "ensemble"):
         reason = f"unknown for a forecast of kind {kind}"
         raise ArgumentError(TRUTH_ERROR, reason, "Score a normal, a mixture of normals or members")
+    if absent := [name for name in names if name not in forecast]:
+        raise MissingDataError(f"{kind} forecast", absent)
+    attributes = {**forecast.attrs, TRUTH_ERROR: float(error)}
+    if kind != "ensemble":
+        old = forecast["sigma"]
+        wide = ((old**2 + error**2) ** 0.5).astype(old.dtype)
+        sigma: xr.DataArray = old.where(old < 0, wide)  # scoring refuses negative ones
+        return forecast.assign(sigma=sigma).assign_attrs(attributes)
     mu = forecast["members"].rename(number="component")
     shares = xr.full_like(mu, 1 / mu.sizes["component"]).assign_attrs(units="1")
     fields = {"mu": mu, "sigma": xr.full_like(mu, error), "component_weights": shares}
@@ -57,7 +67,7 @@ def corrected_crps_normal(mu: Any, sigma: Any, y: Any, error: float) -> Any:
     doi:10.1002/qj.3115). It may be negative. None exists for a forecast sharper than the error.
 
     Args:
-        mu: means, arrays of any library.
+        mu: means, numbers or arrays of any library.
         sigma: standard deviations.
         y: truth with normal, unbiased errors.
         error: their standard deviation.
@@ -71,6 +81,7 @@ def corrected_crps_normal(mu: Any, sigma: Any, y: Any, error: float) -> Any:
         >>> corrected_crps_normal(np.zeros(2), np.array([1.0, 0.4]), np.zeros(2), 0.6).round(3)
         array([0.074,   nan])
     """
+    sigma = np.float64(sigma) if isinstance(sigma, float | int) else sigma  # NaN, not complex
     with np.errstate(invalid="ignore"):
         sharper = (sigma**2 - error**2) ** 0.5
     return crps_normal(mu, sharper, y) + (sharper - sigma) / math.sqrt(math.pi)

@@ -1,5 +1,6 @@
 """EMOS of standardised anomalies: one set of coefficients, and a climatology for each place."""
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, DataNote
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Normal
 from ens10.models.domain import current
@@ -23,7 +24,7 @@ from ens10.models.statistical.standardise import Samples
 
 _FLOOR = 1e-8  # smallest variance of a climate, in common units
 _DATES_PER_COEFFICIENT = 3
-_FEWEST_DATES = 3  # of a place with a climate of its own
+_FEWEST_PLACES = 3  # with truth, of which the regression predicts others
 
 
 class AnomalyEMOS(SpooledMethod):
@@ -40,7 +41,8 @@ class AnomalyEMOS(SpooledMethod):
     probable one, given its dates and the regression of the other places, whose error is the spread
     of the prior: with few dates it is near the regression. At a place without truth it is the
     regression; coefficients of their own, fitted with the climates that the other places
-    predict, account for its error there.
+    predict, account for its error there. With n dates, the share n / (n + 3 (1 + 2 H)) of the
+    coefficients is that of places with truth.
 
     Args:
         harmonics: number H of harmonics of the climates.
@@ -64,7 +66,7 @@ class AnomalyEMOS(SpooledMethod):
         self.units: Tensor
         # of truth and ensemble mean: mean and log deviation, in units of all places
         self.register_buffer("climate", torch.zeros(2, 2, 1 + 2 * harmonics, 0, 0))
-        self.register_buffer("seen", torch.zeros(0, 0))
+        self.register_buffer("seen", torch.zeros(0, 0))  # share of the second coefficients
         self.register_buffer("coefficients", torch.zeros(2, 5))  # at unseen and seen places
         self.register_buffer("units", torch.zeros(2))  # centre and scale of all places
         self._coordinates: Floats | None = None
@@ -77,17 +79,32 @@ class AnomalyEMOS(SpooledMethod):
     def place(self, coordinates: Floats) -> None:
         """Set latitude, longitude and altitude of the training's points, (3, H, W)."""
         self._coordinates = coordinates
+        unknown = int(np.isnan(coordinates[2]).sum())
+        if 0 < unknown < coordinates[2].size:
+            note = f"{unknown} of {coordinates[2].size} points of the training have no altitude"
+            warnings.warn(DataNote(f"{note}; AnomalyEMOS uses that of none"), stacklevel=2)
 
     def move(self, places: npt.NDArray[np.int64], coordinates: Floats) -> None:
         """Take other points: those of the training, and new ones.
 
+        Deviations of new climates are limited to the range of the training's.
+
         Args:
             places: (W,) column of the training for each new column, -1 for a place without truth.
             coordinates: (3, 1, W) of all.
+
+        Raises:
+            ArgumentError: new points, and less than three with truth in the training.
         """
         known = torch.from_numpy(places >= 0)
         columns = torch.from_numpy(places[places >= 0])
-        climate = torch.as_tensor(self._predicted(coordinates)).to(self.climate)
+        if not known.all():
+            _require_places(self.seen.cpu().numpy())
+            self.raw.note_extrapolation(coordinates.reshape(3, -1)[:, places < 0])
+        predicted, logs = self._predicted(coordinates), self.climate[:, 1].double().cpu().numpy()
+        limits = (edge(logs, (-2, -1), keepdims=True) for edge in (np.nanmin, np.nanmax))
+        predicted[:, 1] = np.clip(predicted[:, 1], *limits)
+        climate = torch.as_tensor(predicted).to(self.climate)
         climate[..., known] = self.climate[..., columns]
         seen = climate.new_zeros(1, len(places))
         seen[:, known] = self.seen[:, columns]
@@ -111,7 +128,9 @@ class AnomalyEMOS(SpooledMethod):
         start = spool.maps(lambda points: fit.fit_points(points, None, None))
         start = start.reshape(len(start), -1).T
         counts, raw = start[:, -1], start[:, fit.size : -1]
-        weights = counts / (counts + fit.fewest)
+        if not counts.all():
+            _require_places(counts)
+        weights = counts / (counts + fit.fewest) * fit.enough(counts)
         weights = weights if weights.any() else np.ones_like(weights)
         places = self._coordinates.reshape(3, -1)
         predicted_raw = self.raw.fit(places, raw, weights)
@@ -123,7 +142,7 @@ class AnomalyEMOS(SpooledMethod):
         left_out = prior.T.reshape(climate.shape)
         return {
             "climate": climate,
-            "seen": torch.from_numpy(counts >= _FEWEST_DATES).reshape(spool.area.shape),
+            "seen": (counts / (counts + fit.fewest)).reshape(spool.area.shape),
             "coefficients": np.concatenate([fit.fit_anomalies(c) for c in (left_out, climate)]),
             "units": np.array([fit.centre, fit.scale]),
         }
@@ -136,7 +155,7 @@ class AnomalyEMOS(SpooledMethod):
         cycle = annual_cycle(batch["dates"], self.harmonics).to(climate)
         truth, raw = torch.einsum("nk,vqknhw->vqnhw", cycle, climate)
         unseen_one, seen_one = self.coefficients[..., None, None, None]
-        bias, slope, centre, c, d = torch.where(seen > 0, seen_one, unseen_one)
+        bias, slope, centre, c, d = unseen_one + seen * (seen_one - unseen_one)
         middle, scale = self.units
         anomaly = ((batch["raw_mean"] - middle) / scale - raw[0]) * torch.exp(-raw[1])
         spread = batch["raw_std"] / scale * torch.exp(-raw[1])
@@ -144,6 +163,18 @@ class AnomalyEMOS(SpooledMethod):
         location = truth[0] + deviation * (anomaly + bias + slope * (anomaly - centre))
         sigma = deviation * torch.hypot(c.expand_as(spread), d * spread)
         return Normal(middle + scale * location, scale * sigma)
+
+
+def _require_places(seen: Floats) -> None:
+    """Refuse places without truth beside fewer than three with it.
+
+    Raises:
+        ArgumentError: there are fewer.
+    """
+    number = int((seen > 0).sum())
+    if number < _FEWEST_PLACES:
+        reason = f"{number} with truth in the training do not tell the climate of others"
+        raise ArgumentError("stations", reason, f"Train on {_FEWEST_PLACES} or more")
 
 
 class _ClimateFit:
@@ -228,14 +259,18 @@ class _ClimateFit:
         start[:, self.size // 2] = 0.5 * np.log((squares + 1) / (counts[:, 0] + 1))
         return start
 
+    def enough(self, counts: Floats) -> npt.NDArray[np.bool_]:
+        """Return where dates determine a climate; without such places, those with most dates."""
+        return np.asarray(counts >= min(self.fewest, counts.max()))
+
     def prior_variance(self, fitted: Floats, prior: Floats, counts: Floats) -> Floats:
         """Return the variance of climates about their predictions, beyond that of sampling, (2 D,).
 
         Sampling variances are those of independent dates: s^2 / n of a mean, 1 / (2 n) of a log
-        deviation, and twice as much of the harmonics.
+        deviation, and twice as much of the harmonics. Places count by their dates.
         """
         half = self.size // 2
-        enough = counts >= min(self.fewest, counts.max())
+        enough = self.enough(counts)
         share = np.ones(half)
         share[1:] = 2
         total = np.zeros(2 * self.size)
@@ -246,7 +281,8 @@ class _ClimateFit:
             )
             error = (climate - prior[enough, n * self.size : (n + 1) * self.size]) ** 2
             own = error - sampling / np.maximum(counts[enough, None], 1)
-            total[n * self.size : (n + 1) * self.size] = own.mean(0)
+            weights = np.maximum(counts[enough], 1)
+            total[n * self.size : (n + 1) * self.size] = np.average(own, 0, weights)
         return np.maximum(total, 1e-6)
 
     def fit_anomalies(self, climate: Floats) -> Floats:

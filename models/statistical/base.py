@@ -1,7 +1,7 @@
 """The base class of statistical methods: collect the training batches, then solve once."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
@@ -186,18 +186,27 @@ def take_new_points(method: nn.Module) -> bool:
     return bool(parts) and all(part.takes_new_points for part in parts)
 
 
-def moved(model: Module, places: npt.NDArray[np.int64], coordinates: Floats) -> Module:
-    """Return a copy of a model at other stations; see `StatisticalMethod.move`.
+def placed_parts(model: nn.Module) -> list[StatisticalMethod]:
+    """Return the statistical methods of a module that depend on the place: those with a `move`."""
+    methods = [part for part in model.modules() if isinstance(part, StatisticalMethod)]
+    return [part for part in methods if type(part).move is not StatisticalMethod.move]
+
+
+def moved(
+    model: Module, places: npt.NDArray[np.int64], coordinates: Callable[[], Floats]
+) -> Module:
+    """Return a model at other stations: a copy if a part has a `StatisticalMethod.move`.
 
     Args:
         model: a method, or a module with methods.
         places: as of `StatisticalMethod.move`.
-        coordinates: as of `StatisticalMethod.move`.
+        coordinates: returns those of `StatisticalMethod.move`; called for a copy only.
     """
-    other = deepcopy(model)
-    for part in other.modules():
-        if isinstance(part, StatisticalMethod):
-            part.move(places, coordinates)
+    if not placed_parts(model):
+        return model
+    other, where = deepcopy(model), coordinates()
+    for part in placed_parts(other):
+        part.move(places, where)
     return other
 
 

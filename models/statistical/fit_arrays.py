@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -23,8 +24,8 @@ from ens10.models.statistical.base import (
     moved,
     take_new_points,
 )
-from ens10.models.statistical.place_regression import coordinates_of
-from ens10.stations import STATION, as_row, as_stations, degrees, has_stations, places_of
+from ens10.models.statistical.place_regression import places_in
+from ens10.stations import STATION, as_row, as_stations, has_stations, places_of
 
 _DIMS = ("time", "number", "latitude", "longitude")
 _DATES = 64  # of a batch: memory holds one
@@ -72,9 +73,7 @@ class FittedMethod:
             MissingDataError: another grid, or predictors that are missing.
         """
         raw = _standard(members, self.names)
-        method = self._method_at(raw.coords.to_dataset())
-        if method is self.method:
-            check_same_grid("members", self.points, raw)
+        method = self._method_at(raw)
         fields = _fields(predictors, self.predictors, raw, self.names)
         starts = range(0, raw.sizes["time"], _DATES)
         batches = (_batch(raw, fields, slice(n, n + _DATES)) for n in starts)
@@ -94,17 +93,18 @@ class FittedMethod:
         own = {k: c for k, c in raw.coords.items() if "number" not in c.dims}
         return self.names.original(as_stations(result.assign_coords(own)), members)
 
-    def _method_at(self, points: xr.Dataset) -> StatisticalMethod:
+    def _method_at(self, raw: xr.DataArray) -> StatisticalMethod:
         """Return the method at other stations if it takes new ones, else the method itself."""
-        both = has_stations(points) and has_stations(self.points)
-        if not both or not take_new_points(self.method):
-            return self.method
-        own, other = (
-            list(map(str, one[STATION].to_numpy().tolist())) for one in (self.points, points)
-        )
-        if own == other:
-            return self.method
-        return moved(self.method, places_of(other, own), coordinates_of(degrees(points), points))
+        points = raw.coords.to_dataset()
+        if has_stations(points) and has_stations(self.points) and take_new_points(self.method):
+            own, other = (
+                list(map(str, one[STATION].to_numpy().tolist())) for one in (self.points, points)
+            )
+            if own != other:
+                places = places_of(other, own)
+                return moved(self.method, places, partial(places_in, points))
+        check_same_grid("members", self.points, raw)
+        return self.method
 
 
 def fit(
@@ -174,7 +174,7 @@ def fit(
     points = raw.coords.to_dataset()
     for part in copy.modules():
         if isinstance(part, AnomalyEMOS):
-            part.place(coordinates_of(degrees(points), points))
+            part.place(places_in(points))
         if isinstance(part, Advection):
             axes = raw["latitude"].to_numpy().tolist(), raw["longitude"].to_numpy().tolist()
             part.place([f"{name}:mean" for name in inputs], str(members.name or ""), *axes)

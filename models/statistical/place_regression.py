@@ -1,15 +1,19 @@
 """Regression of what is known of places on where they are, to predict it at other places."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import xarray as xr
 from torch import Tensor
 
+from ens10.errors import ArgumentError, DataNote, listing
 from ens10.models.statistical.base import GridBuffers
 from ens10.models.statistical.newton import Floats
+from ens10.stations import degrees, metres
 
 _KNOTS = 64  # places around which the predictions follow the data: enough for a region
 _LENGTHS = (0.1, 0.3, 1.0)  # scales of the correlation, in typical distances between places
@@ -25,9 +29,26 @@ def coordinates_of(
     Args:
         degrees: latitude and longitude, (H, W) each.
         points: other coordinates of the points; without `altitude` it is NaN.
+
+    Raises:
+        ArgumentError: a latitude or longitude that is not finite, or altitudes in unknown units.
     """
-    altitude = np.asarray(points["altitude"]) if "altitude" in points else np.full(1, np.nan)
-    return np.stack(np.broadcast_arrays(*degrees, altitude)).astype(np.float64)
+    altitude = metres(points["altitude"]) if "altitude" in points else np.full(1, np.nan)
+    found = np.stack(np.broadcast_arrays(*degrees, altitude)).astype(np.float64)
+    unknown = int((~np.isfinite(found[:2])).any(0).sum())
+    if unknown:
+        reason = f"latitude or longitude of {unknown} of {found[0].size} points is missing"
+        raise ArgumentError("points", reason, "Add them, or leave these points out")
+    return found
+
+
+def places_in(points: xr.Dataset) -> Floats:
+    """Return latitude, longitude and altitude of a dataset's points, see `coordinates_of`.
+
+    Raises:
+        MissingDataError: stations without latitude or longitude.
+    """
+    return coordinates_of(degrees(points), points)
 
 
 class Smoother(NamedTuple):
@@ -120,6 +141,29 @@ class PlaceRegression(GridBuffers):
         linear = (_linear(places, altitude=len(centre) > 3) - centre) / width
         near = np.exp(-chords(unit_vectors(places), knots) / float(self.length))
         return np.asarray(np.concatenate([np.ones((len(near), 1)), linear, near], 1) @ weights)
+
+    def note_extrapolation(self, places: Floats) -> None:
+        """Warn of places (3, P) that are unlike those of the fit, or lack an altitude.
+
+        They are farther from these than any of them (of at most 64) from its nearest, or their
+        altitude is more than three standard deviations from the mean.
+        """
+        knots, centre, width = (
+            getattr(self, name).double().cpu().numpy() for name in ("knots", "centre", "width")
+        )
+        nearest = (chords(knots, knots) + np.diag(np.full(len(knots), np.inf))).min(1)
+        distance = chords(unit_vectors(places), knots).min(1)
+        altitude = (places[2:].T / 1000 - centre[3:]) / width[3:]  # (P, 0) if it is not used
+        effects = {
+            "have no altitude, and no forecast": np.isnan(altitude).any(1),
+            "are far from those of the training": distance > nearest.max(),
+            "have another altitude than those of the training": (np.abs(altitude) > 3).any(1),
+        }
+        for effect, mask in effects.items():
+            if mask.any():
+                names = [f"({lat:.2f}, {lon:.2f})" for lat, lon in places[:2, mask].T]
+                note = f"{mask.sum()} of {len(mask)} new points {effect}: {listing(names)}"
+                warnings.warn(DataNote(note), stacklevel=4)
 
 
 def unit_vectors(places: Floats) -> Floats:

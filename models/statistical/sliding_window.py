@@ -15,6 +15,7 @@ from ens10.models.statistical.base import (
     StatisticalMethod,
     join_dates,
     nothing_collected,
+    placed_parts,
     single_dates,
 )
 
@@ -43,7 +44,7 @@ class SlidingWindow(StatisticalMethod):
             training. `StatisticalPostProcessor` sets it.
 
     Raises:
-        ArgumentError: `days` is less than 1.
+        ArgumentError: `days` is less than 1, or a method with climates of the places.
     """
 
     takes_new_points = True
@@ -52,6 +53,11 @@ class SlidingWindow(StatisticalMethod):
         super().__init__()
         if days < 1:
             raise ArgumentError("days", f"{days} is too few", "Use 1 or more")
+        for part in placed_parts(method):
+            reason = (
+                f"{type(part).__name__} has a climate of each place, which no window determines"
+            )
+            raise ArgumentError("method", reason, "Fit it without a window, or use EMOS")
         self.method, self.days = method, days
         self.past: Past | None = None
         self.ends: Tensor

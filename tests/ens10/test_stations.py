@@ -15,7 +15,7 @@ from ens10.inspection import inspect_path
 from ens10.loader import Batches, Patches, Points
 from ens10.source import open_source
 from ens10.source.names import Names
-from ens10.stations import as_row, as_stations
+from ens10.stations import as_row, as_stations, recognise_stations
 
 STARTS = pd.date_range("2015-01-01T12", periods=3, freq="365D")
 NAMES = ["a", "b", "c"]
@@ -34,6 +34,16 @@ def forecasts():
 def observations():
     truth = forecasts().isel(number=0, drop=True).drop_vars(["step", "lat", "lon", "altitude"])
     return truth.assign_coords(time=STARTS + pd.Timedelta("24h"))
+
+
+@pytest.mark.parametrize(("unit", "metres"), [("km", 1000.0), ("feet", 0.3048), ("fathom", 1.0)])
+def test_altitudes_are_converted_to_metres(unit, metres):
+    """Unknown units stay, for what reads altitudes to refuse them."""
+    data = forecasts()
+    data["altitude"].attrs["units"] = unit
+    row = recognise_stations(data, "file", require_location=True)
+    np.testing.assert_allclose(row["altitude"], metres * np.array(PLACES["altitude"]))
+    assert row["altitude"].attrs["units"] == ("fathom" if unit == "fathom" else "m")
 
 
 CF = {"y": "latitude", "x": "longitude", "z": "altitude"}

@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from ens10.convert import prepare
+from ens10.errors import ArgumentError
 from ens10.experiments.studies import unseen_places as study
 
 
@@ -37,10 +38,10 @@ def test_no_truth_of_a_place_enters_its_score(stations, monkeypatch):
     """Truth of the training dates at left-out places is NaN-proof: fits never see it."""
     seen = []
 
-    def fit(method, members, truth, real=study.fit):
+    def fit(method, members, truth, real=study.fit, **options):
         if "EMOS(local" not in repr(method):
             seen.append(set(truth["station"].to_numpy().tolist()))
-        return real(method, members, truth)
+        return real(method, members, truth, **options)
 
     monkeypatch.setattr(study, "fit", fit)
     monkeypatch.setattr(study, "METHODS", {"emos_global": study.METHODS["emos_global"]})
@@ -59,7 +60,9 @@ def test_unseen_places_are_better_by_their_climate_and_worse_than_with_truth(
     assert next(iter(rows)) == "all"
     assert sum(int(row["number"]) for name, row in rows.items() if "km" in name) == 40
     scores = {name: float(value) for name, value in rows["all"].items()}
-    assert scores[study.OWN] < scores["emos_samos"] < 0.9 * scores["emos_global"]
+    own, local = scores["emos_samos, fitted there"], scores["emos_local, fitted there"]
+    assert own < scores["emos_samos"] < 0.9 * scores["emos_global"]
+    assert own < local < scores["emos_samos"]
     assert scores["emos_global"] < scores["raw"]
     assert f"| all | 40 | {scores['raw']:.2f} |" in capsys.readouterr().out
 
@@ -79,6 +82,24 @@ def test_a_store_of_stations_gives_the_table_of_its_arrays(stations, tmp_path, c
     found = rows_of(tmp_path / "out")["all"]
     for name, values in expected.items():
         assert float(found[name]) == pytest.approx(values.mean(), rel=0.01)
+
+
+def test_gaps_of_truth_and_altitude_are_left_out(stations, monkeypatch):
+    """A date on which no place of a fold has truth, and a place without altitude."""
+    members, truth = (x.isel(station=slice(0, 12)).copy() for x in stations)
+    truth[{"time": 100, "station": slice(0, None, 4)}] = np.nan
+    monkeypatch.setattr(study, "METHODS", {"raw": study.METHODS["raw"]})
+    monkeypatch.setattr(study, "OWN", {})
+    scores = study.crps_of_places(members, truth)["raw"]
+    monkeypatch.undo()
+    assert np.isfinite(scores).all()
+    altitude = members["altitude"].to_numpy().copy()
+    altitude[3] = np.nan
+    rows = study.groups(members.assign_coords(altitude=("station", altitude)))
+    assert not any("nan" in name for name in rows)
+    assert sum(mask.sum() for name, mask in rows.items() if "altitude" in name) == 11
+    with pytest.raises(ArgumentError, match="3 stations are too few"):
+        study.crps_of_places(*(x.isel(station=slice(0, 3)) for x in stations))
 
 
 def test_a_grid_is_refused(prepared, tmp_path, capsys):

@@ -8,7 +8,9 @@ import xarray as xr
 from scipy.integrate import quad
 
 from ens10 import metrics
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.experiments.scoring.run_results import read_runs
+from ens10.experiments.scoring.score import score_forecast
 from ens10.metrics import crps_normal, crps_normal_mixture, score_states
 from ens10.metrics.verification.truth_error import corrected_crps_normal, with_truth_error
 
@@ -55,6 +57,8 @@ def test_the_corrected_score_takes_every_kind_of_array_and_no_sharper_forecast()
     labelled = corrected_crps_normal(*(xr.DataArray(x, dims="n") for x in numbers), 0.8)
     np.testing.assert_allclose(labelled, found)
     np.testing.assert_allclose(corrected_crps_normal(*numbers, 0.0), crps_normal(*numbers))
+    assert np.isnan(corrected_crps_normal(0.0, 0.4, 0.0, 0.6))
+    assert corrected_crps_normal(0.0, 1.0, 0.3, 0.8) == pytest.approx(found[0])
 
 
 def test_a_normal_forecast_is_scored_with_the_sum_of_the_variances(world):
@@ -126,6 +130,35 @@ def test_clear_errors(world):
     forecast, _, analysis = world
     with pytest.raises(ArgumentError, match="truth_error: -1"):
         score_states(forecast, analysis, truth_error=-1.0)
+    for error in ("a", None, np.nan):
+        with pytest.raises(ArgumentError, match=f"truth_error: {error} is no standard deviation"):
+            with_truth_error(forecast, error)
+    with pytest.raises(ArgumentError, match=r"an error of 0\.5 already, not 3\.0"):
+        score_states(with_truth_error(forecast, 0.5), analysis, truth_error=3.0)
+    with pytest.raises(MissingDataError, match="sigma"):
+        score_states(forecast.drop_vars("sigma"), analysis, truth_error=0.8)
+    with pytest.raises(ArgumentError, match="sigma"):
+        score_states(forecast.assign(sigma=-forecast["sigma"]), analysis, truth_error=0.8)
+    with pytest.raises(ArgumentError, match="not defined for the EECRPS"):
+        score_states(forecast, analysis, ["eecrps"], truth_error=0.8)
     logistic = forecast.rename(sigma="scale").assign_attrs(forecast_kind="logistic")
     with pytest.raises(ArgumentError, match="unknown for a forecast of kind logistic"):
         with_truth_error(logistic, 0.8)
+
+
+def test_scores_with_an_error_are_kept_apart_from_those_of_a_run(world, tmp_path):
+    forecast, _, analysis = (x.isel(time=slice(0, 40)) for x in world)
+    named = forecast.assign_attrs(units="K").assign(truth=analysis)
+    for folder in ("file", "run"):
+        (tmp_path / folder).mkdir()
+        named.to_netcdf(tmp_path / folder / "forecast.nc")
+    (tmp_path / "run" / "provenance.json").write_text("{}")
+    words = {"scores": ["crps"], "weights": "none", "truth_error": 0.8}
+    with pytest.raises(ArgumentError, match="reports and comparisons read plain scores in"):
+        score_forecast(tmp_path / "run" / "forecast.nc", **words)
+    result = score_forecast(tmp_path / "run" / "forecast.nc", out=tmp_path / "file", **words)
+    assert "of the truth with an error of 0.8" in result.in_words()
+    assert "\ntruth_error,0.8," in (tmp_path / "file" / "scores.csv").read_text()
+    (tmp_path / "file" / "provenance.json").write_text("{}")
+    with pytest.raises(FileError, match=r"scores of the truth with an error of 0\.8 are not"):
+        read_runs([tmp_path / "file"])

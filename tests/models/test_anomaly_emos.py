@@ -6,11 +6,13 @@ import torch
 import xarray as xr
 
 from ens10 import metrics
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, DataNote, MissingDataError
+from ens10.experiments.studies.unseen_places import make_stations
 from ens10.models import statistical
 from ens10.models.statistical import EMOS, AnomalyEMOS
 from ens10.models.statistical.harmonics import annual_cycle
-from ens10.models.statistical.place_regression import PlaceRegression, _smooth
+from ens10.models.statistical.place_regression import PlaceRegression, _smooth, places_in
+from ens10.stations import as_row
 
 PLACES, DATES, MEMBERS = 60, 360, 8
 SLOPE, C, D = 0.85, 0.3, 0.8  # of the anomalies
@@ -151,9 +153,52 @@ def test_few_dates_draw_a_place_to_the_regression_of_the_others(data):
     assert np.abs(found - known[0, TRAINING, 0]).max() < 3 < abs(own - known[0, TRAINING, 0].mean())
     truth[{"station": 0}] = np.nan
     none = statistical.fit(AnomalyEMOS(), members.isel(part), truth.isel(part)).method
-    assert none.seen[0].tolist() == [0.0, *[1.0] * 44]
+    np.testing.assert_allclose(none.seen[0], [0.0, *[240 / 249] * 44], rtol=1e-6)
     predicted = none._predicted(coordinates(members.isel(part)))[..., 0]
     np.testing.assert_allclose(none.climate[..., 0], predicted, atol=1e-4)
+
+
+@pytest.mark.parametrize("dates", [3, 6, 12])
+def test_stations_with_few_dates_are_calibrated_and_no_worse_than_without(dates):
+    """Of every fourth station, few random dates have truth: means of two worlds, later dates."""
+    squares, errors = [], {0: [], dates: []}
+    for seed in range(2):
+        members, truth = make_stations(40, 180, seed=seed)
+        few, past, later = np.arange(0, 40, 4), {"time": slice(0, 120)}, {"time": slice(120, None)}
+        for number in errors:
+            known, rng = truth.copy(), np.random.default_rng(seed)
+            for station in few:
+                known[{"time": rng.permutation(120)[number:], "station": station}] = np.nan
+            method = statistical.fit(AnomalyEMOS(), members.isel(past), known.isel(past))
+            forecast = method(members.isel(later)).isel(station=few)
+            error = truth.isel({**later, "station": few}) - forecast["mu"]
+            errors[number].append(float((error**2).mean()))
+            if number:
+                squares.append(float(((error / forecast["sigma"]) ** 2).mean()))
+    assert 0.75 < np.mean(squares) < 1.25
+    assert np.mean(errors[dates]) < 1.02 * np.mean(errors[0])
+
+
+def test_what_is_far_from_the_training_is_named_and_limited(fitted, data):
+    members = data[0].isel(time=TEST, station=[50, 51, 3])
+    places = {"lat": [5.0, 50.0, 50.0], "altitude": [500.0, 9000.0, 500.0]}
+    strange = members.assign_coords({n: ("station", x) for n, x in places.items()})
+    with pytest.warns(DataNote) as notes:
+        forecast = fitted(strange)
+    far, high = [str(n.message) for n in notes]
+    place = f"(5.00, {float(members['lon'][0]):.2f})"
+    assert far == f"1 of 2 new points are far from those of the training: {place}"
+    assert high.startswith("1 of 2 new points have another altitude")
+    logs = fitted.method.climate[1, 1, 0]
+    _, factor = fitted.method.units.tolist()
+    seasons = fitted.method.climate[1, 1, 1:].abs().amax((-2, -1)).sum()
+    assert float(forecast["sigma"].max()) < 5 * factor * float((logs.max() + seasons).exp())
+    feet = members.assign_coords(altitude=members["altitude"] / 0.3048)
+    feet["altitude"].attrs["units"] = "feet"
+    np.testing.assert_allclose(fitted(feet)["mu"], fitted(members)["mu"], rtol=1e-6)
+    feet["altitude"].attrs["units"] = "hPa"
+    with pytest.raises(ArgumentError, match="'hPa' is no known unit of an altitude"):
+        fitted(feet)
 
 
 def coordinates(data):
@@ -163,7 +208,8 @@ def coordinates(data):
 def test_a_new_place_without_altitude_is_missing(fitted, data):
     members = data[0].isel(time=TEST, station=[50, 3])
     unknown = members.assign_coords(altitude=("station", [np.nan, np.nan]))
-    forecast = fitted(unknown)
+    with pytest.warns(DataNote, match="1 of 1 new points have no altitude, and no forecast"):
+        forecast = fitted(unknown)
     assert forecast["mu"][:, 0].isnull().all()
     assert forecast["mu"][:, 1].notnull().all()
     part = {"time": TRAINING, "station": SEEN}
@@ -207,12 +253,52 @@ def test_a_copy_of_a_fit_is_loaded(fitted, data):
     xr.testing.assert_identical(found, expected)
 
 
+def test_a_single_station_needs_no_dimension(data):
+    """Of arrays without stations' dimension, as of one station selected."""
+    part = {"time": TRAINING, "station": 3}
+    members, truth, _ = data
+    one = statistical.fit(AnomalyEMOS(), members.isel(part), truth.isel(part))
+    part["station"] = [3]
+    row = statistical.fit(AnomalyEMOS(), members.isel(part), truth.isel(part))
+    found, expected = one(members.isel(station=3)), row(members.isel(station=[3]))
+    np.testing.assert_array_equal(found["mu"], expected["mu"][:, 0])
+
+
+def test_methods_without_places_need_no_coordinates(data):
+    members, truth = (x.drop_vars(["lat", "lon", "altitude"]) for x in data[:2])
+    part = {"station": [0, 1, 2]}
+    for method in (EMOS(), statistical.MemberEMOS(), statistical.Raw()):
+        fitted = statistical.fit(method, members.isel(part), truth.isel(part))
+        expected, found = fitted(members.isel(part)), fitted(members.isel(station=[2, 30]))
+        for name in expected.data_vars:
+            np.testing.assert_array_equal(
+                found[name].isel(station=0), expected[name].isel(station=2)
+            )
+
+
 def test_clear_errors(data):
     members, truth, _ = data
     with pytest.raises(ArgumentError, match="harmonics"):
         AnomalyEMOS(-1)
     with pytest.raises(ArgumentError, match="8 training dates do not determine a climatology"):
         statistical.fit(AnomalyEMOS(), members[:8], truth[:8])
+    part = {"time": TRAINING, "station": [0, 1]}
+    two = statistical.fit(AnomalyEMOS(), members.isel(part), truth.isel(part))
+    with pytest.raises(ArgumentError, match="2 with truth in the training do not tell"):
+        two(members.isel(station=[0, 5]))
+    lat = members["lat"].copy()
+    lat[4] = np.nan
+    with pytest.raises(ArgumentError, match="latitude or longitude of 1 of 60 points is missing"):
+        statistical.fit(AnomalyEMOS(), members.assign_coords(lat=lat), truth)
+    with pytest.raises(MissingDataError, match="lat of the stations"):
+        statistical.fit(AnomalyEMOS(), *(x.drop_vars(["lat", "lon"]) for x in (members, truth)))
+    with pytest.raises(ArgumentError, match="AnomalyEMOS has a climate of each place"):
+        statistical.SlidingWindow(AnomalyEMOS())
+    altitude = members["altitude"].copy()
+    altitude[4] = np.nan
+    points = as_row(members.assign_coords(altitude=("station", altitude.to_numpy())))
+    with pytest.warns(DataNote, match="1 of 60 points of the training have no altitude"):
+        AnomalyEMOS().place(places_in(points.coords.to_dataset()))
     method = AnomalyEMOS()
     ones = torch.ones(12, 1, 3)
     method.collect({"target": ones, "raw_mean": ones, "raw_std": ones, "weights": ones,
