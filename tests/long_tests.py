@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 LIST = Path(__file__).with_suffix(".txt")
-SECONDS = 2.5  # of one call, on two cores with three processes of tests
+SECONDS = 2.0  # of one call, on two cores with three processes of tests
 
 
 def names():
