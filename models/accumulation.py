@@ -34,7 +34,7 @@ class AccumulatedParts:
         return loss * share
 
     def rescale(self, parameters: Iterable[nn.Parameter], parts: int, strategy: Strategy) -> None:
-        """Multiply the gradients of a whole batch, and begin the next one."""
+        """Scale the accumulated gradients to those of the whole batch, and begin the next batch."""
         if self._sum is None:
             return
         total: Tensor = strategy.reduce(self._sum, reduce_op="mean")

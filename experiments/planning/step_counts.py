@@ -76,7 +76,7 @@ class Amount(NamedTuple):
     seconds: float = 0.0
 
     def __add__(self, other: "Amount") -> "Amount":  # type: ignore[override]
-        """Return the sum of both."""
+        """Return the amounts of two groups of operations together."""
         return Amount(
             self.operations + other.operations,
             self.bytes + other.bytes,
@@ -161,7 +161,7 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _bias(name: str, args: Any, outputs: list[Tensor]) -> int:
-    """Return the bytes of adding a convolution's bias, on CUDA an operation of its own."""
+    """Return the bytes moved to add a convolution's bias, which CUDA does in a second operation."""
     if name == "convolution" and args[2] is not None:
         return 2 * outputs[0].nbytes
     return 0

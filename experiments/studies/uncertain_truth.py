@@ -40,7 +40,7 @@ _TRAINING = 2 / 3  # of the dates
 def analysis(
     members: xr.DataArray, truth: xr.DataArray, error: float, correlation: float
 ) -> xr.DataArray:
-    """Return the true state with normal errors of a correlation with those of the ensemble mean.
+    """Return the true state plus normal errors, correlated with the errors of the ensemble mean.
 
     Args:
         members: of the forecast.

@@ -30,32 +30,39 @@ class _Evaluate(torch.autograd.Function):
     def forward(ctx: Any, kernel: Any, *tensors: Tensor) -> Tensor:
         ctx.kernel = kernel
         ctx.save_for_backward(*tensors)
-        if torch.compiler.is_compiling():
-            value: Tensor = _opaque_value(list(tensors), kernel.key)
-            return value
-        return _value(kernel, tensors)
+        if kernel.loop and uses_loops(tensors[0]):
+            return torch.from_numpy(kernel.loops.scores(*map(_as_numpy, tensors)))
+        value: Tensor = _apply_to_tensors(kernel, kernel.value, tensors)
+        return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, needs = ctx.saved_tensors, ctx.needs_input_grad[1:]
-        if torch.compiler.is_compiling():
-            found = _opaque_gradients(grad, list(tensors), list(needs), ctx.kernel.key)
-            return None, *(g if needed else None for g, needed in zip(found, needs, strict=True))
-        return None, *_gradients(ctx.kernel, tensors, grad, needs)
+        return None, *_gradients(ctx.kernel, ctx.saved_tensors, grad, ctx.needs_input_grad[1:])
 
 
-def _value(kernel: Any, tensors: Sequence[Tensor]) -> Tensor:
-    if kernel.loop and uses_loops(tensors[0]):
-        return torch.from_numpy(kernel.loops.scores(*map(_as_numpy, tensors)))
-    value: Tensor = _apply_to_tensors(kernel, kernel.value, tuple(tensors))
-    return value
+class _EvaluateInGraph(torch.autograd.Function):
+    """A kernel that `torch.compile` cannot trace, as operators of its graph; see `_Evaluate`."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Any, *tensors: Tensor) -> Tensor:
+        ctx.key = kernel.key
+        ctx.save_for_backward(*tensors)
+        value: Tensor = _opaque_value(list(tensors), kernel.key)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        needs = ctx.needs_input_grad[1:]
+        found = _opaque_gradients(grad, list(ctx.saved_tensors), list(needs), ctx.key)
+        return None, *(g if needed else None for g, needed in zip(found, needs, strict=True))
 
 
 def _gradients(
     kernel: Any, tensors: Sequence[Tensor], grad: Tensor, needs: Sequence[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of `_value` by the tensors that need one."""
+    """Return the gradients of a kernel's value by the tensors that need one."""
     if kernel.loop and uses_loops(tensors[0]):
         arrays = map(_as_numpy, (*tensors, grad))
         gradients = kernel.loops.gradients(*arrays, needed=tuple(needs))
@@ -71,7 +78,8 @@ def _gradients(
 @torch.library.custom_op("ens10::kernel_value", mutates_args=())
 def _opaque_value(tensors: list[Tensor], key: int) -> Tensor:
     # a copy: it may be one of the tensors, and not contiguous, as a graph expects
-    return _value(KERNELS[key], tensors).clone(memory_format=torch.contiguous_format)
+    value: Tensor = _Evaluate.apply(KERNELS[key], *tensors)  # type: ignore[no-untyped-call]
+    return value.clone(memory_format=torch.contiguous_format)
 
 
 @_opaque_value.register_fake
@@ -121,10 +129,12 @@ def evaluate(kernel: Any, *tensors: Tensor) -> Tensor:
     if dtype in _HALF and not kernel.double:
         return evaluate(kernel, *(t.float() for t in tensors)).to(dtype)
     value: Tensor
-    if kernel.traceable and torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling():
+        value = _Evaluate.apply(kernel, *tensors)  # type: ignore[no-untyped-call]
+    elif kernel.traceable:
         value = kernel.value(TORCH, *tensors)
     else:
-        value = _Evaluate.apply(kernel, *tensors)  # type: ignore[no-untyped-call]
+        value = _EvaluateInGraph.apply(kernel, *tensors)  # type: ignore[no-untyped-call]
     return value
 
 

@@ -73,7 +73,7 @@ class AnomalyEMOS(SpooledMethod):
 
     @property
     def fitted_parameters(self) -> int:
-        """Coefficients of the climates, and of the anomalies at places with and without truth."""
+        """Number of coefficients: of the climates, and of the anomalies."""
         return self.climate.numel() + self.coefficients.numel()
 
     def place(self, coordinates: Floats) -> None:
@@ -166,7 +166,7 @@ class AnomalyEMOS(SpooledMethod):
 
 
 def _require_places(seen: Floats) -> None:
-    """Refuse places without truth beside fewer than three with it.
+    """Refuse to forecast places without truth if fewer than three places have it.
 
     Raises:
         ArgumentError: there are fewer.
@@ -286,7 +286,7 @@ class _ClimateFit:
         return np.maximum(total, 1e-6)
 
     def fit_anomalies(self, climate: Floats) -> Floats:
-        """Return the EMOS coefficients of the anomalies from climates (2, 2, K, H, W), (1, 5)."""
+        """Fit one EMOS to the anomalies from climates (2, 2, K, H, W), with coefficients (1, 5)."""
         maps = climate.reshape(2, 2, climate.shape[2], -1)
 
         def samples(points: slice) -> Samples:

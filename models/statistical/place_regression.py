@@ -52,7 +52,7 @@ def places_in(points: xr.Dataset) -> Floats:
 
 
 class Smoother(NamedTuple):
-    """A linear regression on covariates of places, of which the left-out predictions are known.
+    """A linear regression on covariates of places, which also predicts each place from the others.
 
     Args:
         fitted: predictions at the places, (P, D).
@@ -167,7 +167,7 @@ class PlaceRegression(GridBuffers):
 
 
 def unit_vectors(places: Floats) -> Floats:
-    """Return the unit vectors (P, 3) of places, (2 or 3, P) latitude and longitude first."""
+    """Return unit vectors (P, 3) from latitudes and longitudes, the first two rows of `places`."""
     lat, lon = np.radians(places[:2])
     return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], 1)
 
