@@ -13,6 +13,10 @@ import pytest
 
 _LOOPBACK = ("127.", "::1", "localhost")
 
+# One thread in each process of tests and in those that they start, set before torch is loaded:
+# with as many threads as cores in each of them, they wait for each other most of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):

@@ -91,7 +91,7 @@ def test_no_damage_to_predictions_changes_them_in_silence(run, tmp_path, count):
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_no_damage_to_predictions_changes_a_score_in_silence(run, tmp_path):
-    print(outcomes(score_run, run, tmp_path / "unet", COUNT or 200))
+    print(outcomes(score_run, run, tmp_path / "unet", COUNT or 60))
 
 
 def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
@@ -104,7 +104,7 @@ def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
     assert found["refused"] > found["same"]
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(COUNT or 300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [24, pytest.param(COUNT or 90, marks=pytest.mark.slow)])
 def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_path, capfd, count):
     copies, refused = Copies(older, tmp_path / "unet"), 0
     for n in range(count):
@@ -113,7 +113,7 @@ def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_
     assert "not checked" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("count", [7, pytest.param((COUNT or 800) // 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [7, pytest.param((COUNT or 200) // 4, marks=pytest.mark.slow)])
 def test_provenance_is_read_or_refused_in_one_line(run, tmp_path, count):
     copies, refused = Copies(run, tmp_path / "unet"), 0
     for n in range(count):

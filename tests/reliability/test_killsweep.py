@@ -14,10 +14,10 @@ from reliabilitytables import COMMANDS
 from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killsweep.py")
-EVERY = {"prepare": 120, "fit": 8, "fit-python": 12, "predict": 30, "score": 3, "reproduce": 12,
-         "export": 2, "download": 5, "demo": 300, "apply": 40, "apply-netcdf": 60, "bundle": 8,
-         "submit": 20, "report": 8, "download-flaky": 12, "runner": 12, "prepare-zarr": 150,
-         "prepare-csv": 60, "prepare-regrid": 150}  # fmt: skip
+EVERY = {"prepare": 400, "fit": 30, "fit-python": 40, "predict": 120, "score": 12, "reproduce": 60,
+         "export": 8, "download": 20, "demo": 1500, "apply": 150, "apply-netcdf": 200, "bundle": 30,
+         "submit": 80, "report": 40, "download-flaky": 50, "runner": 60, "prepare-zarr": 500,
+         "prepare-csv": 200, "prepare-regrid": 500}  # fmt: skip
 COUNTS = json.loads(Path(__file__).with_name("kills.json").read_text())
 
 
