@@ -98,15 +98,15 @@ def built(path):
     import torch
 
     from ens10.errors import FileError
-    from ens10.experiments.forecasts.load import _build
+    from ens10.experiments.forecasts.weights import build_modules
     from ens10.experiments.training.data_numbers import read_config
 
     config = {"model": read_config(path)["model"], "data": {"target": "t2m"}}
     try:
         with torch.device("meta"):
-            return _build(path, config)[0]
+            return build_modules(path, config)[0]
     except FileError:  # gates look at their values
-        return _build(path, config)[0]
+        return build_modules(path, config)[0]
 
 
 def state_of(model):

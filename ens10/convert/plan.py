@@ -9,7 +9,8 @@ from dask.base import tokenize
 
 from ens10.errors import FileError, listing
 from ens10.places import is_url
-from ens10.source.opening import files_in, is_zarr
+from ens10.source.folders import files_in
+from ens10.source.stores import is_zarr
 from ens10.store.manifest import NAME
 from ens10.untrusted import files_below
 

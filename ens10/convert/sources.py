@@ -25,12 +25,13 @@ from ens10.places import is_url
 from ens10.progress import track
 from ens10.selection import Selection
 from ens10.source import open_source
+from ens10.source.folders import files_in
 from ens10.source.gribs import GribFields, Missing, Parts, field_reader, is_copy
 from ens10.source.layout import read_values, tidy, with_forecast_dims
 from ens10.source.names import Names
-from ens10.source.opening import files_in, is_zarr
 from ens10.source.pairing import pair_truth
 from ens10.source.regridding import Regrid
+from ens10.source.stores import is_zarr
 from ens10.stations import has_stations
 from ens10.untrusted import is_file_name
 

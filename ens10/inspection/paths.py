@@ -11,7 +11,8 @@ from ens10.inspection.rows import Row, format_count, format_places
 from ens10.inspection.stores import is_partial, is_store, partial_rows, store_rows
 from ens10.machine_errors import read_failure
 from ens10.places import is_url
-from ens10.source.opening import IGNORED_SUFFIXES, check_complete, check_length
+from ens10.source.folders import IGNORED_SUFFIXES, check_complete
+from ens10.source.netcdf_length import check_length
 from ens10.source.stores import is_reference, is_zarr
 from ens10.source.tables import is_table
 from ens10.untrusted import check_regular, why_unreadable

@@ -22,7 +22,7 @@ from ens10.grid import grid_shape
 from ens10.partial import write_folder
 from ens10.progress import track
 from ens10.source import open_source
-from ens10.source.opening import UNFINISHED
+from ens10.source.folders import UNFINISHED
 from ens10.synthetic.atmosphere import TARGET_STEP, Atmosphere, Channel, Law, law_of
 from ens10.synthetic.displaced import DISPLACED_TARGETS, DisplacedLaw, displaced_law
 from ens10.synthetic.weather import Weather

@@ -32,13 +32,8 @@ from ens10.convert.plan import (
 from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.forecasts.load import (
-    Corrections,
-    TrainedModel,
-    all_corrections,
-    load_models,
-    variable_name,
-)
+from ens10.experiments.forecasts.corrections import Corrections, variable_name
+from ens10.experiments.forecasts.load import TrainedModel, all_corrections, load_models
 from ens10.experiments.forecasts.past_forecasts import past_store
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.forecasts.training_points import BeyondTrainingWarning
@@ -58,10 +53,10 @@ from ens10.progress import track
 from ens10.selection import Selection
 from ens10.signals import stoppable
 from ens10.source import open_source
+from ens10.source.folders import files_in
 from ens10.source.gribs import GribFields, Missing
 from ens10.source.layout import tidy
 from ens10.source.names import Names, read_names
-from ens10.source.opening import files_in
 from ens10.source.stores import dataset_of
 from ens10.source.tables import TableForm, is_table, table_form
 from ens10.stations import STATION

@@ -6,11 +6,11 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,66 +24,52 @@ from ens10.climate import Normaliser
 from ens10.command_options import Gaps, InputRules, ModelOptions
 from ens10.errors import ArgumentError, FileError, UnknownNameError, listing
 from ens10.experiments.forecasts.bundle import Parts, read_parts
-from ens10.experiments.forecasts.input_checks import DateInput, InputChecks, Mask
-from ens10.experiments.forecasts.past_forecasts import PastForecasts, past_store
-from ens10.experiments.forecasts.past_truth import PastTruth, days_apart, seconds_of
-from ens10.experiments.forecasts.products import CorrectedDate, Fields, Products
+from ens10.experiments.forecasts.corrections import (
+    Corrections,
+    datasets,
+    lazy_datasets,
+    variable_name,
+)
+from ens10.experiments.forecasts.input_checks import InputChecks
+from ens10.experiments.forecasts.past_truth import PastTruth
+from ens10.experiments.forecasts.products import Products
 from ens10.experiments.forecasts.training_points import (
     BeyondTrainingWarning as BeyondTrainingWarning,
 )
 from ens10.experiments.forecasts.training_points import (
-    Columns,
     at_places,
     check_points,
+    check_units,
+    check_windows,
     match_stations,
+    warn_of_seasons,
 )
-from ens10.experiments.runs.checkpoints import differences, other_architecture, shapes
-from ens10.experiments.runs.reading import DATES_OF_TRAINING
+from ens10.experiments.forecasts.weights import REMEDY, build_modules, load_weights
 from ens10.identity import Label
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Fields as WholeFields
 from ens10.loader.batch_layouts import batch_layout
 from ens10.loader.batches import Batches, open_samples, with_lead
-from ens10.loader.content import gaps_without_mask
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.loader.samples import Samples
 from ens10.loader.tensors import as_tensors
-from ens10.loader.training_members import are_texts, choose_members, recorded_members
+from ens10.loader.training_members import choose_members, recorded_members
 from ens10.metrics.distributions import Distribution
 from ens10.models import RandomFieldHead
-from ens10.models.statistical.base import GridBuffers, moved, take_new_points
-from ens10.models.statistical.place_regression import coordinates_of, places_in
+from ens10.models.statistical.base import moved, take_new_points
+from ens10.models.statistical.place_regression import places_in
 from ens10.models.statistical.sliding_window import SlidingWindow
 from ens10.models.statistical.targets import TargetMethods
 from ens10.source.layout import tidy
 from ens10.source.layouts import layout_of
 from ens10.source.names import Names
 from ens10.source.stores import dataset_of
-from ens10.source.units import unit_of
-from ens10.stations import STATION, has_stations, places_of, station_dims
+from ens10.stations import STATION, has_stations, places_of
 from ens10.untrusted import readable
-from ens10.usage import Parser, configuration_errors
 
 _STEP_COORDINATES = ["step", "valid_time"]
-_SEASON_DAYS = 31.0  # from the nearest training date in the calendar
-_LONGEST = 200  # characters of a library's message
-_REMEDY = "Fetch it again, or look at it in Python with `ens10.load_model`"
 _NETWORK_LOCK = threading.RLock()  # dates come from several threads, the network uses them all
-MEMBERS_USED = "members_used"
-_MEMBERS_USED_ATTRIBUTES = {"units": "1", "long_name": "number of raw members that are used"}
 _PRECISIONS = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-
-
-# features of one date, the record of its checks, forecast by target
-Forecasts = tuple[Batch, DateInput | None, tuple[Distribution, ...]]
-
-
-class DateResult(NamedTuple):
-    """Variables of a date, coordinates of their own dimensions, and attributes of the dataset."""
-
-    fields: Fields
-    core: dict[str, Any]
-    attributes: dict[str, Any]
 
 
 def load_model(path: Path | str, **options: Any) -> "TrainedModel | TrainedModels":
@@ -120,8 +106,8 @@ def load_models(
     """
     options = options or ModelOptions()
     parts = read_parts(path, options.trust, with_model=module is None)
-    module, data = _build(parts.path, parts.config, module)
-    _load_weights(module, parts.path, parts.weights, parts.normaliser.mean.shape[-2:])
+    module, data = build_modules(parts.path, parts.config, module)
+    load_weights(module, parts.path, parts.weights, parts.normaliser.mean.shape[-2:])
     if options.draws is not None:
         _set_draws(module, parts.name, options.draws)
     store = parts.config["data"].get("store", "")
@@ -231,13 +217,8 @@ class TrainedModel:
             MissingDataError: when a date is computed: missing fields.
             FileError: when a date is computed: implausible values.
         """
-        if missing == "skip":
-            remedy = "Use 'error', 'nan' or 'fewer', or leave the dates out of the forecast"
-            raise ArgumentError("missing", "'skip' is an option of `ens10 apply` alone", remedy)
-        data = dataset_of(forecast, group, "forecast")
-        corrections = self.corrections(data, Products(**products), InputRules(missing, any_values))
-        lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
-        return corrections.lazy() if lazy else corrections.compute()
+        (dataset,) = _correct([self], forecast, group, InputRules(missing, any_values), products)
+        return dataset
 
     def corrections(
         self,
@@ -302,13 +283,13 @@ class TrainedModel:
             steps = torch.full_like(batch["dates"], self.step, dtype=torch.float32)
             batch = cast("Batch", {**batch, "steps": steps})
         # a network of someone else may fail in any way
-        guard = readable(self.path, "its network fails on this forecast", _REMEDY)
+        guard = readable(self.path, "its network fails on this forecast", REMEDY)
         with guard, _NETWORK_LOCK, torch.inference_mode(), autocast:
             forecast: Distribution | tuple[Distribution, ...] = self._module(batch)
         forecasts = forecast if isinstance(forecast, tuple) else (forecast,)
         if len(forecasts) != len(self.targets):
             reason = f"its network forecasts {len(forecasts)} targets, it was trained for"
-            raise FileError(self.path, f"{reason} {len(self.targets)}", _REMEDY)
+            raise FileError(self.path, f"{reason} {len(self.targets)}", REMEDY)
         return forecasts
 
     def batches(self, samples: Samples, *, members: bool) -> Batches:
@@ -462,47 +443,19 @@ class TrainedModel:
                 raise ArgumentError("step", reason + self.step_units, remedy) from error
             raise
         self.check_units(samples)
-        self._check_windows(samples)
+        check_windows(samples, self._training, self.channels)
         check_points(samples, self._training, self.name)
-        self._warn_of_seasons(samples)
+        warn_of_seasons(samples, self._training, self.name)
         self._warn_of_windows(samples)
         return samples
 
     def check_units(self, samples: Samples) -> None:
         """Reject a target, inputs or lead times in other units than those of the training.
 
-        Units of inputs are compared where both data state them.
-
         Raises:
             ArgumentError: the units differ; the error names both.
         """
-        target_units = str(samples.targets[self.place].attributes.get("units", ""))
-        pairs = {"the lead time": (samples.step_units, self.step_units)}
-        for channel, units in self._training.input_units.items():
-            own = samples.units.get(channel) or units
-            pairs[channel] = (own, units or own)
-        pairs[self.target] = (target_units, self.units)
-        for name, (units, trained) in pairs.items():
-            if unit_of(units) != unit_of(trained):
-                reason = f"{name} of the forecast is in {units!r}, that of the training was in"
-                raise ArgumentError("units", f"{reason} {trained!r}", "Convert the forecast")
-
-    def _check_windows(self, samples: Samples) -> None:
-        """Reject sums over other windows than those of the training.
-
-        Raises:
-            ArgumentError: the windows of a channel differ; the error names both.
-        """
-        trained = self._training.windows
-        for channel in dict.fromkeys(name.partition("@")[0] for name in self.channels):
-            windows = samples.windows.get(channel), trained.get(channel)
-            if windows[0] != windows[1]:
-                one, many = windows[0] or "the start", windows[1] or "the start"
-                one = f"the sum {'of' if windows[0] else 'since'} {one}"
-                many = f"sums {'of' if windows[1] else 'since'} {many}"
-                reason = f"{channel} is {one}, the run was trained on {many}"
-                remedy = "Give a forecast of the same window, or train on this one"
-                raise ArgumentError("forecast", reason, remedy)
+        check_units(samples, self._training, self.place)
 
     def _warn_of_windows(self, samples: Samples) -> None:
         """Warn which window the coefficients of a sliding window come from.
@@ -532,22 +485,6 @@ class TrainedModel:
                 stacklevel=5,
             )
 
-    def _warn_of_seasons(self, samples: Samples) -> None:
-        training_dates = np.asarray(self._training.dates, np.float64)
-        if not training_dates.size:
-            return
-        days_away = days_apart(seconds_of(samples)[:, None], training_dates[None, :]).min(axis=1)
-        far = np.flatnonzero(days_away > _SEASON_DAYS)
-        if far.size:
-            first = str(samples.valid_time[far[0]])[:10]
-            warnings.warn(
-                f"{far.size} of {len(days_away)} dates, the first {first}, "
-                f"are more than {_SEASON_DAYS:g} days of the calendar from every date that "
-                f"{self.name} was trained on",
-                BeyondTrainingWarning,
-                stacklevel=5,
-            )
-
 
 class TrainedModels:
     """A trained model of several targets or lead times: forecasts in, corrected forecasts out.
@@ -560,17 +497,26 @@ class TrainedModels:
         self.models = list(models)
 
     def __call__(
-        self, forecast: xr.Dataset | xr.DataTree | Path | str, **options: Any
+        self,
+        forecast: xr.Dataset | xr.DataTree | Path | str,
+        *,
+        group: str = "",
+        missing: Gaps = "error",
+        any_values: bool = False,
+        **products: Any,
     ) -> xr.Dataset:
-        """Correct forecasts; options as for `TrainedModel`.
+        """Correct forecasts; arguments and errors as for `TrainedModel`.
+
+        The network of several targets runs once for each date.
 
         Returns:
             Dataset over (time, [step,] ..., latitude, longitude); the names of parameters begin
             with their target (`t2m_mu`), and each has the attribute `forecast_kind`.
         """
+        rules = InputRules(missing, any_values)
         fields: dict[str, list[xr.DataArray]] = {}
-        for model in self.models:
-            dataset = model(forecast, **options)
+        datasets = _correct(self.models, forecast, group, rules, products)
+        for model, dataset in zip(self.models, datasets, strict=True):
             for name, field in dataset.data_vars.items():
                 parts = fields.setdefault(variable_name(model.target, str(name)), [])
                 parts.append(field.assign_attrs(dataset.attrs))
@@ -582,6 +528,23 @@ class TrainedModels:
             for name, parts in fields.items()
         }
         return xr.Dataset(variables).transpose("time", "step", ...)
+
+
+def _correct(
+    models: Sequence[TrainedModel],
+    forecast: xr.Dataset | xr.DataTree | Path | str,
+    group: str,
+    rules: InputRules,
+    products: dict[str, Any],
+) -> list[xr.Dataset]:
+    """Return the corrected forecasts by each model, lazy where the forecast is."""
+    if rules.missing == "skip":
+        remedy = "Use 'error', 'nan' or 'fewer', or leave the dates out of the forecast"
+        raise ArgumentError("missing", "'skip' is an option of `ens10 apply` alone", remedy)
+    data = dataset_of(forecast, group, "forecast")
+    parts = all_corrections(models, data, Products(**products), rules)
+    lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
+    return lazy_datasets(parts) if lazy else datasets(parts)
 
 
 def all_corrections(
@@ -604,458 +567,8 @@ def all_corrections(
     return corrections
 
 
-def variable_name(target: str, name: str) -> str:
-    """Return the name of a variable of one target among those of several."""
-    has_target = name == target or name.startswith(f"{target}_")
-    return name if has_target else f"{target}_{name}"
-
-
-class Corrections:
-    """The corrections of forecasts by one model, date by date.
-
-    Args:
-        model: the model.
-        samples: the forecasts.
-        products: variables besides the parameters of the distributions.
-        checks: of the fields that are read, and of the forecasts; None for none.
-        columns: stations of the result, where these are not those of `samples`.
-
-    Attributes:
-        samples: the forecasts.
-        batches: their features.
-        checks: as given.
-    """
-
-    def __init__(
-        self,
-        model: TrainedModel,
-        samples: Samples,
-        products: Products,
-        checks: InputChecks | None = None,
-        columns: Columns | None = None,
-    ) -> None:
-        self.model, self.samples, self.products = model, samples, products
-        self.checks, self._columns = checks, columns
-        self.batches = model.batches(samples, members=products.need_members)
-        self.batches.channels  # noqa: B018  # refuses features of another training
-        self._cached_fields: dict[int, Fields] = {}
-        self._last_forecasts: dict[int, Forecasts] | None = None
-        self._past: dict[tuple[Any, ...], PastForecasts] = {}
-
-    def of_target(self, model: TrainedModel) -> "Corrections":
-        """Return the corrections of another target of the same run and lead time.
-
-        Both share the features and forecasts of the date that was computed last, so that the
-        network runs once for all targets.
-
-        Raises:
-            ArgumentError: the target has other units than in the training.
-        """
-        model.check_units(self.samples)
-        where = partial(coordinates_of, self.samples.degrees, self.samples.stations)
-        model = model.at_stations(self.samples.station_names, where)
-        other = copy(self)
-        other.model, other._cached_fields, other._past = model, {}, {}
-        other.__dict__.pop("form", None)
-        other.__dict__.pop("_form_of_zeros", None)
-        self._last_forecasts = other._last_forecasts = (
-            {} if self._last_forecasts is None else self._last_forecasts
-        )
-        return other
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def distribution(self, i: int) -> Distribution:
-        """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
-        return self._forecasts(i)[2][self.model.place]
-
-    def past_forecasts(
-        self, path: str, levels: Sequence[float], method: Any, window: int | None
-    ) -> PastForecasts:
-        """Open past forecasts of the model, by which quantiles are calibrated.
-
-        Args:
-            path: of its run or of predictions; "" for the run that was loaded.
-            levels: of the quantiles.
-            method: of the calibration.
-            window: number of past dates that count; None for all.
-        """
-        key = (path, *levels, method, window)
-        if key not in self._past:
-            options = (self.model, self.samples, levels, method, window)
-            self._past[key] = PastForecasts(past_store(path, self.model), *options)
-        return self._past[key]
-
-    def fields(self, i: int) -> Fields:
-        """Return the variables of date `i`: parameters of the distribution, and the products.
-
-        Raises:
-            FileError: implausible values.
-            MissingDataError: fields are missing.
-            ArgumentError: too few members, or a forecast that is NaN although its input is
-                complete.
-        """
-        if i in self._cached_fields:
-            return self._cached_fields.pop(i)
-        return self._compute_date(i).fields
-
-    @property
-    def coordinates(self) -> dict[str, Any]:
-        """The coordinates of the corrected forecasts, as `xarray.Dataset` takes them."""
-        samples = self.samples
-        return {
-            "time": samples.time,
-            "valid_time": ("time", samples.valid_time),
-            "step": ((), samples.step, {"units": samples.step_units}),
-            **(samples.horizontal if self._columns is None else self._columns.coordinates),
-        }
-
-    def _on_stations(self, fields: Fields) -> Fields:
-        """Return variables at the stations of the result."""
-        if self._columns is None:
-            return fields
-        places = self._columns.places
-        return {
-            name: (dims, at_places(v, places, dims.index(STATION)) if STATION in dims else v, attrs)
-            for name, (dims, v, attrs) in fields.items()
-        }
-
-    def _compute_date(self, i: int) -> DateResult:
-        """Compute and check variables, coordinates and attributes of date `i`."""
-        batch, record, forecasts = self._forecasts(i)
-        fields, core, attributes = self._compute_batch(batch, forecasts)
-        if record is None or self.checks is None:
-            return DateResult(self._on_stations(fields), core, attributes)
-        self._require_numbers(i, record, fields)
-        gaps = self._input_gaps(record)
-        if gaps.any():
-            fields = {
-                name: (dims, np.where(gaps, np.float32(np.nan), values), attrs)
-                for name, (dims, values, attrs) in fields.items()
-            }
-        if self.checks.rules.fewer:
-            fields = {name: self._pad(name, field, record) for name, field in fields.items()}
-            used = np.array([self.checks.used[i]], np.float32)
-            fields[MEMBERS_USED] = (("time",), used, _MEMBERS_USED_ATTRIBUTES)
-        return DateResult(self._on_stations(fields), core, attributes)
-
-    def _input_gaps(self, record: DateInput) -> Mask:
-        """Return the points where the model reads 0 in place of an input, and no mask says so."""
-        gaps = gaps_without_mask(
-            self.batches.normaliser,
-            self.batches.inputs,
-            self.batches.protocol,
-            self.samples.step,
-            lambda one: record.gaps[one[1], one[0]],
-        )
-        gaps = np.zeros_like(record.partial) if gaps is None else gaps
-        return gaps.ravel() if self.samples.stations else gaps
-
-    def _require_numbers(self, i: int, record: DateInput, fields: Fields) -> None:
-        """Refuse a forecast that is NaN at points where its input is complete.
-
-        Points where a plain input gives NaN too have no coefficients, and are accepted.
-
-        Raises:
-            ArgumentError: there are such points.
-        """
-        complete = record.complete.ravel() if self.samples.stations else record.complete
-        for name, (_, values, _) in fields.items():
-            if self.products.may_be_nan(name):
-                continue
-            wrong = _nan_points(values, complete.ndim) & complete
-            if not wrong.any():
-                continue
-            without = _nan_points(self._form_of_zeros.fields[name][1], complete.ndim)
-            if not without.all():
-                wrong &= ~without
-            if wrong.any():
-                cause = "its weights are not numbers" if without.all() else "its values overflow"
-                when = f"{str(self.samples.time[i])[:13]}, step {self.samples.step:g}"
-                raise ArgumentError(
-                    "run",
-                    f"{self.model.name} gives NaN for {name} of {self.model.target} at "
-                    f"{int(wrong.sum())} of {wrong.size} points of {when}, where the input is "
-                    f"complete; {cause}",
-                    "Look at the run's log and at the range of the input, and train it again",
-                )
-
-    def _pad(self, name: str, field: Any, record: DateInput) -> Any:
-        """Return a variable of fewer members in the shape of one of all members.
-
-        Members that are not there are NaN; further components of a mixture have the weight 0.
-        """
-        dims, values, attrs = field
-        shape = self._form_of_zeros.fields[name][1].shape
-        if values.shape == shape:
-            return field
-        (axis,) = (n for n, size in enumerate(shape) if size != values.shape[n])
-        if dims[axis] == "number":
-            padded = np.full(shape, np.nan, np.float32)
-            padded[(slice(None),) * axis + (record.present,)] = values
-        else:
-            widths = [(0, full - size) for full, size in zip(shape, values.shape, strict=True)]
-            padded = (
-                np.pad(values, widths)
-                if name == "component_weights"
-                else np.pad(values, widths, mode="edge")
-            )
-        return dims, padded, attrs
-
-    def begin(self, i: int = 0) -> None:
-        """Compute date `i`, set `form` from it, and cache its variables for `fields`.
-
-        Otherwise `form` runs the network on zeros.
-        """
-        fields, core, attributes = self._compute_date(i)
-        if self._counts_members:  # of which date `i` may have fewer
-            core = self._form_of_zeros.core
-        self.form = DateResult(fields, core, attributes)
-        self._cached_fields = {i: fields}
-
-    @property
-    def _counts_members(self) -> bool:
-        return self.checks is not None and self.checks.rules.fewer
-
-    @cached_property
-    def form(self) -> DateResult:
-        """Variables of some date, coordinates of their own dimensions, and attributes.
-
-        Shapes, dimensions and attributes are those of any date; no date is read.
-        """
-        fields, core, attributes = self._form_of_zeros
-        if self._counts_members:
-            used = np.array([self.samples.members], np.float32)
-            fields = fields | {MEMBERS_USED: (("time",), used, _MEMBERS_USED_ATTRIBUTES)}
-        return DateResult(self._on_stations(fields), core, attributes)
-
-    @cached_property
-    def _form_of_zeros(self) -> DateResult:
-        """Variables, coordinates and attributes for an input of zeros."""
-        shapes = self.batches.content.shapes(len(self.samples.latitude))
-        zeros: Any = {key: torch.zeros(1, *shape) for key, shape in shapes.items()}
-        zeros |= {"raw_std": zeros["raw_std"] + 1, "dates": torch.zeros(1, dtype=torch.int64)}
-        batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
-        return self._compute_batch(batch, self.model.distributions(batch), past=False)
-
-    def _forecasts(self, i: int) -> Forecasts:
-        """Return the features of date `i`, and the forecast of each target of the run."""
-        forecasts = (self._last_forecasts or {}).get(i)
-        if forecasts is None:
-            batch, record = self._read(i)
-            forecasts = (batch, record, self.model.distributions(batch))
-            if self._last_forecasts is not None:
-                self._last_forecasts.clear()
-                self._last_forecasts[i] = forecasts
-        return forecasts
-
-    def _compute_batch(
-        self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
-    ) -> DateResult:
-        """Compute variables, coordinates and attributes of the forecast for a batch of one date.
-
-        Args:
-            batch: its features.
-            forecasts: of each target of the run.
-            past: whether past truth may be read, for members in its order.
-        """
-        forecast = forecasts[self.model.place]
-        date = CorrectedDate(forecast, batch, self, past)
-        core: dict[str, Any] = {k: list(v) for k, v in forecast.core_coordinates().items()}
-        core |= self.products.coordinates(date)
-        return DateResult(self._fields(date), core, forecast.attributes())
-
-    def compute(self) -> xr.Dataset:
-        """Return the corrected forecasts of all dates, in memory."""
-        self.begin()
-        parts = [self.fields(i) for i in range(len(self))]
-        return self._dataset({name: [part[name][1] for part in parts] for name in self.form.fields})
-
-    def lazy(self) -> xr.Dataset:
-        """Return the corrected forecasts of all dates as dask arrays, one chunk a date."""
-        import dask
-        import dask.array as da
-
-        compute: Any = dask.delayed(_fields_of_date, pure=False)  # type: ignore[attr-defined]
-        corrections: Any = dask.delayed(self, pure=False, traverse=False)  # type: ignore[attr-defined]
-        dates = [compute(corrections, i) for i in range(len(self))]
-        return self._dataset(
-            {
-                name: [da.from_delayed(one[name], like.shape, like.dtype) for one in dates]  # type: ignore[no-untyped-call]
-                for name, (_, like, _) in self.form.fields.items()
-            }
-        )
-
-    def _dataset(self, parts: dict[str, list[Any]]) -> xr.Dataset:
-        """Return the Dataset of all dates from lists of the arrays of each date, by variable."""
-        import dask.array as da
-
-        fields, core, attributes = self.form
-        variables = {}
-        for name, arrays in parts.items():
-            concatenate = np.concatenate if isinstance(arrays[0], np.ndarray) else da.concatenate
-            dims, _, attrs = fields[name]
-            variables[name] = (dims, concatenate(arrays), attrs)
-        dataset = xr.Dataset(variables, {**core, **self.coordinates}, attributes)
-        if "number" in dataset:
-            dataset["number"].attrs.update(self.member_attributes)
-        return dataset
-
-    @property
-    def provenance(self) -> dict[str, int]:
-        """The number of dates that the model was trained on, as an attribute, if there are any."""
-        trained = int(np.isin(seconds_of(self.samples), self.model._training.dates).sum())
-        return {DATES_OF_TRAINING: trained} if trained else {}
-
-    @property
-    def member_attributes(self) -> dict[str, Any]:
-        """The texts of members in the order of raw ones, as the attribute `labels` of `number`."""
-        labels = self.samples.member_labels
-        return {"labels": list(labels)} if self.products.need_members and are_texts(labels) else {}
-
-    def batch(self, i: int) -> Batch:
-        """Return the features of date `i`, on the model's device."""
-        return self._read(i)[0]
-
-    def _read(self, i: int) -> tuple[Batch, DateInput | None]:
-        """Read date `i`: return its features, of the members that are there, and its checks."""
-        batch: Any = self.batches.batch(np.array([i]))
-        record = None if self.checks is None else self.checks.finish(i)
-        if record is not None and self._counts_members and not record.present.all():
-            if self._takes_member_features:
-                batch["features"] = batch["features"][:, record.present]
-            if "members" in batch:
-                batch["members"] = batch["members"][..., record.present, :, :]
-        return self.model.on_device(batch), record
-
-    @property
-    def _takes_member_features(self) -> bool:
-        return self.batches.kind.features == "members"
-
-    def member_count(self, batch: Batch) -> int:
-        """Return the number of raw members in a batch."""
-        if "members" in batch:
-            return int(batch["members"].shape[-3])
-        if self._takes_member_features:
-            return int(batch["features"].shape[1])
-        return self.samples.members
-
-    def _fields(self, date: CorrectedDate) -> Fields:
-        forecast, units = date.forecast, self.model.units
-        attributes = self.samples.targets[self.model.place].attributes
-        fields: Fields = {
-            name: (
-                forecast.dims,
-                value.detach().cpu().float().numpy(),
-                forecast.variable_attributes(name, {**attributes, "units": units}),
-            )
-            for name, value in forecast.variables().items()
-        }
-        fields |= self.products.fields(date)
-        if not self.samples.stations:
-            return fields
-        return {
-            name: (station_dims(dims), values.squeeze(dims.index("latitude")), attrs)
-            for name, (dims, values, attrs) in fields.items()
-        }
-
-
-def _nan_points(values: npt.NDArray[Any], ndim: int) -> npt.NDArray[np.bool_]:
-    """Return the points, along the last `ndim` dimensions, where any value is NaN."""
-    nan: npt.NDArray[np.bool_] = np.isnan(values).any(axis=tuple(range(values.ndim - ndim)))
-    return nan
-
-
 def _source(forecast: xr.Dataset | Path | str) -> str:
     """Return where a forecast comes from, for errors."""
     if isinstance(forecast, xr.Dataset):
         return str(forecast.encoding.get("source") or "the forecast")
     return str(forecast)
-
-
-def _fields_of_date(corrections: Corrections, i: int) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of one date by name, as a task of dask."""
-    return {name: values for name, (_, values, _) in corrections.fields(i).items()}
-
-
-def _build(
-    path: Path, config: dict[str, Any], module: pl.LightningModule | None = None
-) -> tuple[pl.LightningModule, EnsembleDataModule]:
-    """Build the untrained module of a configuration, and its data module, which opens no store.
-
-    Args:
-        path: of the run or bundle, for errors.
-        config: of the run.
-        module: to copy in place of the configuration's.
-
-    Raises:
-        FileError: the configuration cannot be used.
-    """
-    parser = Parser(exit_on_error=False)
-    if module is None:
-        settings: dict[str, Any] = {"fail_untyped": False, "required": True}
-        parser.add_subclass_arguments(pl.LightningModule, "model", **settings)
-    parser.add_class_arguments(EnsembleDataModule, "data", fail_untyped=False)
-    build = getattr(parser, "instantiate", None) or parser.instantiate_classes
-    with readable(path, "its configuration cannot be used", _REMEDY), configuration_errors(path):
-        data = {"store": "", **config["data"]}
-        model = {"model": config["model"]} if module is None else {}
-        instances = build(parser.parse_object({**model, "data": data}))
-    return instances.model if module is None else deepcopy(module), instances.data
-
-
-def _load_weights(
-    module: pl.LightningModule, path: Path, state: dict[str, Any], grid: tuple[int, ...]
-) -> None:
-    """Load trained weights into a module.
-
-    Args:
-        module: untrained.
-        path: of the run or bundle.
-        state: parameters and buffers by name.
-        grid: rows and columns of the training.
-
-    Raises:
-        FileError: they are of another model, which is told from their shapes, of another kind of
-            number, of another grid, or not finite.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch remarks on types, which are compared below
-            module.load_state_dict(state)
-    except RuntimeError as error:
-        differing = differences(shapes(state), shapes(module.state_dict()))
-        if not differing:
-            reason = f"damaged weights ({' '.join(str(error).split())[:_LONGEST]})"
-            raise FileError(path, reason, _REMEDY) from error
-        raise other_architecture(path, differing) from error
-    for name, value in module.state_dict().items():
-        if _kind_of_numbers(value) != _kind_of_numbers(state[name]):
-            reason = (
-                f"damaged: {name} is of the type {state[name].dtype}, in the model {value.dtype}"
-            )
-            raise FileError(path, reason, _REMEDY)
-    for prefix, part in module.named_modules():
-        for name in part.of_another_grid(grid) if isinstance(part, GridBuffers) else ():
-            reason = f"damaged: {prefix}.{name} is not on the grid of the training, {grid}"
-            raise FileError(path, reason, _REMEDY)
-        if Path(path).is_dir():  # of runs, the forecasts are checked
-            continue
-        for name, value in (*part._parameters.items(), *part._buffers.items()):
-            if value is not None and _has_damage(part, name, value):
-                reason = f"damaged: {prefix}.{name} has values that are NaN or infinite"
-                raise FileError(path, reason, "Fetch it again, or train again")
-
-
-def _has_damage(part: nn.Module, name: str, value: Tensor) -> bool:
-    """Return True if a tensor of a module has a value that means nothing there."""
-    if name in getattr(part, "may_be_nan", ()):
-        return False
-    wrong = value.isnan() if name in getattr(part, "may_be_infinite", ()) else ~value.isfinite()
-    return bool(wrong.any())
-
-
-def _kind_of_numbers(value: Tensor) -> tuple[bool, bool, bool]:
-    """Return what must agree between weights; the number of bits need not."""
-    return value.is_floating_point(), value.is_complex(), value.dtype == torch.bool

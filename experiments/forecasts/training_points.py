@@ -1,4 +1,6 @@
-"""Points of a forecast beside those of a training: grids must agree, stations are matched by name.
+"""Points, units and seasons of a forecast beside those of a training.
+
+Grids must agree, and stations are matched by name.
 
 A station of the training that the forecast lacks is a column of missing values. A station that the
 training lacks is forecast by methods whose coefficients hold at any point, and missing otherwise.
@@ -13,11 +15,14 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, DataNote, listing
+from ens10.experiments.forecasts.past_truth import days_apart, seconds_of
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
+from ens10.source.units import unit_of
 from ens10.stations import COORDINATES, STATION, coordinates, places_of
 
 _NEAR_DEGREES = 1e-3
+_SEASON_DAYS = 31.0  # from the nearest training date in the calendar
 
 
 class BeyondTrainingWarning(DataNote):
@@ -53,6 +58,78 @@ def check_points(samples: Samples, training: TrainingData, name: str) -> None:
                 f"{_axis(axis, expected)}",
                 "Interpolate the forecast, or train on its grid",
             )
+
+
+def check_units(samples: Samples, training: TrainingData, place: int) -> None:
+    """Reject a target, inputs or lead times in other units than those of the training.
+
+    Args:
+        samples: the forecasts.
+        training: of the model.
+        place: of its target among those of the forecasts.
+
+    Units of inputs are compared where both data state them.
+
+    Raises:
+        ArgumentError: the units differ; the error names both.
+    """
+    target_units = str(samples.targets[place].attributes.get("units", ""))
+    pairs = {"the lead time": (samples.step_units, training.step_units)}
+    for channel, units in training.input_units.items():
+        own = samples.units.get(channel) or units
+        pairs[channel] = (own, units or own)
+    pairs[training.target] = (target_units, training.units)
+    for name, (units, trained) in pairs.items():
+        if unit_of(units) != unit_of(trained):
+            reason = f"{name} of the forecast is in {units!r}, that of the training was in"
+            raise ArgumentError("units", f"{reason} {trained!r}", "Convert the forecast")
+
+
+def check_windows(samples: Samples, training: TrainingData, channels: Sequence[str]) -> None:
+    """Reject sums over other windows than those of the training.
+
+    Args:
+        samples: the forecasts.
+        training: of the model.
+        channels: that the model takes, those at other lead times with `@step`.
+
+    Raises:
+        ArgumentError: the windows of a channel differ; the error names both.
+    """
+    trained = training.windows
+    for channel in dict.fromkeys(name.partition("@")[0] for name in channels):
+        windows = samples.windows.get(channel), trained.get(channel)
+        if windows[0] != windows[1]:
+            one, many = windows[0] or "the start", windows[1] or "the start"
+            one = f"the sum {'of' if windows[0] else 'since'} {one}"
+            many = f"sums {'of' if windows[1] else 'since'} {many}"
+            reason = f"{channel} is {one}, the run was trained on {many}"
+            remedy = "Give a forecast of the same window, or train on this one"
+            raise ArgumentError("forecast", reason, remedy)
+
+
+def warn_of_seasons(samples: Samples, training: TrainingData, name: str) -> None:
+    """Warn of forecasts whose season has no training date.
+
+    Args:
+        samples: the forecasts.
+        training: of the model.
+        name: of the model.
+    """
+    training_dates = np.asarray(training.dates, np.float64)
+    if not training_dates.size:
+        return
+    days_away = days_apart(seconds_of(samples)[:, None], training_dates[None, :]).min(axis=1)
+    far = np.flatnonzero(days_away > _SEASON_DAYS)
+    if far.size:
+        first = str(samples.valid_time[far[0]])[:10]
+        warnings.warn(
+            f"{far.size} of {len(days_away)} dates, the first {first}, "
+            f"are more than {_SEASON_DAYS:g} days of the calendar from every date that "
+            f"{name} was trained on",
+            BeyondTrainingWarning,
+            stacklevel=5,
+        )
 
 
 def _axis(name: str, values: npt.NDArray[Any]) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ens10.errors import DamagedFileError
 from ens10.source import open_source
-from ens10.source.opening import check_length
+from ens10.source.netcdf_length import check_length
 
 CLASSIC = ("NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA")
 TYPES = ("i1", "i2", "i4", "f4", "f8", "S1")

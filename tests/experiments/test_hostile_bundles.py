@@ -152,7 +152,7 @@ def test_nan_weights_are_not_applied(whole, world, tmp_path, capsys):
 
 def test_a_climatology_may_lack_a_point():
     """NaN is a value of a method's buffers only where it is declared."""
-    from ens10.experiments.forecasts.load import _load_weights
+    from ens10.experiments.forecasts.weights import load_weights
     from ens10.models import StatisticalPostProcessor
     from ens10.models.statistical import EMOS, Climatology
 
@@ -160,11 +160,11 @@ def test_a_climatology_may_lack_a_point():
     maps[1, 2] = torch.nan
     state = {"method.solved": torch.tensor(True), "method.mu": maps, "method.sigma": maps}
     module = StatisticalPostProcessor(Climatology())
-    _load_weights(module, "x", state, (2, 3))
+    load_weights(module, "x", state, (2, 3))
     assert module.method.mu[1, 2].isnan()
     state = {"method.solved": torch.tensor(True)}
     state |= {f"method.{name}": maps for name in ("bias", "slope", "centre", "c", "d")}
     with pytest.raises(FileError, match=r"method\.bias has values that are NaN"):
-        _load_weights(StatisticalPostProcessor(EMOS(local=True)), "x", state, (2, 3))
+        load_weights(StatisticalPostProcessor(EMOS(local=True)), "x", state, (2, 3))
     with pytest.raises(FileError, match=r"method\.bias is not on the grid"):
-        _load_weights(StatisticalPostProcessor(EMOS(local=True)), "x", state, (3, 2))
+        load_weights(StatisticalPostProcessor(EMOS(local=True)), "x", state, (3, 2))

@@ -14,7 +14,7 @@ from jsonargparse import ArgumentParser
 
 from ens10.errors import ArgumentError
 from ens10.experiments.demo import config_path
-from ens10.experiments.forecasts.load import _load_weights
+from ens10.experiments.forecasts.weights import load_weights
 from ens10.experiments.training.data_numbers import read_config
 from ens10.models import StatisticalPostProcessor
 from ens10.models.statistical import Advection, AnomalyEMOS
@@ -257,7 +257,7 @@ def test_statistical_methods(name, case):
         forecast = module(batches[-1])
         assert_valid(forecast, batches[-1], name in POINT_MASS)
         again = module_of(name)  # what is NaN in the fit is declared
-        _load_weights(again, "a run", module.state_dict(), batches[-1]["raw_mean"].shape[1:])
+        load_weights(again, "a run", module.state_dict(), batches[-1]["raw_mean"].shape[1:])
         same = again.method(batches[-1]).variables()
         for key, values in forecast.variables().items():
             torch.testing.assert_close(same[key], values, rtol=0, atol=0, equal_nan=True)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
-    from ens10.experiments.forecasts.load import Corrections
+    from ens10.experiments.forecasts.corrections import Corrections
     from ens10.experiments.forecasts.past_forecasts import PastForecasts
     from ens10.loader.batch import Batch
     from ens10.metrics.distributions import Distribution
