@@ -31,7 +31,7 @@ from ens10.experiments.forecasts.corrections import (
     variable_name,
 )
 from ens10.experiments.forecasts.input_checks import InputChecks
-from ens10.experiments.forecasts.past_truth import PastTruth
+from ens10.experiments.forecasts.past_truth import PastTruth, warn_of_seasons
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.forecasts.training_points import (
     BeyondTrainingWarning as BeyondTrainingWarning,
@@ -42,7 +42,6 @@ from ens10.experiments.forecasts.training_points import (
     check_units,
     check_windows,
     match_stations,
-    warn_of_seasons,
 )
 from ens10.experiments.forecasts.weights import REMEDY, build_modules, load_weights
 from ens10.identity import Label

@@ -1,5 +1,6 @@
 """The truth of training dates: near a date in the season, and its quantiles by calendar month."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError, listing
-from ens10.experiments.forecasts.training_points import check_points
+from ens10.experiments.forecasts.training_points import BeyondTrainingWarning, check_points
 from ens10.loader.batches import open_samples
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
@@ -16,6 +17,7 @@ from ens10.metrics.verification.climatology import quantiles_of_dates
 from ens10.models.statistical.coupling import dates_near
 
 _SEASON_DAYS = 30.0
+_FAR_DAYS = 31.0  # from the nearest training date in the calendar
 _DAY = 86400
 _YEAR = 365.2425
 _MONTHS = 12
@@ -136,3 +138,27 @@ def _middle_of_month(month: int) -> int:
     The year is at the same place of the calendar's cycle of 400 years as 2001.
     """
     return int(np.datetime64(f"1601-{month:02d}-15", "s").astype(np.int64))
+
+
+def warn_of_seasons(samples: Samples, training: TrainingData, name: str) -> None:
+    """Warn of forecasts whose season has no training date.
+
+    Args:
+        samples: the forecasts.
+        training: of the model.
+        name: of the model.
+    """
+    training_dates = np.asarray(training.dates, np.float64)
+    if not training_dates.size:
+        return
+    days_away = days_apart(seconds_of(samples)[:, None], training_dates[None, :]).min(axis=1)
+    far = np.flatnonzero(days_away > _FAR_DAYS)
+    if far.size:
+        first = str(samples.valid_time[far[0]])[:10]
+        warnings.warn(
+            f"{far.size} of {len(days_away)} dates, the first {first}, "
+            f"are more than {_FAR_DAYS:g} days of the calendar from every date that "
+            f"{name} was trained on",
+            BeyondTrainingWarning,
+            stacklevel=5,
+        )

@@ -1,4 +1,4 @@
-"""Points, units and seasons of a forecast beside those of a training.
+"""Points, units and windows of a forecast beside those of a training.
 
 Grids must agree, and stations are matched by name.
 
@@ -15,14 +15,12 @@ import numpy.typing as npt
 import xarray as xr
 
 from ens10.errors import ArgumentError, DataNote, listing
-from ens10.experiments.forecasts.past_truth import days_apart, seconds_of
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
 from ens10.source.units import unit_of
 from ens10.stations import COORDINATES, STATION, coordinates, places_of
 
 _NEAR_DEGREES = 1e-3
-_SEASON_DAYS = 31.0  # from the nearest training date in the calendar
 
 
 class BeyondTrainingWarning(DataNote):
@@ -106,30 +104,6 @@ def check_windows(samples: Samples, training: TrainingData, channels: Sequence[s
             reason = f"{channel} is {one}, the run was trained on {many}"
             remedy = "Give a forecast of the same window, or train on this one"
             raise ArgumentError("forecast", reason, remedy)
-
-
-def warn_of_seasons(samples: Samples, training: TrainingData, name: str) -> None:
-    """Warn of forecasts whose season has no training date.
-
-    Args:
-        samples: the forecasts.
-        training: of the model.
-        name: of the model.
-    """
-    training_dates = np.asarray(training.dates, np.float64)
-    if not training_dates.size:
-        return
-    days_away = days_apart(seconds_of(samples)[:, None], training_dates[None, :]).min(axis=1)
-    far = np.flatnonzero(days_away > _SEASON_DAYS)
-    if far.size:
-        first = str(samples.valid_time[far[0]])[:10]
-        warnings.warn(
-            f"{far.size} of {len(days_away)} dates, the first {first}, "
-            f"are more than {_SEASON_DAYS:g} days of the calendar from every date that "
-            f"{name} was trained on",
-            BeyondTrainingWarning,
-            stacklevel=5,
-        )
 
 
 def _axis(name: str, values: npt.NDArray[Any]) -> str:

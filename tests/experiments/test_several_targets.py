@@ -518,6 +518,10 @@ def test_the_network_runs_once_for_all_targets(targets, several, tmp_path, monke
     monkeypatch.setattr(MLP, "forward", counted)
     written = xr.open_dataset(apply([run], several, tmp_path / "out.nc"))
     assert len(passes) == 2 * written.sizes["time"]  # at each of two lead times
+    passes.clear()
+    ens10.load_model(run)(several).load()
+    forms = 4  # of the lazy result of each target and lead time, from an input of zeros
+    assert len(passes) == 2 * written.sizes["time"] + forms
 
 
 @pytest.mark.parametrize("source", ["store.zarr", "world"])
