@@ -103,16 +103,15 @@ def _subtract(distance, spread, factor, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _crps(x, y, merges, factor, first, second):  # type: ignore[no-untyped-def]
-    """CRPS of a flat piece of points, or its two terms.
+def _crps(x, y, merges, factor, out):  # type: ignore[no-untyped-def]
+    """CRPS of a flat piece of points.
 
     Args:
         x: members, (M, P).
         y: observations, (P,).
         merges: sorting network of the groups of four members.
-        factor: of the spread term; None for the two terms.
-        first: output, (P,): scores, or mean distances.
-        second: output without a factor, (P,): spreads.
+        factor: of the spread term.
+        out: output, (P,).
     """
     M, P = x.shape
     kind, n = x.dtype.type, POINTS
@@ -132,12 +131,7 @@ def _crps(x, y, merges, factor, first, second):  # type: ignore[no-untyped-def]
             share = kind(M - 1 - 2 * k)
             _add_gap(rows[high : high + size], rows[low : low + size], share, spread)
         _divide(distance, spread, kind(M))
-        if factor is None:
-            first[start:stop] = distance
-            for p in range(size):  # a NaN may have been sorted among the rows that fill a group
-                second[start + p] = distance[p] if M > 1 and np.isnan(distance[p]) else spread[p]
-        else:
-            _subtract(distance, spread, factor, first[start:stop])
+        _subtract(distance, spread, factor, out[start:stop])
 
 
 @numba.njit(**OPTIONS)
@@ -206,29 +200,16 @@ def crps(x: Array, y: Any, factor: float) -> Array:
         y: observations that broadcast to (...), of the same dtype.
         factor: the a of the spread term.
     """
-    return _scores(x, y, factor)[0]
-
-
-def terms(x: Array, y: Any) -> tuple[Array, Array]:
-    """Return the mean of |x_i - y|, and 1 / M^2 times the sum over pairs of |x_i - x_j|."""
-    first, second = _scores(x, y, None)
-    return first, second
-
-
-def _scores(x: Array, y: Any, factor: float | None) -> list[Array]:
     points = x.ndim - 1
     x, axes = np.require(x, requirements="A"), in_memory_order(x, points)
     back = np.argsort(np.array(axes[1:], np.int64))
     order = tuple(axis - 1 for axis in axes[1:])
     x, y = x.transpose(axes), np.broadcast_to(y, x.shape[1:]).transpose(order)
-    out = [np.empty(x.shape[1:], x.dtype) for _ in range(1 if factor is not None else 2)]
-    of_type = None if factor is None else x.dtype.type(factor)
+    out = np.empty(x.shape[1:], x.dtype)
     if y.size:
-        for (members, observed), results in flat_pieces([x, y], out, points):
-            _crps(
-                members, contiguous(observed), merges_of(len(x)), of_type, results[0], results[-1]
-            )
-    return [a.transpose(back) for a in out]
+        for (members, observed), (scores,) in flat_pieces([x, y], [out], points):
+            _crps(members, contiguous(observed), merges_of(len(x)), x.dtype.type(factor), scores)
+    return out.transpose(back)
 
 
 def gradients(x: Array, y: Array, grad: Array, factor: float) -> tuple[Array, Array]:

@@ -134,17 +134,6 @@ def check_weights(weights: Any) -> None:
         )
 
 
-FAR = 1e3  # a z at which Phi is 0 or 1 in every dtype, and whose square is finite
-
-
-def standardise(d: Array, s: Array) -> Array:
-    """Return d / s; where s is 0, its limit: +-`FAR`, or 0 if d is 0 too."""
-    z: Array = np.asarray(np.sign(d) * FAR, dtype=d.dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.divide(d, s, out=z, where=s != 0)
-    return z
-
-
 def check_sigma(sigma: Array) -> None:
     """Refuse negative standard deviations.
 
@@ -196,22 +185,15 @@ def crps_ensemble(
         return distance - members.dtype.type(factor) * spread
 
 
-def crps_terms(x: Array) -> tuple[Array, Array]:
+def _plain_terms(x: Array) -> tuple[Array, Array]:
     """Mean of |x_i| and 1 / M^2 times the sum over pairs of |x_i - x_j|.
+
+    They are added member by member, as numpy's own sums depend on the memory layout.
 
     Args:
         x: members less the observation, (M, ...): centred, because sorted sums of large values
             cancel badly in float32.
     """
-    if uses_loops(x):
-        from ens10.metrics import _ensemble_loops as loops
-
-        return loops.terms(x, np.zeros((), x.dtype))
-    return _plain_terms(x)
-
-
-def _plain_terms(x: Array) -> tuple[Array, Array]:
-    """Add the terms member by member, as numpy's own sums depend on the memory layout."""
     M = x.shape[0]
     distance: Array = np.abs(x[0])
     for member in x[1:]:

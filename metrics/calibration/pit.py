@@ -15,11 +15,13 @@ from scipy.special import ndtr, ndtri
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array, common_dtype, fill_masked
-from ens10.metrics._kernels_numpy import check_sigma, standardise
+from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._labels import check_alike
+from ens10.metrics._ops import NUMPY
 from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
 from ens10.metrics.calibration.quantiles import Levels, check_levels
+from ens10.metrics.distributions.normal import standardise
 
 __all__ = ["pit_ensemble", "pit_normal", "pit_quantiles", "pit_values"]
 
@@ -58,7 +60,8 @@ def pit_normal(mu: Any, sigma: Any, y: Any) -> Any:
 
 def _pit_normal(mu: Any, sigma: Any, y: Any) -> Array:
     check_sigma(np.asarray(sigma))
-    probability: Array = ndtr(standardise(*np.broadcast_arrays(y - mu, sigma)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        probability: Array = ndtr(standardise(NUMPY, mu, sigma, y))
     return probability
 
 

@@ -12,6 +12,7 @@ from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of, common_dtype
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.distributions.formula import Formula, Kernel
+from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
 
@@ -119,24 +120,18 @@ def exceedance_probability_normal(
     return apply(_NORMAL.score, arrays, options={"check": check})
 
 
-def _standardise(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
-    """Return (mu - threshold) / sigma; its limit where sigma is 0."""
-    far = 1e3 * ops.sign(mu - threshold)
-    return ops.where(sigma == 0, far, (mu - threshold) / _divisor(ops, sigma))
-
-
 def _divisor(ops: Any, sigma: Any) -> Any:
     return ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
 
 
 def _value(ops: Any, mu: Any, sigma: Any, threshold: Any) -> Any:
-    z = _standardise(ops, mu, sigma, threshold)
+    z = standardise(ops, threshold, sigma, mu)
     # torch's ndtr has no more than absolute accuracy far below 0
     return ops.where(z < -1, ops.exp(ops.log_ndtr(z)), ops.ndtr(z))
 
 
 def _partials(ops: Any, mu: Any, sigma: Any, threshold: Any) -> tuple[Any, ...]:
-    z = _standardise(ops, mu, sigma, threshold)
+    z = standardise(ops, threshold, sigma, mu)
     density = ops.exp(-z * z / 2) / math.sqrt(2 * math.pi) / _divisor(ops, sigma)
     density = ops.where(sigma == 0, ops.full_like(z, 0.0), density)
     return density, -ops.where(density == 0, density, z * density), -density

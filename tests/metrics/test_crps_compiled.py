@@ -50,8 +50,6 @@ def test_compiled_and_plain_ensembles_have_the_same_bits(M, dtype):
     assert np.flatnonzero(np.isnan(got)).tolist() == (
         [7, 9] if M == 1 else [7, 9, 11][: 2 + (M > 1)]
     )
-    for made, wanted in zip(on_numpy.crps_terms(x - y), on_numpy._plain_terms(x - y), strict=True):
-        np.testing.assert_array_equal(made, wanted)
 
 
 def layouts(x):
