@@ -1,6 +1,6 @@
 """Kills at file operations leave nothing that the same command does not mend.
 
-The slow test kills at some operations; `killsweep.py` at each of them, with counts in
+The slow test kills some commands at some operations; `killsweep.py` at each of them, with counts in
 `kills.json`.
 """
 
@@ -14,10 +14,9 @@ from reliabilitytables import COMMANDS
 from waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("killsweep.py")
-EVERY = {"prepare": 400, "fit": 30, "fit-python": 40, "predict": 120, "score": 12, "reproduce": 60,
-         "export": 8, "download": 20, "demo": 1500, "apply": 150, "apply-netcdf": 200, "bundle": 30,
-         "submit": 80, "report": 40, "download-flaky": 50, "runner": 60, "prepare-zarr": 500,
-         "prepare-csv": 200, "prepare-regrid": 500}  # fmt: skip
+# a few operations of the commands that write most; `killsweep.py` has all commands
+EVERY = {"prepare": 400, "fit": 30, "predict": 120, "score": 12, "apply": 150, "runner": 60,
+         "bundle": 30, "export": 8}  # fmt: skip
 COUNTS = json.loads(Path(__file__).with_name("kills.json").read_text())
 
 
@@ -87,7 +86,7 @@ def test_a_process_is_killed_with_its_group(tmp_path):
 
 
 def test_the_counts_tell_no_difference():
-    assert {*COUNTS} <= {*EVERY} == {*COMMANDS}
+    assert {*EVERY} <= {*COUNTS} <= {*COMMANDS}
     for name, counts in COUNTS.items():
         is_old_sample = "at_random" not in counts
         assert counts["every"] == 1 or is_old_sample or counts["trials"] >= 30, name
