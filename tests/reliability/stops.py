@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -101,12 +102,17 @@ def stop_at(hook, epoch, batch=0, number=0):
 
 @contextmanager
 def no_file_above(size):
-    """Within it, the kernel refuses to write files of more than so many bytes."""
+    """Within it, the kernel refuses to write files of more than so many bytes.
+
+    Python would keep the cut start of a module that it compiles, so it keeps none.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    keeps_none, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = keeps_none
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
