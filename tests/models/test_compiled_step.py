@@ -12,7 +12,7 @@ from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of
 from ens10.models.statistical.base import StatisticalMethod
 
-_SLOW = ("location_smoe", "unet_csg", "unet_truncated", "poet")
+_SLOW = ("unet_csg", "poet")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 

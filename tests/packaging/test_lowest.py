@@ -6,6 +6,7 @@ environment (see test_torch_names.py).
 """
 
 import json
+import os
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -90,9 +91,14 @@ TRAINING = [
     "tests/experiments/test_run.py",
     "tests/experiments/test_usage.py",
 ]
+# Of the files of tests each so many-th, since neighbours use the same functions of the libraries.
+EVERY = int(os.environ.get("ENS10_LOWEST_EVERY", "4"))
 PARTS = {
-    "data": (["tests/ens10"], ""),
-    "scores": (["tests/metrics"], "not torch and not tensor and not gradient and not page"),
+    "data": (["tests/ens10/**/test_*.py"], ""),
+    "scores": (
+        ["tests/metrics/test_*.py"],
+        "not torch and not tensor and not gradient and not page",
+    ),
     "training": (TRAINING, ""),
 }
 
@@ -103,6 +109,7 @@ def test_the_tests_pass(trained, project, tmp_path, part):
     patterns, chosen = PARTS[part]
     files = [path for pattern in patterns for path in sorted(project.glob(pattern))]
     assert len(files) >= len(patterns)
+    files = files[::EVERY]
     said = trained.python(
         *("-P", "-m", "pytest", *files, "-q", "-m", "not slow", "-k", chosen),
         *("--basetemp", tmp_path / "tests", "-p", "no:cacheprovider"),
@@ -111,4 +118,4 @@ def test_the_tests_pass(trained, project, tmp_path, part):
         cwd=project,
         timeout=1700,
     )
-    assert int(re.search(r"(\d+) passed", said)[1]) > 100
+    assert int(re.search(r"(\d+) passed", said)[1]) > 50
