@@ -14,12 +14,16 @@ demo: $(STAMP)
 # Compiled modules are kept: many tests run commands in processes of their own.
 test test-all: export PYTHONDONTWRITEBYTECODE =
 
-# One process more than there are cores, since some tests wait for others' processes.
+# One process more than there are cores, since some tests wait for others' processes; files of tests
+# begin in the order of tests/conftest.py, the longest first.
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder \
+	-n $$($(BIN)/python -c "import os; print(min(4, 1 + (os.cpu_count() or 1)))")
+
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $$($(BIN)/python -c "import os; print(min(4, 1 + (os.cpu_count() or 1)))") --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -n auto --maxprocesses 2 --dist loadfile -m slow
+	$(PYTEST) -m slow
 
 # Trainings compared under other numbers of threads, vector instructions and load: an hour or more.
 test-variations: $(STAMP)

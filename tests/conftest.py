@@ -18,13 +18,18 @@ _LOOPBACK = ("127.", "::1", "localhost")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+# Files of a few tests of many minutes, which would otherwise be the last, in one process alone.
+_FIRST = ("tests/packaging/", "tests/test_notebooks.py", "tests/reliability/", "tests/experiments/")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the tests of `long_tests.txt` as slow."""
+    """Marks the tests of `long_tests.txt` as slow, and puts the longest files first."""
     names = set(long_tests.names())
     for item in items:
         if item.nodeid.partition("[")[0] in names:
             item.add_marker("slow")
+    items.sort(key=lambda item: not item.nodeid.startswith(_FIRST))
 
 
 @pytest.fixture(autouse=True, scope="session")
