@@ -114,3 +114,10 @@ def for_any_library(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_ops(function: Callable[..., Any], *arrays: Any, **options: Any) -> Any:
     return function(ops_of(*arrays), *arrays, **options)
+
+
+def standardise(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
+    """Return (y - mu) / sigma; where sigma is 0, its limit, or 0 if the distance is 0 too."""
+    far = 1e3 * ops.sign(y - mu)
+    divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
+    return ops.where(sigma == 0, far, (y - mu) / divisor)

@@ -17,11 +17,10 @@ from ens10.metrics._call import Dim, Score, apply
 from ens10.metrics._dispatch import Array, common_dtype, fill_masked
 from ens10.metrics._kernels_numpy import check_sigma
 from ens10.metrics._labels import check_alike
-from ens10.metrics._ops import NUMPY
+from ens10.metrics._ops import NUMPY, standardise
 from ens10.metrics._point_random import draws
 from ens10.metrics.calibration.histograms import members_below
 from ens10.metrics.calibration.quantiles import Levels, check_levels
-from ens10.metrics.distributions.normal import standardise
 
 __all__ = ["pit_ensemble", "pit_normal", "pit_quantiles", "pit_values"]
 

@@ -6,13 +6,13 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
+from ens10.metrics._ops import standardise
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions import censored, truncated
 from ens10.metrics.distributions import standard_logistic as standard
 from ens10.metrics.distributions.base import LOCATION, SCALE, Bounded, ClosedForm
 from ens10.metrics.distributions.formula import Kernel
 from ens10.metrics.distributions.gamma_functions import UNIT_POINTS, UNIT_WEIGHTS
-from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.shapes import Window, narrow_parts, times
 
 

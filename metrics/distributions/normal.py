@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ens10.metrics._ops import NUMPY
+from ens10.metrics._ops import NUMPY, standardise
 from ens10.metrics._reduce import Over
 from ens10.metrics._thresholds import checked_thresholds
 from ens10.metrics.distributions import censored, truncated
@@ -74,13 +74,6 @@ def _crps(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
 def _crps_partials(ops: Any, mu: Any, sigma: Any, y: Any) -> tuple[Any, ...]:
     by_d, by_sigma = standard.crps_slopes(ops, y - mu, sigma)
     return -by_d, by_sigma, by_d
-
-
-def standardise(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:
-    """Return (y - mu) / sigma; where sigma is 0, its limit, or 0 if the distance is 0 too."""
-    far = 1e3 * ops.sign(y - mu)
-    divisor = ops.where(sigma == 0, ops.full_like(sigma, 1.0), sigma)
-    return ops.where(sigma == 0, far, (y - mu) / divisor)
 
 
 def _cdf(ops: Any, mu: Any, sigma: Any, y: Any) -> Any:

@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from ens10.metrics._ops import NUMPY, ops_of
+from ens10.metrics._ops import NUMPY, ops_of, standardise
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import LOCATION, SCALE, ClosedForm
 from ens10.metrics.distributions.formula import Kernel, Parameter
 from ens10.metrics.distributions.inversion import invert_cdf
-from ens10.metrics.distributions.normal import standardise
 
 _ROOT_HALF, _MEAN = math.sqrt(0.5), math.sqrt(2 / math.pi)  # _MEAN is E|U|
 _INV_SQRT_PI, _LOG_ROOT_HALF_PI = 1 / math.sqrt(math.pi), 0.5 * math.log(math.pi / 2)

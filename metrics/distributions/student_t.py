@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from ens10.metrics._ops import NUMPY
+from ens10.metrics._ops import NUMPY, standardise
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import (
     LOCATION,
@@ -27,7 +27,6 @@ from ens10.metrics.distributions.gamma_functions import (
     half_step_slope,
     mean_half_step_slope,
 )
-from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.distributions.standard_logistic import log_remainder
 
 _LEAST = 0.5  # degrees of freedom, at and below which the CRPS is infinite

@@ -10,9 +10,9 @@ import xarray as xr
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics._call import Score, apply
 from ens10.metrics._dispatch import backend_of, common_dtype
+from ens10.metrics._ops import standardise
 from ens10.metrics._reduce import EnsembleNan, Over, mean_over
 from ens10.metrics.distributions.formula import Formula, Kernel
-from ens10.metrics.distributions.normal import standardise
 from ens10.metrics.events import _kernels
 from ens10.metrics.events._kernels import check_members, check_units
 
