@@ -93,7 +93,8 @@ WAITS = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 print("begun", flush=True)
-time.sleep(600)
+for _ in range(6000):  # a signal just before a long sleep would be handled after it
+    time.sleep(0.1)
 """
 
 
