@@ -25,8 +25,10 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST) -m slow
 
-# Trainings compared under other numbers of threads, vector instructions and load: an hour or more.
+# What takes too long for test-all, and trainings compared under other numbers of threads, vector
+# instructions and load: an hour or more.
 test-variations: $(STAMP)
+	ENS10_LONG_TESTS=1 $(BIN)/python -m pytest -m slow tests/experiments/test_displaced_world.py tests/packaging/test_lowest.py
 	PYTHON=$(BIN)/python sh tests/variations.sh
 
 lint: $(STAMP)

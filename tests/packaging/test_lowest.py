@@ -92,7 +92,7 @@ TRAINING = [
     "tests/experiments/test_usage.py",
 ]
 # Of the files of tests each so many-th, since neighbours use the same functions of the libraries.
-EVERY = int(os.environ.get("ENS10_LOWEST_EVERY", "4"))
+EVERY = 1 if "ENS10_LONG_TESTS" in os.environ else 4
 PARTS = {
     "data": (["tests/ens10/**/test_*.py"], ""),
     "scores": (
