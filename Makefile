@@ -28,7 +28,8 @@ test-all: $(STAMP)
 # What takes too long for test-all, and trainings compared under other numbers of threads, vector
 # instructions and load: an hour or more.
 test-variations: $(STAMP)
-	ENS10_LONG_TESTS=1 $(BIN)/python -m pytest -m slow tests/experiments/test_displaced_world.py tests/packaging/test_lowest.py
+	ENS10_LONG_TESTS=1 $(BIN)/python -m pytest -m slow tests/packaging/test_lowest.py \
+		tests/experiments/test_displaced_world.py tests/experiments/test_demo.py
 	PYTHON=$(BIN)/python sh tests/variations.sh
 
 lint: $(STAMP)
