@@ -28,8 +28,7 @@ test-all: $(STAMP)
 # What takes too long for test-all, and trainings compared under other numbers of threads, vector
 # instructions and load: an hour or more.
 test-variations: $(STAMP)
-	ENS10_LONG_TESTS=1 $(BIN)/python -m pytest -m slow tests/packaging/test_lowest.py \
-		tests/experiments/test_displaced_world.py tests/experiments/test_demo.py
+	ENS10_LONG_TESTS=1 $(PYTEST) -m long
 	PYTHON=$(BIN)/python sh tests/variations.sh
 
 lint: $(STAMP)

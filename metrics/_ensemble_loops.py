@@ -104,7 +104,7 @@ def _subtract(distance, spread, factor, out):  # type: ignore[no-untyped-def]
 
 @numba.njit(**OPTIONS)
 def _crps(x, y, merges, factor, out):  # type: ignore[no-untyped-def]
-    """CRPS of a flat piece of points.
+    """CRPS of the ensembles at points that lie one after the other in memory.
 
     Args:
         x: members, (M, P).

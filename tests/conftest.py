@@ -17,7 +17,6 @@ _LOOPBACK = ("127.", "::1", "localhost")
 # with as many threads as cores in each of them, they wait for each other most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-
 # Files of a few tests of many minutes, which would otherwise be the last, in one process alone.
 _FIRST = ("tests/packaging/", "tests/test_notebooks.py", "tests/reliability/", "tests/experiments/")
 
@@ -29,11 +28,14 @@ def _place(item):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks the tests of `long_tests.txt` as slow, and puts the longest files first."""
+    """Marks tests as slow, skips those of minutes, and puts the longest files first."""
     names = set(long_tests.names())
     for item in items:
-        if item.nodeid.partition("[")[0] in names:
+        is_long = "long" in item.keywords
+        if is_long or item.nodeid.partition("[")[0] in names:
             item.add_marker("slow")
+        if is_long and "ENS10_LONG_TESTS" not in os.environ:
+            item.add_marker(pytest.mark.skip(reason="minutes: make test-variations"))
     items.sort(key=_place)
 
 

@@ -13,13 +13,13 @@ from ens10.inspection.rows import FieldStatistics, Row, format_count, format_pla
 from ens10.progress import track
 from ens10.source import names, open_source
 from ens10.source.names import NAMES_OPTION, TRUTH_OPTION
+from ens10.source.netcdf_length import SIGNATURES
 from ens10.source.stores import check_group, is_reference, store_of, unreadable_store
 from ens10.source.tables import is_table
 from ens10.source.zarr_chunks import open_zarr
 from ens10.stations import STATION
 from ens10.untrusted import error_text
 
-_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _SUFFIXES = (".nc", ".nc4")
 _OUTER = ("time", "step")
 _PROGRESS_MINIMUM = 50  # dates and steps from which a progress bar is worth it
@@ -31,7 +31,7 @@ def is_netcdf(file: Path) -> bool:
     """Return True if the file's signature is that of netCDF, or its suffix, but for archives."""
     with file.open("rb") as stream:
         magic = stream.read(4)
-    return magic in _MAGICS or (file.suffix in _SUFFIXES and not magic.startswith(b"PK"))
+    return magic in SIGNATURES or (file.suffix in _SUFFIXES and not magic.startswith(b"PK"))
 
 
 def zarr_rows(path: Path, values: bool, progress: bool, group: str = "") -> list[Row]:

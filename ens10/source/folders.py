@@ -1,4 +1,4 @@
-"""The data files of a folder, and what makes a folder or a file incomplete."""
+"""The data files of a folder; incomplete downloads and synthetic worlds are refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether a netCDF file has the length that its header implies.
+"""The signature of a netCDF file, and whether it has the length that its header implies.
 
 The netCDF library reads the missing end of a truncated file of the classic formats as zeros, so the
 file size is compared with the header first (NetCDF Classic Format Specification, CDF-1, 2 and 5;
@@ -14,6 +14,7 @@ from ens10.errors import DamagedFileError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _CLASSIC = (b"CDF\x01", b"CDF\x02", b"CDF\x05")
+SIGNATURES = (_HDF5[:4], *_CLASSIC)  # the first four bytes
 _TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 4, 10: 8, 11: 8}  # bytes
 _UNKNOWN_RECORDS = (2**32 - 1, 2**64 - 1)  # record count of a file that was not closed
 
@@ -71,7 +72,7 @@ class _Header:
         self.address_width = 4 if version == 1 else 8
 
     def read_number(self, width: int = 0) -> int:
-        """Read a big-endian number, by default as wide as counts."""
+        """Read a big-endian number of `width` bytes, by default of the 4 or 8 of a count."""
         return int.from_bytes(_read_exactly(self._file, width or self._count_width), "big")
 
     def skip_padded(self, size: int) -> None:
@@ -83,7 +84,7 @@ class _Header:
         self.skip_padded(self.read_number())
 
     def read_count(self) -> int:
-        """Read the tag and the length of a list; return the length."""
+        """Skip the tag of a list of the header, and return the list's length."""
         self.read_number(4)  # its tag
         return self.read_number()
 

@@ -25,9 +25,9 @@ from ens10.source.absent_chunks import without_absent_chunks
 from ens10.source.combining import combine
 from ens10.source.folders import files_in
 from ens10.source.gribs import GribFields, Missing
-from ens10.source.layout import FORECAST_DIMS, as_truth, check_mapping, finish, tidy
+from ens10.source.layout import check_mapping, finish, tidy
 from ens10.source.names import Names, recognise_dimensions
-from ens10.source.netcdf_length import check_length
+from ens10.source.netcdf_length import SIGNATURES, check_length
 from ens10.source.stores import (
     check_group,
     is_icechunk,
@@ -41,9 +41,6 @@ from ens10.source.times import with_valid_time
 from ens10.source.zarr_chunks import open_zarr
 from ens10.untrusted import error_text, why_unreadable
 
-__all__ = ["FORECAST_DIMS", "as_truth", "is_zarr", "open_source", "tidy", "with_valid_time"]
-
-_NETCDF_MAGICS = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 _OUTER = ("time", "step", "level")
 
 
@@ -208,7 +205,7 @@ def _data_files(path: Path) -> list[Path]:
 
 def _is_netcdf(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(4) in _NETCDF_MAGICS
+        return file.read(4) in SIGNATURES
 
 
 def _open_netcdf(file: Path, names: Names) -> xr.Dataset:

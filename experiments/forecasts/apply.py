@@ -32,7 +32,7 @@ from ens10.convert.plan import (
 from ens10.convert.sources import grib_files
 from ens10.durable import sync_files, whole_path
 from ens10.errors import ArgumentError, DataNote, FileError, MissingDataError, UnknownNameError
-from ens10.experiments.forecasts.corrections import Corrections, variable_name
+from ens10.experiments.forecasts.corrections import Corrections, Known, variable_name
 from ens10.experiments.forecasts.load import TrainedModel, all_corrections, load_models
 from ens10.experiments.forecasts.past_forecasts import past_store
 from ens10.experiments.forecasts.products import Products
@@ -259,8 +259,9 @@ class CombinedCorrections:
         self._check_compatible()
         self.layouts: dict[str, tuple[tuple[str, ...], tuple[int, ...], dict[str, Any]]] = {}
         self._core_coordinates: dict[str, Any] = {}
+        known: Known = {}
         for part in parts:
-            part.begin()
+            part.begin(known=known)
             self._add(part)
         names = (f"{part.model.name} ({part.model.checksum[:12]})" for part in parts)
         self.attributes = {
@@ -324,8 +325,9 @@ class CombinedCorrections:
             i: position of the date.
             arrays: of Zarr, by variable.
         """
+        known: Known = {}
         for part in self._parts:
-            for name, (_, values, _) in part.fields(i).items():
+            for name, (_, values, _) in part.fields(i, known).items():
                 arrays[self._variable_name(part, name)][self._position(part, i)] = values[0]
 
     def notes(self) -> list[str]:

@@ -1,6 +1,5 @@
 """The corrections of a forecast by a trained model, date by date, and the datasets of all dates."""
 
-import threading
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property, partial
@@ -35,6 +34,8 @@ _MEMBERS_USED_ATTRIBUTES = {"units": "1", "long_name": "number of raw members th
 
 # features of one date, the record of its checks, forecast by target
 Forecasts = tuple[Batch, DateInput | None, tuple[Distribution, ...]]
+# those of one date that are known, by `id` of the features that their network reads
+Known = dict[int, Forecasts]
 
 
 class DateResult(NamedTuple):
@@ -46,7 +47,7 @@ class DateResult(NamedTuple):
 
 
 def variable_name(target: str, name: str) -> str:
-    """Return the name of a variable of one target among those of several."""
+    """Return a variable's name in a dataset of several targets, such as `t2m_mu` for `mu`."""
     has_target = name == target or name.startswith(f"{target}_")
     return name if has_target else f"{target}_{name}"
 
@@ -80,14 +81,13 @@ class Corrections:
         self.batches = model.batches(samples, members=products.need_members)
         self.batches.channels  # noqa: B018  # refuses features of another training
         self._cached_fields: dict[int, Fields] = {}
-        self._shared: dict[int, tuple[int, Forecasts]] | None = None  # by thread
         self._past: dict[tuple[Any, ...], PastForecasts] = {}
 
     def of_target(self, model: "TrainedModel") -> "Corrections":
         """Return the corrections of another target of the same run and lead time.
 
-        Both share the features and forecasts of the date that was computed last, so that the
-        network runs once for all targets.
+        Both read the same features, so that `fields` and `begin` of one may take the forecasts of
+        the other, and the network runs once for all targets.
 
         Raises:
             ArgumentError: the target has other units than in the training.
@@ -99,15 +99,10 @@ class Corrections:
         other.model, other._cached_fields, other._past = model, {}, {}
         other.__dict__.pop("form", None)
         other.__dict__.pop("_form_of_zeros", None)
-        self._shared = other._shared = {} if self._shared is None else self._shared
         return other
 
     def __len__(self) -> int:
         return len(self.samples)
-
-    def distribution(self, i: int) -> Distribution:
-        """Return the corrected forecast of date `i`, (1, ..., H, W), on the model's device."""
-        return self._forecasts(i)[2][self.model.place]
 
     def past_forecasts(
         self, path: str, levels: Sequence[float], method: Any, window: int | None
@@ -126,8 +121,13 @@ class Corrections:
             self._past[key] = PastForecasts(past_store(path, self.model), *options)
         return self._past[key]
 
-    def fields(self, i: int) -> Fields:
+    def fields(self, i: int, known: Known | None = None) -> Fields:
         """Return the variables of date `i`: parameters of the distribution, and the products.
+
+        Args:
+            i: position of the date.
+            known: forecasts of the date that other targets may take too; those that are computed
+                here are added.
 
         Raises:
             FileError: implausible values.
@@ -137,7 +137,7 @@ class Corrections:
         """
         if i in self._cached_fields:
             return self._cached_fields.pop(i)
-        return self._compute_date(i).fields
+        return self._compute_date(i, known).fields
 
     @property
     def coordinates(self) -> dict[str, Any]:
@@ -160,9 +160,9 @@ class Corrections:
             for name, (dims, v, attrs) in fields.items()
         }
 
-    def _compute_date(self, i: int) -> DateResult:
-        """Compute and check variables, coordinates and attributes of date `i`."""
-        batch, record, forecasts = self._forecasts(i)
+    def _compute_date(self, i: int, known: Known | None) -> DateResult:
+        """Compute the corrected forecast of date `i`, and refuse what it should not hold."""
+        batch, record, forecasts = self._forecasts(i, {} if known is None else known)
         fields, core, attributes = self._compute_batch(batch, forecasts)
         if record is None or self.checks is None:
             return DateResult(self._on_stations(fields), core, attributes)
@@ -242,12 +242,12 @@ class Corrections:
             )
         return dims, padded, attrs
 
-    def begin(self, i: int = 0) -> None:
+    def begin(self, i: int = 0, known: Known | None = None) -> None:
         """Compute date `i`, set `form` from it, and cache its variables for `fields`.
 
         Otherwise `form` runs the network on zeros.
         """
-        fields, core, attributes = self._compute_date(i)
+        fields, core, attributes = self._compute_date(i, known)
         if self._counts_members:  # of which date `i` may have fewer
             core = self._form_of_zeros.core
         self.form = DateResult(fields, core, attributes)
@@ -278,16 +278,13 @@ class Corrections:
         batch = self.model.on_device({key: value.numpy() for key, value in zeros.items()})
         return self._compute_batch(batch, self.model.distributions(batch), past=False)
 
-    def _forecasts(self, i: int) -> Forecasts:
+    def _forecasts(self, i: int, known: Known) -> Forecasts:
         """Return the features of date `i`, and the forecast of each target of the run."""
-        thread = threading.get_ident()
-        date, forecasts = (self._shared or {}).get(thread, (-1, None))
-        if forecasts is None or date != i:
+        key = id(self.batches)
+        if key not in known:
             batch, record = self._read(i)
-            forecasts = (batch, record, self.model.distributions(batch))
-            if self._shared is not None:
-                self._shared[thread] = (i, forecasts)
-        return forecasts
+            known[key] = (batch, record, self.model.distributions(batch))
+        return known[key]
 
     def _compute_batch(
         self, batch: Batch, forecasts: tuple[Distribution, ...], *, past: bool = True
@@ -385,22 +382,39 @@ def _nan_points(values: npt.NDArray[Any], ndim: int) -> npt.NDArray[np.bool_]:
     return nan
 
 
-def datasets(parts: Sequence[Corrections]) -> list[xr.Dataset]:
-    """Return the corrected forecasts of all dates by each model, in memory.
+def datasets(parts: Sequence[Corrections], *, lazy: bool) -> list[xr.Dataset]:
+    """Return the corrected forecasts of all dates by each model, in the order of the models.
 
-    Parts that share a network are computed together, so that it runs once for each date.
+    Those that share a network are computed together, so that it runs once for each date.
+
+    Args:
+        parts: the corrections by each model.
+        lazy: True for dask arrays, one chunk a date; False for arrays in memory.
     """
+    networks: dict[int, list[Corrections]] = {}
     for part in parts:
-        part.begin()
-    dates = [[part.fields(i) for part in parts] for i in range(len(parts[0]))]
+        networks.setdefault(id(part.batches), []).append(part)
+    found: dict[int, xr.Dataset] = {}
+    for own in networks.values():
+        for part, dataset in zip(own, _lazy(own) if lazy else _computed(own), strict=True):
+            found[id(part)] = dataset
+    return [found[id(part)] for part in parts]
+
+
+def _computed(parts: Sequence[Corrections]) -> list[xr.Dataset]:
+    """The datasets of models that share a network, in memory."""
+    known: Known = {}
+    for part in parts:
+        part.begin(known=known)
+    dates = [_values_of_date(parts, i) for i in range(len(parts[0]))]
     return [
-        part.dataset({name: [date[n][name][1] for date in dates] for name in part.form.fields})
+        part.dataset({name: [date[n][name] for date in dates] for name in part.form.fields})
         for n, part in enumerate(parts)
     ]
 
 
-def lazy_datasets(parts: Sequence[Corrections]) -> list[xr.Dataset]:
-    """Return the corrected forecasts by each model as dask arrays, one chunk a date."""
+def _lazy(parts: Sequence[Corrections]) -> list[xr.Dataset]:
+    """The datasets of models that share a network, as dask arrays."""
     import dask
     import dask.array as da
 
@@ -419,5 +433,8 @@ def lazy_datasets(parts: Sequence[Corrections]) -> list[xr.Dataset]:
 
 
 def _values_of_date(parts: Sequence[Corrections], i: int) -> list[dict[str, npt.NDArray[Any]]]:
-    """The arrays of one date by each model and name, as a task of dask."""
-    return [{name: values for name, (_, values, _) in part.fields(i).items()} for part in parts]
+    """The arrays of one date by each model and name; also a task of dask."""
+    known: Known = {}
+    return [
+        {name: values for name, (_, values, _) in part.fields(i, known).items()} for part in parts
+    ]

@@ -14,7 +14,7 @@ import xarray as xr
 from ens10.channels import field_of
 from ens10.command_options import CoupleOptions, ModelOptions
 from ens10.errors import ArgumentError, UnknownNameError
-from ens10.experiments.forecasts.corrections import lazy_datasets
+from ens10.experiments.forecasts.corrections import datasets
 from ens10.experiments.forecasts.load import TrainedModel, load_models
 from ens10.experiments.forecasts.products import Products
 from ens10.experiments.runs.locks import hold_lock
@@ -83,7 +83,7 @@ def _couple(model: TrainedModel, method: Method, path: Path, seed: int) -> None:
     corrections = model.corrections(Path(model.history), Products(members=method, seed=seed))
     corrections.samples.require_truth()
     index = corrections.batches.index
-    forecast = lazy_datasets([corrections])[0].isel(time=index)
+    forecast = datasets([corrections], lazy=True)[0].isel(time=index)
     truth = field_of(open_store(model.history, "truth"), model.target, "target")
     truth = truth.sel(step=model.step, time=forecast["time"])
     members = forecast[model.target].assign_attrs(long_name="members", coupled_by=method)

@@ -4,7 +4,6 @@ No trainer, no truth, and nothing but tensors and plain values is read from the 
 """
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -27,7 +26,6 @@ from ens10.experiments.forecasts.bundle import Parts, read_parts
 from ens10.experiments.forecasts.corrections import (
     Corrections,
     datasets,
-    lazy_datasets,
     variable_name,
 )
 from ens10.experiments.forecasts.input_checks import InputChecks
@@ -42,6 +40,7 @@ from ens10.experiments.forecasts.training_points import (
     check_units,
     check_windows,
     match_stations,
+    warn_beyond_training,
 )
 from ens10.experiments.forecasts.weights import REMEDY, build_modules, load_weights
 from ens10.identity import Label
@@ -416,7 +415,7 @@ class TrainedModel:
             remedy = "Add the missing members" + ("" if fewer else ", or give --missing fewer")
             raise ArgumentError("members", reason, remedy) from error
         if note:
-            warnings.warn(f"{self.name}: {note}", BeyondTrainingWarning, stacklevel=9)
+            warn_beyond_training(f"{self.name}: {note}")
         return chosen
 
     def _open_samples(
@@ -477,11 +476,9 @@ class TrainedModel:
                     f"{first} to {last}",
                     "Use `ens10 predict`, which fits a window for each date of a store",
                 )
-            warnings.warn(
+            warn_beyond_training(
                 f"{self.name} uses the window that ends with its training data, {first} to {last}; "
-                "fit it again on later dates to move the window",
-                BeyondTrainingWarning,
-                stacklevel=5,
+                "fit it again on later dates to move the window"
             )
 
 
@@ -514,8 +511,8 @@ class TrainedModels:
         """
         rules = InputRules(missing, any_values)
         fields: dict[str, list[xr.DataArray]] = {}
-        datasets = _correct(self.models, forecast, group, rules, products)
-        for model, dataset in zip(self.models, datasets, strict=True):
+        results = _correct(self.models, forecast, group, rules, products)
+        for model, dataset in zip(self.models, results, strict=True):
             for name, field in dataset.data_vars.items():
                 parts = fields.setdefault(variable_name(model.target, str(name)), [])
                 parts.append(field.assign_attrs(dataset.attrs))
@@ -542,8 +539,7 @@ def _correct(
         raise ArgumentError("missing", "'skip' is an option of `ens10 apply` alone", remedy)
     data = dataset_of(forecast, group, "forecast")
     parts = all_corrections(models, data, Products(**products), rules)
-    lazy = not isinstance(data, xr.Dataset) or bool(data.chunks)
-    return lazy_datasets(parts) if lazy else datasets(parts)
+    return datasets(parts, lazy=not isinstance(data, xr.Dataset) or bool(data.chunks))
 
 
 def all_corrections(

@@ -1,6 +1,5 @@
 """The truth of training dates: near a date in the season, and its quantiles by calendar month."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError, listing
-from ens10.experiments.forecasts.training_points import BeyondTrainingWarning, check_points
+from ens10.experiments.forecasts.training_points import check_points, warn_beyond_training
 from ens10.loader.batches import open_samples
 from ens10.loader.datamodule import TrainingData
 from ens10.loader.samples import Samples
@@ -141,7 +140,7 @@ def _middle_of_month(month: int) -> int:
 
 
 def warn_of_seasons(samples: Samples, training: TrainingData, name: str) -> None:
-    """Warn of forecasts whose season has no training date.
+    """Warn of forecasts more than 31 days of the calendar from every date of the training.
 
     Args:
         samples: the forecasts.
@@ -155,10 +154,8 @@ def warn_of_seasons(samples: Samples, training: TrainingData, name: str) -> None
     far = np.flatnonzero(days_away > _FAR_DAYS)
     if far.size:
         first = str(samples.valid_time[far[0]])[:10]
-        warnings.warn(
+        warn_beyond_training(
             f"{far.size} of {len(days_away)} dates, the first {first}, "
             f"are more than {_FAR_DAYS:g} days of the calendar from every date that "
-            f"{name} was trained on",
-            BeyondTrainingWarning,
-            stacklevel=5,
+            f"{name} was trained on"
         )

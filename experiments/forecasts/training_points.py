@@ -6,6 +6,7 @@ A station of the training that the forecast lacks is a column of missing values.
 training lacks is forecast by methods whose coefficients hold at any point, and missing otherwise.
 """
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,14 @@ _NEAR_DEGREES = 1e-3
 
 class BeyondTrainingWarning(DataNote):
     """A forecast differs from those of the training in a way that may cost skill."""
+
+
+def warn_beyond_training(text: str) -> None:
+    """Give a `BeyondTrainingWarning` at the line of the user that led to it, outside `ens10`."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "ens10":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, BeyondTrainingWarning, stacklevel=level)
 
 
 def check_points(samples: Samples, training: TrainingData, name: str) -> None:
@@ -157,13 +166,15 @@ def match_stations(
         return data, None
     if missing:
         lacks = f"the forecast lacks {_counted(missing)} of the training"
-        _note(f"{name}: {lacks}; the result is missing there")
+        warn_beyond_training(f"{name}: {lacks}; the result is missing there")
         data = _with_stations(data, training, own, missing)
     if new:
         effect = "the result is missing there, since the model was fitted to each station"
         if takes_new:
             effect = "they are forecast with the coefficients of all stations"
-        _note(f"{name}: the training lacks {_counted(new)} of the forecast; {effect}")
+        warn_beyond_training(
+            f"{name}: the training lacks {_counted(new)} of the forecast; {effect}"
+        )
     names = [*own, *missing]
     if takes_new or names == trained:
         return data, None
@@ -188,10 +199,6 @@ def _with_stations(
             values = np.append(field, [known.get(name, np.nan) for name in names])
         longer = longer.assign_coords({key: ("longitude", values, field.attrs)})
     return longer
-
-
-def _note(text: str) -> None:
-    warnings.warn(text, BeyondTrainingWarning, stacklevel=5)
 
 
 def _counted(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The modules of a trained run or bundle: built as its configuration says, with its weights."""
+"""Build the network of a trained run or bundle from its configuration, and load its weights."""
 
 import warnings
 from copy import deepcopy

@@ -63,13 +63,15 @@ def test_killed_and_resumed(small, tmp_path):
     killed_and_resumed(small, tmp_path, (7,), 0.005)
 
 
-@pytest.mark.slow
-def test_killed_six_times(small, tmp_path):
-    killed_and_resumed(small, tmp_path, [random.randrange(5) for _ in range(6)], 0.01)
+@pytest.mark.parametrize(
+    "times", [pytest.param(6, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.long)]
+)
+def test_killed_many_times(small, tmp_path, times):
+    killed_and_resumed(small, tmp_path, [random.randrange(5) for _ in range(times)], 0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moments", [(3,)])
+@pytest.mark.parametrize("moments", [(3,), pytest.param((1, 20), marks=pytest.mark.long)])
 def test_killed_with_workers_that_end_too(small, tmp_path, moments):
     killed_and_resumed(small, tmp_path, moments, 0.01, workers=2)
 

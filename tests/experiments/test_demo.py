@@ -1,7 +1,6 @@
 """The demonstration, tiny and whole."""
 
 import csv
-import os
 
 import pytest
 import realruns
@@ -92,9 +91,8 @@ def test_a_world_of_other_dates_is_refused(tiny, few, monkeypatch, name, value):
         demo.run_demo(tiny[0], models=("raw", "emos_global"), quiet=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif("ENS10_LONG_TESTS" not in os.environ, reason="minutes: make test-variations")
 def test_the_order_of_the_models(tmp_path):
     demo.run_demo(tmp_path / "demo", quiet=True)
     runs = tmp_path / "demo" / "runs"

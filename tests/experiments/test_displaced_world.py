@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import re
 from pathlib import Path
 
@@ -99,8 +98,7 @@ def test_the_study_measures_and_draws(tmp_path, capsys):
     assert "Pass more dates" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("ENS10_LONG_TESTS" not in os.environ, reason="minutes: make test-variations")
+@pytest.mark.long
 def test_no_regression_at_each_point_attains_four_fifths(tmp_path):
     """Fitted on the dates that it is judged on too, it is an upper bound; all is needed."""
     folder = tmp_path / "world"

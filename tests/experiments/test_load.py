@@ -98,8 +98,9 @@ def test_a_season_without_training_dates_is_reported(model, forecast):
         model(forecast)
     late = forecast.isel(time=slice(1, 3))
     late = late.drop_vars("valid_time").assign_coords(time=late["time"] + np.timedelta64(45, "D"))
-    with pytest.warns(BeyondTrainingWarning, match="2 of 2 dates, the first 2004-05-"):
+    with pytest.warns(BeyondTrainingWarning, match="2 of 2 dates, the first 2004-05-") as told:
         model(late)
+    assert {one.filename for one in told} == {__file__}  # at the user's line
 
 
 def test_quantiles_and_probabilities_are_those_of_the_distribution(model, forecast):

@@ -12,7 +12,7 @@ from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of
 from ens10.models.statistical.base import StatisticalMethod
 
-_SLOW = ("unet_csg", "poet")
+_SLOW, _LONG = ("unet_csg", "poet"), ("location_smoe", "unet_truncated")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
@@ -26,6 +26,7 @@ BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
         "transformer_neighbours",
         "smoe_unet",
         *(pytest.param(name, marks=pytest.mark.slow) for name in _SLOW),
+        *(pytest.param(name, marks=pytest.mark.long) for name in _LONG),
     ],
 )
 def test_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:

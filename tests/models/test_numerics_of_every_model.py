@@ -28,7 +28,8 @@ STATISTICAL = sorted(
 )
 NETWORKS = [name for name in NAMES if name not in STATISTICAL]
 GRID = (8, 16)
-ITERATED = ("emos_csg", "emos_gev")  # ten to twenty seconds a case
+ITERATED = ("emos_csg", "emos_gev")  # ten to twenty seconds a case: these are in make test-all
+OF_ITERATED = ("zero spread", "gaps", "one member")
 CHANNELS = ("t2m:mean", "u10:mean", "v10:mean", "t2m:std")  # features of statistical methods
 FAST = (
     *("mlp", "unet", "poet", "location_unet", "bernstein", "spline"),
@@ -183,13 +184,14 @@ def assert_valid(forecast, batch, point_mass=False):
     assert (forecast.crps(batch["target"])[there] >= -1e-3).all()
 
 
+def marks(name, case):
+    if name in ITERATED and case not in OF_ITERATED:
+        return pytest.mark.long
+    return [] if name in FAST else pytest.mark.slow
+
+
 def parameters(names):
-    return [
-        pytest.param(name, case, marks=[] if name in FAST else pytest.mark.slow)
-        for name in names
-        for case in CASES
-        if name not in ITERATED or case in ("zero spread", "gaps", "one member")
-    ]
+    return [pytest.param(name, case, marks=marks(name, case)) for name in names for case in CASES]
 
 
 # what a case may be refused for, in words of the one error

@@ -6,7 +6,6 @@ environment (see test_torch_names.py).
 """
 
 import json
-import os
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -91,31 +90,34 @@ TRAINING = [
     "tests/experiments/test_run.py",
     "tests/experiments/test_usage.py",
 ]
-# Of the files of tests each so many-th, since neighbours use the same functions of the libraries.
-EVERY = 1 if "ENS10_LONG_TESTS" in os.environ else 4
+NO_TORCH = "not torch and not tensor and not gradient and not page"
 PARTS = {
     "data": (["tests/ens10/**/test_*.py"], ""),
-    "scores": (
-        ["tests/metrics/test_*.py"],
-        "not torch and not tensor and not gradient and not page",
-    ),
+    "scores": (["tests/metrics/test_*.py"], NO_TORCH),
     "training": (TRAINING, ""),
 }
+# Each so many-th file of tests, since neighbours use the same functions of the libraries.
+EVERY = [
+    ("data", 4),
+    ("scores", 4),
+    ("training", 1),
+    pytest.param("data", 1, marks=pytest.mark.long),
+    pytest.param("scores", 1, marks=pytest.mark.long),
+]
 
 
 @pytest.mark.timeout(1800)  # hundreds of tests, and compiled code is compiled anew
-@pytest.mark.parametrize("part", PARTS)
-def test_the_tests_pass(trained, project, tmp_path, part):
+@pytest.mark.parametrize(("part", "every"), EVERY)
+def test_the_tests_pass(trained, project, tmp_path, part, every):
     patterns, chosen = PARTS[part]
     files = [path for pattern in patterns for path in sorted(project.glob(pattern))]
     assert len(files) >= len(patterns)
-    files = files[::EVERY]
     said = trained.python(
-        *("-P", "-m", "pytest", *files, "-q", "-m", "not slow", "-k", chosen),
+        *("-P", "-m", "pytest", *files[::every], "-q", "-m", "not slow", "-k", chosen),
         *("--basetemp", tmp_path / "tests", "-p", "no:cacheprovider"),
         # what old releases warn about is mended in new ones
         *("-o", "filterwarnings=default"),
         cwd=project,
         timeout=1700,
     )
-    assert int(re.search(r"(\d+) passed", said)[1]) > 50
+    assert int(re.search(r"(\d+) passed", said)[1]) > 100

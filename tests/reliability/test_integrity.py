@@ -32,6 +32,13 @@ COUNT = int(os.environ.get("ENS10_MUTATIONS", "0"))  # of the slow tests; see do
 STORE = "predictions.zarr"
 
 
+def counts(few, many, share=1):
+    """Numbers of damaged copies: few in make test-all, many in test-variations, or as asked for."""
+    if COUNT:
+        return [pytest.param(COUNT // share, marks=pytest.mark.slow)]
+    return [pytest.param(few, marks=pytest.mark.slow), pytest.param(many, marks=pytest.mark.long)]
+
+
 def make_run(folder, store, forecast_of=normal):
     """A run folder with predictions of four dates, as `ens10 predict` writes them."""
     folder.mkdir()
@@ -88,10 +95,10 @@ def test_no_damage_to_predictions_changes_them_in_silence(run, tmp_path, count):
     assert found["same"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_no_damage_to_predictions_changes_a_score_in_silence(run, tmp_path):
-    print(outcomes(score_run, run, tmp_path / "unet", COUNT or 60))
+@pytest.mark.parametrize("count", counts(60, 200))
+def test_no_damage_to_predictions_changes_a_score_in_silence(run, tmp_path, count):
+    print(outcomes(score_run, run, tmp_path / "unet", count))
 
 
 def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
@@ -104,7 +111,7 @@ def test_no_damage_to_scores_changes_them_in_silence(run, tmp_path):
     assert found["refused"] > found["same"]
 
 
-@pytest.mark.parametrize("count", [24, pytest.param(COUNT or 90, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [24, *counts(90, 300)])
 def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_path, capfd, count):
     copies, refused = Copies(older, tmp_path / "unet"), 0
     for n in range(count):
@@ -113,7 +120,7 @@ def test_metadata_without_a_manifest_are_read_or_refused_in_one_line(older, tmp_
     assert "not checked" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("count", [7, pytest.param((COUNT or 200) // 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [7, *counts(50, 200, share=4)])
 def test_provenance_is_read_or_refused_in_one_line(run, tmp_path, count):
     copies, refused = Copies(run, tmp_path / "unet"), 0
     for n in range(count):

@@ -48,7 +48,7 @@ def test_a_limit_under_which_no_library_can_be_loaded_is_refused_first():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [600, 900])
+@pytest.mark.parametrize("megabytes", [600, 900, pytest.param(1200, marks=pytest.mark.long)])
 def test_little_memory_is_one_line_and_prepare_resumes(store, tmp_path, megabytes):
     world = store.parent / "world"
     words = ("prepare", world, tmp_path / "out", "--truth", world / "truth")
@@ -59,7 +59,9 @@ def test_little_memory_is_one_line_and_prepare_resumes(store, tmp_path, megabyte
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", [2400])
+@pytest.mark.parametrize(
+    "megabytes", [2400, *(pytest.param(size, marks=pytest.mark.long) for size in (2000, 2800))]
+)
 def test_little_memory_is_one_line_of_fit(store, tmp_path, megabytes):
     words = ["fit", "--config", config_path("mlp"), "--data.store", store, "--quiet"]
     words += ["--run", tmp_path / "mlp", "--trainer.max_epochs", 1]
