@@ -88,11 +88,11 @@ def test_what_was_applied_to_the_test_dates_is_scored_as_what_was_predicted(runs
 def test_an_interrupted_call_is_resumed_by_the_same_call(runs, today, tmp_path, monkeypatch, name):
     done, fields = [], load.Corrections.fields
 
-    def failing(self, i):
+    def failing(self, i, known):
         if i == 2 and len(done) == 2:
             raise KeyboardInterrupt
         done.append(i)
-        return fields(self, i)
+        return fields(self, i, known)
 
     monkeypatch.setattr(load.Corrections, "fields", failing)
     with pytest.raises(KeyboardInterrupt):
@@ -124,11 +124,11 @@ def test_a_run_that_is_trained_again_during_the_call(runs, today, tmp_path, monk
     whole = apply([run], today, tmp_path / "whole.nc").read_bytes()
     compute = load.Corrections.fields
 
-    def replacing(self, i):
+    def replacing(self, i, known):
         if i == 2:
             shutil.copytree(runs["raw"], run, dirs_exist_ok=True)
         fields.append(i)
-        return compute(self, i)
+        return compute(self, i, known)
 
     monkeypatch.setattr(load.Corrections, "fields", replacing)
     assert apply([run], today, tmp_path / "out.nc").read_bytes() == whole
@@ -156,10 +156,10 @@ def test_a_run_that_is_replaced_while_it_is_read_is_refused(runs, tmp_path, monk
 def test_a_partial_file_of_something_else_is_not_resumed(runs, today, tmp_path, monkeypatch):
     fields = load.Corrections.fields
 
-    def failing(self, i):
+    def failing(self, i, known):
         if i == 3:
             raise KeyboardInterrupt
-        return fields(self, i)
+        return fields(self, i, known)
 
     with monkeypatch.context() as patch:
         patch.setattr(load.Corrections, "fields", failing)

@@ -39,9 +39,9 @@ def done(monkeypatch):
     """The dates that are computed."""
     dates, fields = [], load.Corrections.fields
 
-    def counted(self, i):
+    def counted(self, i, known):
         dates.append(i)
-        return fields(self, i)
+        return fields(self, i, known)
 
     monkeypatch.setattr(load.Corrections, "fields", counted)
     return dates
@@ -51,10 +51,10 @@ def interrupt(monkeypatch, *arguments, **options):
     """Begin a call of `apply` that ends before the third date."""
     fields = load.Corrections.fields
 
-    def failing(self, i):
+    def failing(self, i, known):
         if i == 2:
             raise KeyboardInterrupt
-        return fields(self, i)
+        return fields(self, i, known)
 
     with monkeypatch.context() as patch:
         patch.setattr(load.Corrections, "fields", failing)
