@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ens10.extras import telling_extras
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import Fields, Kind, Patches, Points, Slabs
+from ens10.loader.batch_layouts import Fields, Kind, Patches, Points, Slabs, Views
 from ens10.loader.batches import Batches
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 RESULT_VERSION = 1  # raise it when results change
 __all__ = [
     "Batch", "Batches", "EnsembleDataModule", "Fields", "Kind", "Patches", "Points",
-    "SampleDataset", "Slabs", "as_tensors",
+    "SampleDataset", "Slabs", "Views", "as_tensors",
 ]  # fmt: skip
 _WITH_TORCH = {
     "EnsembleDataModule": "datamodule", "SampleDataset": "tensors", "as_tensors": "tensors"

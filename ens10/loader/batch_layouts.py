@@ -1,6 +1,6 @@
-"""Batch layouts: how the dates of an epoch become full fields, slabs, patches or points.
+"""Batch layouts: how the dates of an epoch become full fields, slabs, patches, points or views.
 
-Patches are cut at random places that depend on seed, epoch and date alone. Points of several dates
+Places of patches and members of views are drawn from seed, epoch and date alone. Points of several dates
 are shuffled in memory: whole dates are read, and the features of each point are written straight to
 the point's place in the shuffled order, so that a batch is one piece of memory.
 """
@@ -19,6 +19,7 @@ from ens10.grid import is_global
 from ens10.loader.batch import Batch
 from ens10.loader.buffers import BufferLayout
 from ens10.loader.content import Arrays, Content, Features, Shapes, scatter_points
+from ens10.loader.member_subset import Members, Subset
 from ens10.loader.samples import Samples
 
 KindName = Literal["fields", "members", "slabs", "patches", "points"]
@@ -346,6 +347,73 @@ class Points(_Parts):
             yield cast("Batch", {key: values[span] for key, values in arrays.items()})
 
 
+@dataclass(frozen=True)
+class Views(Kind):
+    """Several views of each date: full fields of random subsets of its members, with one truth.
+
+    Batch augmentation of Hoffer et al. 2020 (arXiv:1901.09335). Arrays are (N * number, C, H, W),
+    the views of a date one after the other. Mean, deviation and members are those of the subset;
+    features are normalised with the statistics of the whole ensemble.
+
+    Attributes:
+        members: size of the subsets, which are drawn without repetition, independently for each
+            view, date and epoch.
+        number: views of each date.
+    """
+
+    members: int
+    number: int = 2
+
+    @property
+    def per_date(self) -> int:
+        """Elements of a batch that one date gives."""
+        return self.number
+
+    @property
+    def evaluation(self) -> Kind:
+        """Full fields of the whole ensemble."""
+        return Fields(features=self.features)
+
+    def rows(self, samples: Samples) -> slice:
+        """Return all rows, if the ensemble has such subsets."""
+        if self.number < 1 or not 2 <= self.members <= samples.members:
+            reason = (
+                f"{self.number} views of {self.members} members cannot be drawn from an ensemble "
+                f"of {samples.members}"
+            )
+            remedy = f"Choose at least one view, and 2 to {samples.members} members"
+            raise ArgumentError("kind", reason, remedy)
+        return super().rows(samples)
+
+    def arrays(self, content: Content, dates: int) -> Specification:
+        """Return shape and type of each array."""
+        samples, part = content.samples, content.of_members(Subset(range(self.members), {}))
+        shapes = part.shapes(length(self.rows(samples)))
+        return specification(shapes, dates * self.number, samples)
+
+    def fill(self, job: Job, content: Content, arrays: Arrays) -> int:
+        """Read the members of each date once, and make its views."""
+        samples, count, place = content.samples, 0, 0
+        rows = self.rows(samples)
+        for date, is_repeated in zip(job.dates.tolist(), job.is_repeat.tolist(), strict=True):
+            fields: Members = {}
+            for places in self.subsets(samples, date, job.seed):
+                view = {key: values[place] for key, values in arrays.items() if key not in _LABELS}
+                count += content.of_members(Subset(places, fields)).read(date, view, rows)
+                if is_repeated:
+                    view["weights"][...] = 0
+                place += 1
+        for key, values in labels(samples, job.dates).items():
+            arrays[key][:place] = np.repeat(values, self.number)
+        return count
+
+    def subsets(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[list[int]]:
+        """Return the positions of the members of each view of a date, in increasing order."""
+        rng = np.random.default_rng([*seed, date])
+        size = (samples.members, self.members)
+        return [sorted(rng.choice(*size, replace=False).tolist()) for _ in range(self.number)]
+
+
 def _grid_points(samples: Samples) -> int:
     return len(samples.latitude) * len(samples.longitude)
 
@@ -361,7 +429,7 @@ def batch_layout(kind: KindName | Kind | Mapping[str, Any]) -> Kind:
         UnknownNameError: no such kind, or one of unknown features.
     """
     if isinstance(kind, Mapping):
-        classes = {one.__name__: one for one in (Fields, Slabs, Patches, Points)}
+        classes = {one.__name__: one for one in (Fields, Slabs, Patches, Points, Views)}
         name = str(kind.get("class_path", "")).rpartition(".")[2]
         if name not in classes:
             raise UnknownNameError("kind", name, tuple(classes))

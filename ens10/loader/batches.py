@@ -36,6 +36,7 @@ from ens10.loader.content import (
     Extra,
     Input,
     LeadsContent,
+    biased_factor,
     feature_statistics,
     inputs_at,
     masked_inputs,
@@ -150,7 +151,8 @@ class Batches:
         inputs: channels that are features; see `ens10.loader.content`.
         split: "train", "val" or "test". Dates without any truth are left out of "train".
         kind: what a batch is made of: "fields", "members", "slabs", "patches", "points", or one
-            of the classes of these names with settings of its own, such as `Patches((64, 64))`.
+            of the classes of these names with settings of its own, such as `Patches((64, 64))` or
+            `Views(members=5)`.
         protocol: "clean", "paper", the path of a YAML file, or a `Protocol`.
         truth: of a lazy dataset.
         ensemble: members that make the ensemble, counted from the first; None for all.
@@ -431,7 +433,7 @@ class Batches:
         """Return the factor from the stored standard deviation (n - 1) to the protocol's."""
         count = self.samples.members
         biased = not self.protocol.unbiased and count > 1
-        return float(((count - 1) / count) ** 0.5) if biased else 1.0
+        return biased_factor(count) if biased else 1.0
 
 
 def with_lead(extras: Sequence[Extra]) -> tuple[Extra, ...]:

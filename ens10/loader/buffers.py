@@ -16,13 +16,14 @@ import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from ens10.errors import ArgumentError
 from ens10.loader.content import Arrays, Content, Shapes
+from ens10.loader.member_subset import Subset
 from ens10.loader.samples import Samples
 
 Block = npt.NDArray[np.uint8]
@@ -293,6 +294,15 @@ class CachedContent:
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""
         return self._content.shapes(rows)
+
+    def of_members(self, subset: Subset) -> NoReturn:  # noqa: ARG002
+        """Refuse subsets of members, which are drawn anew in each epoch.
+
+        Raises:
+            ArgumentError: always.
+        """
+        reason = "views of a date are drawn anew in each epoch, and cannot be kept"
+        raise ArgumentError("cache", reason, "Leave it out, or train on fields")
 
     def read(self, i: int, out: Arrays, rows: slice) -> int:
         """Write the arrays of date `i`, and return the bytes read from the data."""

@@ -5,6 +5,7 @@ gaps (if the protocol asks for masks), then the extras, which are not normalised
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -19,6 +20,7 @@ from ens10.climate import Normaliser, normaliser, years_of
 from ens10.compiled import OPTIONS
 from ens10.errors import ArgumentError, MissingDataError, UnknownNameError
 from ens10.grid import location_features
+from ens10.loader.member_subset import MemberSubset, Subset
 from ens10.loader.samples import Field, Moment, Samples, SumsOfDates, Where
 from ens10.protocol import Protocol
 from ens10.splits import Splits
@@ -206,6 +208,11 @@ def day_of_year_cycle(date: np.datetime64) -> npt.NDArray[np.float32]:
     return np.array([np.sin(angle), np.cos(angle)], dtype=np.float32)
 
 
+def biased_factor(members: int) -> float:
+    """Return the factor from the standard deviation with n - 1 to that with n."""
+    return float(((members - 1) / members) ** 0.5)
+
+
 def lead_feature(samples: Samples) -> float:
     """Return the lead time in days, or in months in seasonal data."""
     return samples.step if samples.step_units == "months" else samples.step / _HOURS
@@ -325,6 +332,9 @@ class Content(Interface):
     def read(self, i: int, out: Arrays, rows: slice) -> int:
         """Write the arrays of date `i`, and return the bytes read."""
 
+    def of_members(self, subset: Subset) -> "DateContent | LeadsContent":
+        """Return the content of an ensemble that consists of some members."""
+
 
 class DateContent:
     """Features, raw ensemble, target and weights of one date.
@@ -367,6 +377,17 @@ class DateContent:
             return (*self._normaliser.channels, *extras)
         input_labels = labels(self._inputs, self.samples.step)
         return (*input_labels, *(f"{input_labels[n]}:mask" for n in self._masked_inputs), *extras)
+
+    def of_members(self, subset: Subset) -> "DateContent":
+        """Return the content of an ensemble that consists of some members.
+
+        Features are normalised with the statistics of the whole ensemble.
+        """
+        other = copy(self)
+        other.samples = MemberSubset(self.samples, subset)
+        if self._factor != 1:
+            other._factor = np.float32(biased_factor(len(subset.places)))
+        return other
 
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""
@@ -527,6 +548,10 @@ class LeadsContent:
     def channels(self) -> tuple[str, ...]:
         """Names of the features, in order."""
         return self._contents[0].channels
+
+    def of_members(self, subset: Subset) -> "LeadsContent":
+        """Return the content of an ensemble that consists of some members."""
+        return LeadsContent(self.samples, [one.of_members(subset) for one in self._contents])
 
     def shapes(self, rows: int) -> Shapes:
         """Return the shapes of a date's arrays, with `rows` rows."""

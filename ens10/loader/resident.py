@@ -47,14 +47,14 @@ def resident_batches(
         processes: of this training on this machine, which share its memory.
 
     Raises:
-        ArgumentError: True with batches of patches or points, whose numbers differ in each epoch.
+        ArgumentError: True with batches of patches, points or views, which differ in each epoch.
         ResourceError: True, and the dates fit nowhere.
     """
     if resident is False:
         return None
     if not isinstance(batches.kind, Fields):
         if resident is True:
-            reason = "patches and points are cut anew in each epoch, and cannot be kept"
+            reason = "patches, points and views are made anew in each epoch, and cannot be kept"
             raise ArgumentError("resident", reason, "Leave it out, or train on fields")
         return None
     size = resident_size(batches)
