@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import cast
 
+from pytorch_lightning import LightningModule
 from torch import Tensor, nn
 
 from ens10.errors import ArgumentError
@@ -12,9 +13,11 @@ from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Distribution
 from ens10.models.domain import Places, use
 from ens10.models.heads import Head, TargetHeads
+from ens10.models.layers.location_convolutions import CoordConv2d
 from ens10.models.losses import Loss
 from ens10.models.networks.base import Network
 from ens10.models.statistical.advection import Advection
+from ens10.models.statistical.base import GridBuffers
 from ens10.models.statistical.emos import EMOS
 from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
@@ -107,6 +110,40 @@ def require_pointwise(model: nn.Module, data: str = "stations") -> None:
         if isinstance(part, Loss) and part.needs_grid:
             remedy = "Choose a loss at each point, such as CRPSLoss"
             raise ArgumentError("loss", reason.format(name), remedy)
+
+
+def require_no_place(model: nn.Module, grid: tuple[int, int]) -> None:
+    """Refuse models with parts that are bound to places, whose dates cannot be moved.
+
+    These are embeddings, coordinates, layers and gates with a value at each point of the grid or of
+    a coarser level of it, and fitted statistical methods.
+
+    Args:
+        model: with networks and heads.
+        grid: rows and columns of the data.
+
+    Raises:
+        ArgumentError: it has such a part.
+    """
+    for part in model.modules():
+        if not isinstance(part, LightningModule) and _has_places(part, grid):
+            reason = f"views cannot be moved: {type(part).__name__} is bound to places of the grid"
+            remedy = "Set roll and mirror to false, or choose a network without an embedding"
+            raise ArgumentError("kind", reason, remedy)
+
+
+def _has_places(part: nn.Module, grid: tuple[int, int]) -> bool:
+    tensors = (*part._parameters.values(), *part._buffers.values())
+    shapes = [tuple(t.shape[-2:]) for t in tensors if t is not None and t.ndim > 2]
+    levels = {
+        tuple(-(-n // 2**level) if up else n // 2**level for n in grid)
+        for level in range(min(grid).bit_length() - 2)
+        for up in (False, True)
+    }
+    is_bound = (
+        isinstance(part, GridBuffers | CoordConv2d) or getattr(part, "grid", None) is not None
+    )
+    return is_bound or not levels.isdisjoint(shapes)
 
 
 def forecast_of(

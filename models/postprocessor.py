@@ -19,7 +19,7 @@ from torchmetrics import Metric
 
 from ens10.errors import ArgumentError, DataNote, FileError, listing
 from ens10.loader.batch import Batch
-from ens10.loader.batch_layouts import Points, batch_layout
+from ens10.loader.batch_layouts import Points, Views, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Distribution
 from ens10.models.accumulation import AccumulatedParts, local_part
@@ -35,7 +35,13 @@ from ens10.models.finite_check import (
 from ens10.models.heads import Head, HeadOnMethod, TargetHeads
 from ens10.models.layers.smoe.tracking import record_routing_loss, recorded_routing_loss, track_loss
 from ens10.models.losses import CRPSLoss, Loss
-from ens10.models.matching import as_fields, forecast_of, require_match, require_pointwise
+from ens10.models.matching import (
+    as_fields,
+    forecast_of,
+    require_match,
+    require_no_place,
+    require_pointwise,
+)
 from ens10.models.networks.base import Network
 from ens10.models.specification import InitialValues, build, specification
 from ens10.models.statistical.base import StatisticalMethod, require_one_target
@@ -121,7 +127,8 @@ class _ForecastModule(InitialValues, pl.LightningModule):
 
         Raises:
             ArgumentError: the trainer's precision is `16-true` or `bf16-true`, or the data are
-                stations or points and a network or a loss uses neighbouring points.
+                stations or points and a network or a loss uses neighbouring points, or views that
+                are moved and the model has parts bound to places.
         """
         self._record = self._record or _record_of(self)  # before a fit changes the model
         data = getattr(self.trainer, "datamodule", None)
@@ -129,8 +136,11 @@ class _ForecastModule(InitialValues, pl.LightningModule):
             self.grid = data.grid
             if data.stations:
                 require_pointwise(self)
-            if stage == "fit" and isinstance(batch_layout(data.kind), Points):
+            kind = batch_layout(data.kind)
+            if stage == "fit" and isinstance(kind, Points):
                 require_pointwise(self, "points")
+            if stage == "fit" and isinstance(kind, Views) and kind.moves:
+                require_no_place(self, data.grid)
         if self.trainer.precision in ("16-true", "bf16-true"):
             raise ArgumentError(
                 "precision",

@@ -27,8 +27,8 @@ class Batch(TypedDict, total=False):
     Kinds with `features="members"` have features (N, M, C, H, W): the inputs of each member.
     Slabs have the rows of the slab for H, and where a sample is split between processes, each has
     its own rows and columns for H and W; patches have their own size for H and W, and N counts
-    patches, or views of a date. Points have P in place of N, H and W: features are (P, C) or (P, M, C), the other
-    fields (P,) or (P, M), dates (P,).
+    patches, or views of a date. Points have P in place of N, H and W: features are (P, C) or
+    (P, M, C), the other fields (P,) or (P, M), dates (P,).
 
     Of T targets, raw_mean, raw_std, target and weights are (N, T, H, W), and members
     (N, T, M, H, W); points (P, T) and (P, T, M). Of several lead times each element has the

@@ -1,29 +1,39 @@
 """Batch layouts: how the dates of an epoch become full fields, slabs, patches, points or views.
 
-Places of patches and members of views are drawn from seed, epoch and date alone. Points of several dates
-are shuffled in memory: whole dates are read, and the features of each point are written straight to
-the point's place in the shuffled order, so that a batch is one piece of memory.
+Places of patches, and members and moves of views, are drawn from seed, epoch and date alone. Points
+of several dates are shuffled in memory: whole dates are read, and the features of each point are
+written straight to the point's place in the shuffled order, so that a batch is one piece of memory.
 """
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from ens10.channels import split_exactly
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.grid import is_global
 from ens10.loader.batch import Batch
 from ens10.loader.buffers import BufferLayout
-from ens10.loader.content import Arrays, Content, Features, Shapes, scatter_points
+from ens10.loader.content import (
+    EXTRA_NAMES,
+    STATIC,
+    Arrays,
+    Content,
+    Features,
+    Shapes,
+    scatter_points,
+)
 from ens10.loader.member_subset import Members, Subset
 from ens10.loader.samples import Samples
 
 KindName = Literal["fields", "members", "slabs", "patches", "points"]
 _LABELS = ("dates", "steps")  # arrays without a grid
+_NORTHWARD = ("v10", "v")  # winds whose sign depends on which pole is called north
 Specification = dict[str, tuple[tuple[int, ...], npt.DTypeLike]]
 
 
@@ -347,22 +357,41 @@ class Points(_Parts):
             yield cast("Batch", {key: values[span] for key, values in arrays.items()})
 
 
+class View(NamedTuple):
+    """One view of a date.
+
+    Attributes:
+        places: positions of its members in the ensemble, in increasing order.
+        shift: columns by which it is rolled to the east.
+        mirrored: True if north and south are exchanged.
+    """
+
+    places: list[int]
+    shift: int
+    mirrored: bool
+
+
 @dataclass(frozen=True)
 class Views(Kind):
     """Several views of each date: full fields of random subsets of its members, with one truth.
 
     Batch augmentation of Hoffer et al. 2020 (arXiv:1901.09335). Arrays are (N * number, C, H, W),
     the views of a date one after the other. Mean, deviation and members are those of the subset;
-    features are normalised with the statistics of the whole ensemble.
+    features are normalised with the statistics of the whole ensemble, before a view is moved.
 
     Attributes:
         members: size of the subsets, which are drawn without repetition, independently for each
-            view, date and epoch.
+            view, date and epoch; None for the whole ensemble in each view.
         number: views of each date.
+        roll: True to roll each view by a random number of columns, on a global grid.
+        mirror: True to mirror half of the views at the equator: north-south winds change their
+            sign, and the day of the year moves by half a year.
     """
 
-    members: int
+    members: int | None = None
     number: int = 2
+    roll: bool = False
+    mirror: bool = False
 
     @property
     def per_date(self) -> int:
@@ -371,23 +400,47 @@ class Views(Kind):
 
     @property
     def evaluation(self) -> Kind:
-        """Full fields of the whole ensemble."""
+        """Full fields of the whole ensemble, which are not moved."""
         return Fields(features=self.features)
 
+    @property
+    def moves(self) -> bool:
+        """True if views lie at other places than their dates."""
+        return self.roll or self.mirror
+
     def rows(self, samples: Samples) -> slice:
-        """Return all rows, if the ensemble has such subsets."""
-        if self.number < 1 or not 2 <= self.members <= samples.members:
+        """Return all rows, if the data have such views."""
+        if self.members is None and not self.moves:
+            remedy = "Set members, roll or mirror"
+            raise ArgumentError("kind", "nothing distinguishes the views of a date", remedy)
+        size = self._size(samples)
+        if self.number < 1 or (self.members is not None and not 2 <= size <= samples.members):
             reason = (
-                f"{self.number} views of {self.members} members cannot be drawn from an ensemble "
+                f"{self.number} views of {size} members cannot be drawn from an ensemble "
                 f"of {samples.members}"
             )
             remedy = f"Choose at least one view, and 2 to {samples.members} members"
             raise ArgumentError("kind", reason, remedy)
+        is_symmetric = np.allclose(samples.latitude, -samples.latitude[::-1])
+        is_possible = is_global(samples.longitude) or not self.roll
+        is_possible &= is_symmetric or not self.mirror
+        if self.moves and (samples.stations or not is_possible):
+            reason = "views of stations or of a region cannot be moved"
+            raise ArgumentError("kind", reason, "Set roll and mirror to false")
         return super().rows(samples)
 
     def arrays(self, content: Content, dates: int) -> Specification:
-        """Return shape and type of each array."""
-        samples, part = content.samples, content.of_members(Subset(range(self.members), {}))
+        """Return shape and type of each array.
+
+        Raises:
+            ArgumentError: views are moved, and features are of the place.
+        """
+        samples = content.samples
+        part = content.of_members(Subset(range(self._size(samples)), {}))
+        located = {name for extra in STATIC for name in EXTRA_NAMES[extra]} & {*part.channels}
+        if self.moves and located:
+            reason = f"views cannot be moved with features of places: {', '.join(sorted(located))}"
+            raise ArgumentError("kind", reason, "Leave these extras out, or roll and mirror")
         shapes = part.shapes(length(self.rows(samples)))
         return specification(shapes, dates * self.number, samples)
 
@@ -397,21 +450,63 @@ class Views(Kind):
         rows = self.rows(samples)
         for date, is_repeated in zip(job.dates.tolist(), job.is_repeat.tolist(), strict=True):
             fields: Members = {}
-            for places in self.subsets(samples, date, job.seed):
-                view = {key: values[place] for key, values in arrays.items() if key not in _LABELS}
-                count += content.of_members(Subset(places, fields)).read(date, view, rows)
+            for view in self.views(samples, date, job.seed):
+                out = {key: values[place] for key, values in arrays.items() if key not in _LABELS}
+                part = content.of_members(Subset(view.places, fields))
+                count += part.read(date, out, rows)
+                _move(view, out, part.channels, [one.target for one in samples.targets])
                 if is_repeated:
-                    view["weights"][...] = 0
+                    out["weights"][...] = 0
                 place += 1
         for key, values in labels(samples, job.dates).items():
             arrays[key][:place] = np.repeat(values, self.number)
         return count
 
-    def subsets(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[list[int]]:
-        """Return the positions of the members of each view of a date, in increasing order."""
+    def views(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[View]:
+        """Return the views of a date, which depend on seed, epoch and date alone."""
         rng = np.random.default_rng([*seed, date])
-        size = (samples.members, self.members)
-        return [sorted(rng.choice(*size, replace=False).tolist()) for _ in range(self.number)]
+        total, size, width = samples.members, self._size(samples), len(samples.longitude)
+        return [
+            View(
+                sorted(rng.choice(total, size, replace=False).tolist()),
+                int(rng.integers(width)) if self.roll else 0,
+                bool(rng.integers(2)) if self.mirror else False,
+            )
+            for _ in range(self.number)
+        ]
+
+    def _size(self, samples: Samples) -> int:
+        return samples.members if self.members is None else self.members
+
+
+def _move(view: View, arrays: Arrays, channels: Sequence[str], targets: Sequence[str]) -> None:
+    """Roll and mirror the arrays of a view in place.
+
+    A normalised wind keeps the climate of its own place, (v - mean) / scale. In the mirrored world
+    this climate has the other sign too, so that the normalised value changes its sign.
+    """
+    if view.shift:
+        for values in arrays.values():
+            values[...] = np.roll(values, view.shift, axis=-1)
+    if not view.mirrored:
+        return
+    for values in arrays.values():
+        values[...] = values[..., ::-1, :].copy()
+    features = arrays["features"]
+    for n, channel in enumerate(channels):
+        if _changes_sign(channel):
+            np.negative(features[..., n, :, :], out=features[..., n, :, :])
+    for n, target in enumerate(targets):
+        for key in {"raw_mean", "target", "members"} & {*arrays} if _changes_sign(target) else ():
+            values = arrays[key] if len(targets) == 1 else arrays[key][n]
+            np.negative(values, out=values)
+
+
+def _changes_sign(channel: str) -> bool:
+    """Return True for fields that are odd in a mirrored world, not for their deviations."""
+    name, _, moment = channel.partition(":")
+    is_wind = split_exactly(name.partition("@")[0])[0] in _NORTHWARD
+    return name in EXTRA_NAMES["day_of_year"] or (is_wind and moment in ("", "mean"))
 
 
 def _grid_points(samples: Samples) -> int:

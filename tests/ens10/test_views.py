@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from batchtools import copied, lazy, members_of, whole
 
-from ens10 import open_store
+from ens10 import open_store, prepare
 from ens10.errors import ArgumentError
 from ens10.loader import Batches, Patches, Views
 from ens10.loader.batches import open_samples
+from ens10.source import open_source
+from ens10.synthetic import World
 
 INPUTS = ["t2m", "z500", "t2m@24"]
 FIELDS = (("t2m", 48, None), ("z", 48, 500), ("t2m", 24, None))
@@ -16,7 +18,20 @@ FIELDS = (("t2m", 48, None), ("z", 48, 500), ("t2m", 24, None))
 def places_of(batches, epoch=0, seed=0):
     """Members of each view of all dates of an epoch, by date and view."""
     kind, samples = batches.kind, batches.samples
-    return {int(i): kind.subsets(samples, int(i), (seed, epoch)) for i in batches.index}
+    views = {int(i): kind.views(samples, int(i), (seed, epoch)) for i in batches.index}
+    return {i: [view.places for view in of_date] for i, of_date in views.items()}
+
+
+@pytest.fixture(scope="module")
+def leads(tmp_path_factory):
+    """A store with truth at two lead times and winds."""
+    folder = tmp_path_factory.mktemp("leads")
+    names, days = ["t2m", "u10", "v10", "z", "v"], ["0104", "0702"]
+    options = {"levels": (500,), "steps": (24, 48), "truth_steps": (24, 48), "members": 4}
+    World("8x16", range(2000, 2006), days, names, seed=4, **options).write(folder / "w")
+    truth = open_source(folder / "w" / "truth").load()
+    truth["v10"] = (truth["t2m"] - 280).assign_attrs(units="m s**-1")  # the world has none
+    return prepare(folder / "w", folder / "s.zarr", truth=truth, progress=False)
 
 
 @pytest.mark.parametrize("protocol", ["clean", "paper"])
@@ -68,13 +83,14 @@ def test_a_view_is_the_date_of_an_ensemble_of_its_members(tiny, store, source, f
 
 
 @pytest.mark.parametrize("settings", [
-    {"target": "t2m"}, {"target": ["t2m", "z500"]}, {"target": "t2m", "step": [24, 48]},
+    {"target": "t2m", "step": 48}, {"target": ["t2m", "z500"], "step": 24},
+    {"target": "t2m", "step": [24, 48]},
 ])  # fmt: skip
-def test_all_members_are_the_plain_batch(store, settings):
-    inputs = ["t2m", "z500"]
+def test_all_members_are_the_plain_batch(leads, settings):
+    inputs = ["t2m", "u10"]
     options = {**settings, "inputs": inputs, "members": True, "batch_size": 4, "threads": 2}
-    plain = list(Batches(store, **options))
-    views = list(Batches(store, kind=Views(members=4, number=2), **options))
+    plain = list(Batches(leads, **options))
+    views = list(Batches(leads, kind=Views(members=4, number=2), **options))
     assert len(plain) == len(views)
     for want, got in zip(plain, views, strict=True):
         for key, values in want.items():
@@ -123,7 +139,7 @@ def test_members_of_a_date_are_read_once(store):
 
 def test_a_repeated_date_has_no_weight_in_any_view(store):
     kind, settings = Views(members=2), {"rank": 19, "world": 20, "even": "pad"}
-    batch, = Batches(store, "t2m", INPUTS, kind=kind, **settings)
+    (batch,) = Batches(store, "t2m", INPUTS, kind=kind, **settings)
     assert batch["weights"].shape[0] == 2
     assert not batch["weights"].any()
 
@@ -136,7 +152,7 @@ def test_evaluation_is_of_full_fields(store):
 
 @pytest.mark.parametrize(("kind", "words"), [
     (Views(members=1), "2 views of 1 members"), (Views(members=5), "an ensemble of 4"),
-    (Views(members=2, number=0), "0 views"),
+    (Views(members=2, number=0), "0 views"), (Views(), "nothing distinguishes"),
 ])  # fmt: skip
 def test_views_that_cannot_be(store, kind, words):
     with pytest.raises(ArgumentError, match=words):
@@ -145,6 +161,48 @@ def test_views_that_cannot_be(store, kind, words):
 
 def test_a_cache_is_refused(store):
     batches = Batches(store, "t2m", INPUTS, kind=Views(members=2), cache=0.5)
-    with pytest.raises(ArgumentError, match="cache.*anew in each epoch"):
+    with pytest.raises(ArgumentError, match=r"cache.*anew in each epoch"):
         next(iter(batches))
     next(iter(Batches(store, "t2m", INPUTS, kind=Patches((2, 2)), cache=0.5)))  # others are kept
+
+
+@pytest.mark.parametrize("features", ["moments", "members"])
+def test_a_view_is_rolled_and_mirrored_as_a_whole(leads, features):
+    """The mirrored world: rows reversed, north-south winds reversed, half a year later."""
+    options = {"target": ["v10", "t2m"], "inputs": ["v10", "t2m", "v500"], "step": 48}
+    options |= {"extras": ["day_of_year"], "members": True, "shuffle": False}
+    kind = Views(members=None, number=3, roll=True, mirror=True, features=features)
+    batches = Batches(leads, kind=kind, **options)
+    plain = "members" if features == "members" else "fields"
+    full = list(Batches(leads, kind=plain, **options))
+    odd = {"v10:mean", "v_500:mean", "sin_day", "cos_day", "v10", "v_500"}
+    signs = np.where([c in odd for c in batches._date_content.channels], -1, 1)
+    seen = set()
+    for date, batch, want in zip(batches.index.tolist(), batches, full, strict=True):
+        for n, view in enumerate(batches.kind.views(batches.samples, date, (0, 0))):
+            seen.add(view.shift if not view.mirrored else -1 - view.shift)
+            for key in set(want) - {"dates"}:
+                values = np.concatenate(  # columns that leave in the east enter in the west
+                    [want[key][0][..., 16 - view.shift :], want[key][0][..., : 16 - view.shift]], -1
+                )
+                if view.mirrored:
+                    values = np.flip(values, -2)
+                    if key == "features":
+                        values = values * signs[:, None, None]
+                    elif key != "raw_std" and key != "weights":  # of v10, and of t2m
+                        values = np.stack([-values[0], values[1]])
+                np.testing.assert_allclose(batch[key][n], values, rtol=1e-6, atol=1e-5, err_msg=key)
+    assert len(seen) > 6
+    assert min(seen) < 0 < max(seen)
+
+
+def test_moved_views_of_a_region_are_refused(leads, tiny):
+    data, truth = lazy(tiny)
+    regions = {"roll": {"longitude": slice(0, 8)}, "mirror": {"latitude": slice(0, 5)}}
+    for move, part in regions.items():
+        kind = Views(**{move: True})
+        with pytest.raises(ArgumentError, match="region cannot be moved"):
+            Batches(data.isel(part), "t2m", ["t2m"], truth=truth.isel(part), kind=kind)
+    located = Batches(leads, "t2m", step=48, extras=["location"], kind=Views(roll=True))
+    with pytest.raises(ArgumentError, match="features of places: cos_lat"):
+        next(iter(located))
