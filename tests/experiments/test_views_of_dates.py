@@ -1,0 +1,35 @@
+"""The study of views of dates, on a smaller world."""
+
+import csv
+import io
+
+import pytest
+
+from ens10.experiments.studies import views_of_dates
+
+
+def test_changes_are_those_of_each_seed():
+    crps = {(8, "plain"): [1.0, 2.0], (8, "views"): [0.9, 2.1]}
+    table = views_of_dates.tables(crps)["table.md"]
+    assert "-2.50 (-10.00 to +5.00)" in table
+    assert "+0.00 (+0.00 to +0.00)" in table
+
+
+@pytest.mark.slow
+def test_the_study_on_a_smaller_world(tmp_path, monkeypatch, capsys):
+    for name, value in {"GRID": "6x12", "YEARS": range(2000, 2006), "DATES": 4}.items():
+        monkeypatch.setattr(views_of_dates, name, value)
+    plain, *_, views = views_of_dates.TRAININGS
+    smaller = {"TEST": 2, "VALIDATION": 1, "FEW": 1, "TRAININGS": (plain, views)}
+    for name, value in smaller.items():
+        monkeypatch.setattr(views_of_dates, name, value)
+    command = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--epochs", "2"]
+    command += ["--seeds", "1"]
+    assert views_of_dates.main(command) == 0
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert table in capsys.readouterr().out
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
+    assert [row["dates"] for row in rows] == ["12"] * 2 + ["4"] * 2
+    assert len({row["crps"] for row in rows}) == 4
+    monkeypatch.delattr(views_of_dates, "run_stage")  # complete: nothing is trained again
+    assert views_of_dates.main(command) == 0
