@@ -8,7 +8,7 @@ import yaml
 from realruns import StopAt, command, config_path
 
 from ens10.errors import ArgumentError
-from ens10.loader import EnsembleDataModule, Views
+from ens10.loader import EnsembleDataModule, Views, as_tensors
 from ens10.models import PostProcessor, ResidualNormalHead, StatisticalPostProcessor
 from ens10.models.layers.embedding import PointEmbedding
 from ens10.models.layers.smoe import TensorGate
@@ -106,3 +106,26 @@ def test_moved_views_need_a_network_without_places(store, name):
     if name:  # subsets of members are not moved
         data = EnsembleDataModule(str(store), "t2m", ["t2m", "u10"], kind=Views(members=2))
         trainer().fit(PostProcessor(networks(data.grid)[name], ResidualNormalHead()), data)
+
+
+def test_rolled_views_give_periodic_convolutions_the_same_gradient(store):
+    """Roll is a symmetry of such a network, not an augmentation; mirror is none of its own."""
+    torch.manual_seed(0)
+    network = ConvNeXt(4, width=8, depth=1, periodic_longitude=True, zero_init=False).double()
+    model = PostProcessor(network, ResidualNormalHead()).double()
+
+    def gradient(**move):
+        kind = Views(number=1, **move) if move else "fields"
+        data = EnsembleDataModule(str(store), "t2m", ["t2m", "u10"], kind=kind, batch_size=4)
+        batch = {
+            key: values.double()
+            for key, values in as_tensors(next(iter(data.batches("train")))).items()
+        }
+        losses = model._loss_map(batch)
+        model.zero_grad()
+        ((losses * batch["weights"]).sum() / batch["weights"].sum()).backward()
+        return torch.cat([p.grad.flatten() for p in network.parameters()])
+
+    plain = gradient()
+    torch.testing.assert_close(gradient(roll=True), plain, rtol=1e-9, atol=1e-12)
+    assert (gradient(mirror=True) - plain).abs().max() > 1e-3 * plain.abs().max()
