@@ -381,14 +381,14 @@ class Views(Kind):
 
     Attributes:
         members: size of the subsets, which are drawn without repetition, independently for each
-            view, date and epoch; None for the whole ensemble in each view.
+            view, date and epoch.
         number: views of each date.
         roll: True to roll each view by a random number of columns, on a global grid.
         mirror: True to mirror half of the views at the equator: north-south winds change their
             sign, and the day of the year moves by half a year.
     """
 
-    members: int | None = None
+    members: int
     number: int = 2
     roll: bool = False
     mirror: bool = False
@@ -410,15 +410,8 @@ class Views(Kind):
 
     def rows(self, samples: Samples) -> slice:
         """Return all rows, if the data have such views."""
-        if self.members is None and not self.moves:
-            remedy = "Set members, roll or mirror"
-            raise ArgumentError("kind", "nothing distinguishes the views of a date", remedy)
-        size = self._size(samples)
-        if self.number < 1 or (self.members is not None and not 2 <= size <= samples.members):
-            reason = (
-                f"{self.number} views of {size} members cannot be drawn from an ensemble "
-                f"of {samples.members}"
-            )
+        if self.number < 1 or not 2 <= self.members <= samples.members:
+            reason = f"{self.number} views of {self.members} members cannot be drawn"
             remedy = f"Choose at least one view, and 2 to {samples.members} members"
             raise ArgumentError("kind", reason, remedy)
         is_symmetric = np.allclose(samples.latitude, -samples.latitude[::-1])
@@ -436,7 +429,7 @@ class Views(Kind):
             ArgumentError: views are moved, and features are of the place.
         """
         samples = content.samples
-        part = content.of_members(Subset(range(self._size(samples)), {}))
+        part = content.of_members(Subset(range(self.members), {}))
         located = {name for extra in STATIC for name in EXTRA_NAMES[extra]} & {*part.channels}
         if self.moves and located:
             reason = f"views cannot be moved with features of places: {', '.join(sorted(located))}"
@@ -465,18 +458,15 @@ class Views(Kind):
     def views(self, samples: Samples, date: int, seed: tuple[int, int]) -> list[View]:
         """Return the views of a date, which depend on seed, epoch and date alone."""
         rng = np.random.default_rng([*seed, date])
-        total, size, width = samples.members, self._size(samples), len(samples.longitude)
+        width = len(samples.longitude)
         return [
             View(
-                sorted(rng.choice(total, size, replace=False).tolist()),
+                sorted(rng.choice(samples.members, self.members, replace=False).tolist()),
                 int(rng.integers(width)) if self.roll else 0,
-                bool(rng.integers(2)) if self.mirror else False,
+                self.mirror and bool(rng.integers(2)),
             )
             for _ in range(self.number)
         ]
-
-    def _size(self, samples: Samples) -> int:
-        return samples.members if self.members is None else self.members
 
 
 def _move(view: View, arrays: Arrays, channels: Sequence[str], targets: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ trainings that have scores are not repeated.
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,41 +36,24 @@ EPOCHS, BATCH, DECAY = 12, 4, 0.8**12  # DECAY: of the learning rate over a trai
 MEMBERS = 5  # of ten
 
 
-class Training(NamedTuple):
-    """A training on views, or a plain one with one view.
-
-    Attributes:
-        name: in the table.
-        views: of each date.
-        batch: dates in a batch.
-        length: epochs, as a factor of those of the plain training.
-    """
-
-    name: str
-    views: int
-    batch: int
-    length: float
+# views of each date, dates in a batch, and epochs as a factor of those of the plain training
+TRAININGS = {
+    "plain": (1, BATCH, 1),
+    "plain, 4 times the epochs": (1, BATCH, 4),
+    "2 views, equal epochs and steps": (2, BATCH, 1),
+    "4 views, equal epochs and steps": (4, BATCH, 1),
+    "4 views, equal steps and computation": (4, BATCH // 4, 0.25),
+}
 
 
-TRAININGS = (
-    Training("plain", 1, BATCH, 1),
-    Training("plain, 4 times the epochs", 1, BATCH, 4),
-    Training("2 views, equal epochs and steps", 2, BATCH, 1),
-    Training("4 views, equal epochs and steps", 4, BATCH, 1),
-    Training("4 views, equal steps and computation", 4, BATCH // 4, 0.25),
-)
-
-
-def crps_of(
-    folder: Path, seed: int, few: bool, training: Training, epochs: int
-) -> tuple[float, int]:
-    """Train, predict and score, unless that is done, and return CRPS and number of training dates.
+def crps_of(folder: Path, seed: int, years: Sequence[int], name: str, epochs: int) -> float:
+    """Train, predict and score, unless that is done, and return the CRPS on the test dates.
 
     Args:
         folder: of the world of the seed, its store and runs.
         seed: of the world and of the training.
-        few: True to train on the last `FEW` training years alone.
-        training: what is trained.
+        years: of the training.
+        name: of the training.
         epochs: of the plain training.
     """
     store, world = folder / "store.zarr", folder / "world"
@@ -79,40 +61,32 @@ def crps_of(
         made = World(GRID, YEARS, DATES, VARIABLES, seed, steps=(STEP,), kind="displaced")
         made.write_once(world)
         prepare(world, store, truth=world / "truth")
-    last = max(YEARS) - TEST - VALIDATION
-    years = list(range(last - FEW + 1 if few else min(YEARS), last + 1))
-    run = folder / f"{len(years)}years-{training.name.replace(',', '').replace(' ', '_')}"
-    silent = ["--run", str(run), "--quiet"]
+    run = folder / f"{len(years)}years-{name.replace(',', '').replace(' ', '_')}"
     if not (run / SCORES).exists():
         options = ["--resume"]
         if not (run / "config.yaml").exists():
-            options = _options(store, folder / f"{len(years)}years.yaml", years, training, epochs)
-            options += ["--seed_everything", str(seed)]
-        run_stage("fit", [*options, *silent])
-        run_stage("predict", silent)
+            protocol = folder / f"{len(years)}years.yaml"
+            splits = f"test: {TEST}\nval: {VALIDATION}\ntrain: {list(years)}\n"
+            protocol.write_text(f"name: {protocol.stem}\n{splits}")
+            options = [f"--data.store={store}", f"--data.protocol={protocol}"]
+            options += [f"--seed_everything={seed}", *_options(name, epochs)]
+        run_stage("fit", [*options, f"--run={run}", "--quiet"])
+        run_stage("predict", [f"--run={run}", "--quiet"])
         score_run(run)
-    return score_table([read_run(run)])[0].crps.value, len(years) * DATES
+    return score_table([read_run(run)])[0].crps.value
 
 
-def _options(
-    store: Path, protocol: Path, years: list[int], training: Training, epochs: int
-) -> list[str]:
-    """Return the options of a training; write its protocol."""
-    protocol.write_text(f"name: {protocol.stem}\ntest: {TEST}\nval: {VALIDATION}\ntrain: {years}\n")
-    length = max(1, round(epochs * training.length))
-    values = {
-        "config": config_path("convnext"),
-        "data.store": store,
-        "data.protocol": protocol,
-        "data.inputs": f"[{', '.join(VARIABLES)}]",
-        "data.batch_size": training.batch,
-        "trainer.max_epochs": length,
-        "model.scheduler.gamma": DECAY ** (1 / length),
-    }
-    if training.views > 1:
-        values |= {"data.kind": "ens10.loader.Views", "data.kind.members": MEMBERS}
-        values |= {"data.kind.number": training.views}
-    return [word for name, value in values.items() for word in (f"--{name}", str(value))]
+def _options(name: str, epochs: int) -> list[str]:
+    """Return the options of a training that do not depend on its data."""
+    views, batch, factor = TRAININGS[name]
+    length = max(1, round(epochs * factor))
+    options = [f"--config={config_path('convnext')}", f"--data.inputs=[{','.join(VARIABLES)}]"]
+    options += [f"--data.batch_size={batch}", f"--trainer.max_epochs={length}"]
+    options += [f"--model.scheduler.gamma={DECAY ** (1 / length)}"]
+    if views > 1:
+        options += ["--data.kind=ens10.loader.Views", f"--data.kind.members={MEMBERS}"]
+        options += [f"--data.kind.number={views}"]
+    return options
 
 
 def tables(crps: dict[tuple[int, str], list[float]]) -> dict[str, str]:
@@ -123,7 +97,7 @@ def tables(crps: dict[tuple[int, str], list[float]]) -> dict[str, str]:
     """
     cells, plain = [], []
     for (dates, name), values in crps.items():
-        reference = np.array(crps[dates, TRAININGS[0].name])
+        reference = np.array(crps[dates, "plain"])
         change = 100 * (np.array(values) / reference - 1)
         words = f"{change.mean():+.2f} ({change.min():+.2f} to {change.max():+.2f})"
         cells.append([str(dates), name, f"{np.mean(values):.4f}", words])
@@ -146,13 +120,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for folder in (options.folder, options.out):
         refuse_file(folder)
-    crps: dict[tuple[int, str], list[float]] = {}
-    for few in (False, True):
-        for training in TRAININGS:
-            for seed in range(options.seeds):
-                folder = options.folder / f"seed{seed}-epochs{options.epochs}"
-                value, dates = crps_of(folder, seed, few, training, options.epochs)
-                crps.setdefault((dates, training.name), []).append(value)
+    last = max(YEARS) - TEST - VALIDATION
+    crps = {
+        (len(years) * DATES, name): [
+            crps_of(
+                options.folder / f"seed{seed}-epochs{options.epochs}",
+                seed,
+                years,
+                name,
+                options.epochs,
+            )
+            for seed in range(options.seeds)
+        ]
+        for years in (range(min(YEARS), last + 1), range(last - FEW + 1, last + 1))
+        for name in TRAININGS
+    }
     files = tables(crps)
     write_files(options.out, files)
     print(files["table.md"])

@@ -151,8 +151,9 @@ def test_evaluation_is_of_full_fields(store):
 
 
 @pytest.mark.parametrize(("kind", "words"), [
-    (Views(members=1), "2 views of 1 members"), (Views(members=5), "an ensemble of 4"),
-    (Views(members=2, number=0), "0 views"), (Views(), "nothing distinguishes"),
+    (Views(members=1), "2 views of 1 members"),
+    (Views(members=5), "Choose at least one view, and 2 to 4 members"),
+    (Views(members=2, number=0), "0 views"),
 ])  # fmt: skip
 def test_views_that_cannot_be(store, kind, words):
     with pytest.raises(ArgumentError, match=words):
@@ -171,7 +172,7 @@ def test_a_view_is_rolled_and_mirrored_as_a_whole(leads, features):
     """The mirrored world: rows reversed, north-south winds reversed, half a year later."""
     options = {"target": ["v10", "t2m"], "inputs": ["v10", "t2m", "v500"], "step": 48}
     options |= {"extras": ["day_of_year"], "members": True, "shuffle": False}
-    kind = Views(members=None, number=3, roll=True, mirror=True, features=features)
+    kind = Views(members=4, number=3, roll=True, mirror=True, features=features)
     batches = Batches(leads, kind=kind, **options)
     plain = "members" if features == "members" else "fields"
     full = list(Batches(leads, kind=plain, **options))
@@ -200,9 +201,9 @@ def test_moved_views_of_a_region_are_refused(leads, tiny):
     data, truth = lazy(tiny)
     regions = {"roll": {"longitude": slice(0, 8)}, "mirror": {"latitude": slice(0, 5)}}
     for move, part in regions.items():
-        kind = Views(**{move: True})
+        kind = Views(members=4, **{move: True})
         with pytest.raises(ArgumentError, match="region cannot be moved"):
             Batches(data.isel(part), "t2m", ["t2m"], truth=truth.isel(part), kind=kind)
-    located = Batches(leads, "t2m", step=48, extras=["location"], kind=Views(roll=True))
+    located = Batches(leads, "t2m", step=48, extras=["location"], kind=Views(members=4, roll=True))
     with pytest.raises(ArgumentError, match="features of places: cos_lat"):
         next(iter(located))

@@ -95,7 +95,7 @@ def networks(grid):
 @pytest.mark.parametrize("name", ["", "PointEmbedding", "TensorGate"])
 def test_moved_views_need_a_network_without_places(store, name):
     for move in ({"roll": True}, {"mirror": True}):
-        kind = Views(**move)
+        kind = Views(members=2, **move)
         data = EnsembleDataModule(str(store), "t2m", ["t2m", "u10"], kind=kind)
         model = PostProcessor(networks(data.grid)[name], ResidualNormalHead())
         if name:
@@ -115,7 +115,7 @@ def test_rolled_views_give_periodic_convolutions_the_same_gradient(store):
     model = PostProcessor(network, ResidualNormalHead()).double()
 
     def gradient(**move):
-        kind = Views(number=1, **move) if move else "fields"
+        kind = Views(members=10, number=1, **move) if move else "fields"
         data = EnsembleDataModule(str(store), "t2m", ["t2m", "u10"], kind=kind, batch_size=4)
         batch = {
             key: values.double()
