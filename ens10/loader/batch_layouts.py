@@ -5,6 +5,7 @@ of several dates are shuffled in memory: whole dates are read, and the features 
 written straight to the point's place in the shuffled order, so that a batch is one piece of memory.
 """
 
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from ens10.loader.samples import Samples
 
 KindName = Literal["fields", "members", "slabs", "patches", "points"]
 _LABELS = ("dates", "steps")  # arrays without a grid
-_NORTHWARD = ("v10", "v")  # winds whose sign depends on which pole is called north
+_NORTHWARD = re.compile(r"v\d*|vo|pv")  # v, v10, v100, vorticity: odd if north and south change
 Specification = dict[str, tuple[tuple[int, ...], npt.DTypeLike]]
 
 
@@ -495,8 +496,8 @@ def _move(view: View, arrays: Arrays, channels: Sequence[str], targets: Sequence
 def _changes_sign(channel: str) -> bool:
     """Return True for fields that are odd in a mirrored world, not for their deviations."""
     name, _, moment = channel.partition(":")
-    is_wind = split_exactly(name.partition("@")[0])[0] in _NORTHWARD
-    return name in EXTRA_NAMES["day_of_year"] or (is_wind and moment in ("", "mean"))
+    is_odd = _NORTHWARD.fullmatch(split_exactly(name.partition("@")[0])[0]) is not None
+    return name in EXTRA_NAMES["day_of_year"] or (is_odd and moment in ("", "mean"))
 
 
 def _grid_points(samples: Samples) -> int:

@@ -6,7 +6,7 @@ from batchtools import copied, lazy, members_of, whole
 
 from ens10 import open_store, prepare
 from ens10.errors import ArgumentError
-from ens10.loader import Batches, Patches, Views
+from ens10.loader import Batches, Patches, Views, batch_layouts
 from ens10.loader.batches import open_samples
 from ens10.source import open_source
 from ens10.synthetic import World
@@ -207,3 +207,11 @@ def test_moved_views_of_a_region_are_refused(leads, tiny):
     located = Batches(leads, "t2m", step=48, extras=["location"], kind=Views(members=4, roll=True))
     with pytest.raises(ArgumentError, match="features of places: cos_lat"):
         next(iter(located))
+
+
+@pytest.mark.parametrize(("channel", "is_odd"), [
+    ("v", True), ("v100:mean", True), ("vo_500", True), ("v_500@24:mean", True), ("sin_day", True),
+    ("v_500:std", False), ("u10", False), ("w_500", False), ("t2m:mean", False),
+])  # fmt: skip
+def test_fields_that_change_their_sign_in_a_mirrored_world(channel, is_odd):
+    assert batch_layouts._changes_sign(channel) is is_odd
