@@ -1,6 +1,7 @@
 """What holds for every test, and the worlds, stores and runs that tests share."""
 
 import fcntl
+import gc
 import hashlib
 import os
 import shutil
@@ -24,6 +25,17 @@ _FIRST = ("tests/packaging/", "tests/test_notebooks.py", "tests/reliability/", "
 def _place(item):
     """Where a test's file begins among the others."""
     return next((n for n, start in enumerate(_FIRST) if item.nodeid.startswith(start)), len(_FIRST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector from modules and tests, which stay: it would walk all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,8 +1,16 @@
 """A small world of forecasts and truth."""
 
+import contextlib
+import sys
+
 import numpy as np
 import pytest
 import xarray as xr
+
+# With numba, scoringrules compiles 60 functions while it is imported: seconds in each process.
+with pytest.MonkeyPatch.context() as _patch, contextlib.suppress(ImportError):
+    _patch.setitem(sys.modules, "numba", None)
+    import scoringrules  # noqa: F401
 
 N, M, H, W = 30, 5, 6, 8
 FIELD = ("time", "latitude", "longitude")
