@@ -29,13 +29,14 @@ WORLDS = {
     "pointwise": ("models", "attained", "way to the best possible"),
 }
 LABELS = ("Source", "Published", "Our choice", "Compared with")
+GRID = (46, 96)
 
 
-def content(name):
-    """The settings of a configuration, on 46 x 96 points with the variables of ENS-10."""
+def content(name, grid=GRID):
+    """The settings of a configuration for a grid, with the variables of ENS-10."""
     from ens10.experiments.training.data_numbers import read_config
 
-    return read_config(CONFIGS[name])
+    return read_config(CONFIGS[name], grid=grid)
 
 
 @cache
@@ -51,21 +52,21 @@ def header(name):
 
 
 @cache
-def built(name):
+def built(name, grid=GRID):
     """The model of a configuration."""
     import pytorch_lightning as pl
     import torch
 
     torch.manual_seed(0)
-    return instance(pl.LightningModule, content(name)["model"])
+    return instance(pl.LightningModule, content(name, grid)["model"])
 
 
 @cache
-def one_pass(name):
+def one_pass(name, grid=GRID):
     """Million multiply-adds of a forecast of one date; whether the outputs are all zero."""
-    model = built(name)
+    model = built(name, grid)
     networks = list(getattr(model, "networks", None) or [model.network])
-    return work(networks, content(name)["data"].get("ensemble") or 10)
+    return work(networks, content(name)["data"].get("ensemble") or 10, grid)
 
 
 def coefficients(name):

@@ -107,9 +107,9 @@ def test_every_configuration_trains_on_another_grid(stores, tmp_path, name, size
         assert "inputs: the data" not in said
 
 
-def test_a_demand_for_inputs_is_not_cut(stores, tmp_path, capfd):
-    fit(CONFIGS["unet"], stores["two"], tmp_path / "run", "--data.inputs=[t2m,u10]", status=1)
-    assert "'u10' is not known" in capfd.readouterr().err
+def test_a_demand_for_inputs_is_not_cut(store, tmp_path, capfd):
+    fit(CONFIGS["unet"], store, tmp_path / "run", "--data.inputs=[t2m,z500]", status=1)
+    assert "'z500' is not known" in capfd.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -69,8 +69,8 @@ def count(model):
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def work(networks, members):
-    """Multiply-adds of a pass of a date on 46 x 96 points, in millions; whether it is all zeros.
+def work(networks, members, grid):
+    """Multiply-adds of a pass of a date, in millions; whether its outputs are all zeros.
 
     Of experts only those that are selected count, whether the layer computes the others or not.
     """
@@ -91,6 +91,6 @@ def work(networks, members):
             layer.register_forward_hook(leave)
     with counter:
         for made in networks:
-            outputs = made.eval()(torch.randn(*input_shape(made, 1, members), 46, 96))
+            outputs = made.eval()(torch.randn(*input_shape(made, 1, members), *grid))
             zero = zero and not outputs.any()
     return (counter.get_total_flops() + sum(experts)) / 2e6, zero
