@@ -116,7 +116,7 @@ def test_without_a_gpu_it_says_what_to_do():
     assert kept.read_bytes() == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_all_parts_run_on_the_cpu(tmp_path):
     out = tmp_path / "result.json"
@@ -130,3 +130,37 @@ def test_all_parts_run_on_the_cpu(tmp_path):
     assert len(parts["steps"]) == 3 + 5 * 5  # status, seconds and bounds; networks by variants
     assert parts["split"]["relative difference of outputs, float64"] < 1e-10
     assert len(parts["profile"]["float32, 4 dates"]) == 15
+
+
+@pytest.mark.slow
+def test_a_part_runs_in_a_process_of_its_own(tmp_path):
+    out = tmp_path / "result.json"
+    given = ("--device", "cpu", "--tiny", "--minutes", "1000", "--out", str(out))
+    done = command(*given, "--parts", "profile", timeout=500)
+    assert done.returncode == 0, done.stderr
+    (part,) = json.loads(out.read_text())["parts"].values()
+    assert part["status"] == "complete"
+    assert len(part["float32, 4 dates"]) == 15
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # as in its own process
+@pytest.mark.parametrize("name", ["train", "steps", "scores", "loader", "split"])
+def test_other_parts_run_in_this_process(benchmarks, monkeypatch, tmp_path, name):
+    """With one network of five; the part of the tests is in the long form of this test."""
+    import cuda_parts
+
+    monkeypatch.setattr(cuda_parts, "CONFIGS", ("location_unet",))
+    run = cuda_parts.Run("cpu", True, 1000.0, tmp_path / "result.json")
+    cuda_parts.PARTS[name](run)
+    kept = json.loads(run.out.read_text())
+    failed = {
+        key: value
+        for key, value in kept.items()
+        if "failed" in (key, *(value if isinstance(value, dict) else []))
+    }
+    assert not failed
+    if name == "steps":
+        assert len(kept) == 1 + 5  # bounds; variants
+    if name == "split":
+        assert kept["relative difference of outputs, float64"] < 1e-10
