@@ -48,11 +48,11 @@ def test_no_configuration_of_a_store_sets_what_follows_from_the_data():
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Two surface variables at 48 h, and all of the configurations' inputs, on 12 x 24 points."""
+    """Two surface variables at 48 h, and all of the configurations' inputs, on 8 x 16 points."""
     folder, years, days = tmp_path_factory.mktemp("worlds"), range(1998, 2008), ["0104", "0701"]
     options = {"levels": (500, 850), "kind": "displaced", "seed": 4, "members": 5}
     names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl"), "si10"]
-    World("12x24", years, days, names, **options).write(folder / "world")
+    World("8x16", years, days, names, **options).write(folder / "world")
     made = {"two": folder / "two.zarr", "all": folder / "all.zarr"}
     options = {"truth": folder / "world" / "truth", "progress": False}
     prepare(folder / "world", made["all"], **options)
@@ -97,7 +97,7 @@ def test_every_configuration_trains_on_another_grid(stores, tmp_path, name, size
     shape = shape_of(config["data"], stores[size])
     for key, value in numbers_of_network(config["model"], shape).items():
         assert value_at(config, key) == value
-    assert shape.grid == (12, 24)
+    assert shape.grid == (8, 16)
     inputs = content["data"].get("inputs")
     if size == "two" and inputs and set(inputs) - {"t2m", "tp"}:
         assert config["data"]["inputs"] == [one for one in inputs if one in ("t2m", "tp")]
@@ -118,7 +118,7 @@ def test_a_resumed_run_keeps_its_numbers(stores, tmp_path):
     first = fit(CONFIGS["location_unet"], stores["two"], run)
     assert value_at(first, "model.init_args.scheduler.init_args.T_max") == 1
     assert main(["fit", "--run", str(run), "--resume", "--trainer.max_epochs=2", "--quiet"]) == 0
-    assert value_at(read_mapping(run / "config.yaml"), f"{NETWORK}.grid") == [12, 24]
+    assert value_at(read_mapping(run / "config.yaml"), f"{NETWORK}.grid") == [8, 16]
     assert (
         value_at(read_mapping(run / "config.yaml"), "model.init_args.scheduler.init_args.T_max")
         == 1
@@ -130,7 +130,7 @@ def test_all_wrong_numbers_are_told_at_once(stores, tmp_path, capfd):
     fit(CONFIGS["location_unet"], stores["two"], tmp_path / "run", *wrong, status=1)
     said = capfd.readouterr().err
     # mean and deviation of t2m and tp; location 3, day of year 2
-    right = "Set in_channels to 9, grid to [12, 24], or leave them out"
+    right = "Set in_channels to 9, grid to [8, 16], or leave them out"
     assert "network: does not fit the data: in_channels is 80, grid is [46, 96]. " + right in said
 
 
@@ -148,10 +148,10 @@ def test_numbers_of_nested_networks():
     outer = {"context": 2, "embedding": 4, "network": inner}
     network = {"class_path": "ens10.models.networks.MemberContext", "init_args": outer}
     model = {"init_args": {"network": network}}
-    shape = DataShape(15, (12, 24), inputs=11, fixed=4, target=0)
+    shape = DataShape(15, (8, 16), inputs=11, fixed=4, target=0)
     assert numbers_of_network(model, shape) == {
         f"{NETWORK}.in_channels": 15,
-        f"{NETWORK}.grid": [12, 24],
+        f"{NETWORK}.grid": [8, 16],
         f"{NETWORK}.network.init_args.in_channels": 15 + 3 * 2 + 4,
     }
     network["class_path"] = "ens10.models.networks.WithMembers"
@@ -169,7 +169,7 @@ def test_numbers_of_nested_networks():
 
 def test_a_network_that_needs_the_target():
     network = {"class_path": "ens10.models.networks.Groenquist"}
-    shape = DataShape(10, (12, 24), inputs=4, fixed=2, target=None)
+    shape = DataShape(10, (8, 16), inputs=4, fixed=2, target=None)
     with pytest.raises(ArgumentError, match="inputs: the target is not among them"):
         missing_numbers({"model": {"init_args": {"network": network}}}, shape)
 
@@ -193,7 +193,7 @@ def test_a_class_of_the_user(stores, tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
     config = fit(tmp_path / "mine.yaml", stores["two"], tmp_path / "run")
     assert value_at(config, f"{NETWORK}.in_channels") == 4 + 3
-    assert value_at(config, f"{NETWORK}.grid") == [12, 24]
+    assert value_at(config, f"{NETWORK}.grid") == [8, 16]
 
 
 def test_another_class_takes_over_a_configuration(stores, tmp_path, monkeypatch):
