@@ -357,23 +357,27 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("commands", nargs="*", default=[], choices=[*STUDIES, []])
-    parser.add_argument("--every", type=int, default=1, help="operations from kill to kill")
+    parser.add_argument(
+        "--every", type=int, nargs="+", default=[1],
+        help="operations from kill to kill: one number, or that of each command",
+    )  # fmt: skip
     parser.add_argument("--offset", type=int, default=0, help="operations before the first kill")
     parser.add_argument("--out", type=Path, help="JSON; commands of earlier calls stay in it")
     parser.add_argument("--random", type=int, default=0, help="kills at other moments as well")
     options = parser.parse_args()
-    wrong = 0
-    for name in options.commands or STUDIES:
+    wrong, names = 0, options.commands or list(STUDIES)
+    steps = options.every if len(options.every) > 1 else options.every * len(names)
+    for name, every in zip(names, steps, strict=True):
         with tempfile.TemporaryDirectory() as folder:
             counts = sweep(
-                STUDIES[name], Path(folder) / name, options.every, offset=options.offset,
+                STUDIES[name], Path(folder) / name, every, offset=options.offset,
                 at_random=options.random,
             )  # fmt: skip
         wrong += len(counts["differences"])
         print(name, json.dumps({**counts, "differences": len(counts["differences"])}), flush=True)
         if options.out:
             held = json.loads(options.out.read_text()) if options.out.exists() else {}
-            held[name] = {"every": options.every, **counts}
+            held[name] = {"every": every, **counts}
             options.out.write_text(json.dumps(dict(sorted(held.items())), indent=1) + "\n")
     return int(wrong > 0)
 

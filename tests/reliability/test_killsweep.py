@@ -54,25 +54,27 @@ def test_a_chosen_operation_ends_the_process(tmp_path, words, left):
     assert {path.name: path.read_bytes() for path in tmp_path.rglob("file")} == left
 
 
-def kills(name, every):
+def kills(commands):
     """Sweep in a fresh process: one with threads, as that of tests may be, must not be forked."""
-    words = [name, "--every", str(every), "--offset", "2"]
+    words = [*commands, "--every", *map(str, commands.values()), "--offset", "2"]
     done = subprocess.run(
-        [sys.executable, SCRIPT, *words], capture_output=True, text=True, check=False, timeout=900
+        [sys.executable, SCRIPT, *words], capture_output=True, text=True, check=False, timeout=1700
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines() if "trials" in line] == [*commands]
 
 
-@pytest.mark.timeout(1000)
-@pytest.mark.parametrize(
-    ("name", "every"),
-    [
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in SELDOM.items()),
-        *(pytest.param(*one, marks=pytest.mark.long) for one in EVERY.items()),
-    ],
-)
-def test_kills_all_over_a_command(name, every):
-    kills(name, every)
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_few_kills_of_the_commands_that_write_most():
+    kills(SELDOM)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", EVERY)
+def test_kills_all_over_a_command(name):
+    kills({name: EVERY[name]})
 
 
 def test_a_process_is_killed_with_its_group(tmp_path):
