@@ -1,59 +1,48 @@
 """Cells in processes of their own, one after the other or several at a time.
 
-A crash ends only the process of its cell. The process reads the pickled cell, computes it, and
-keeps its files in the study's results.
+A crash ends only the process of its cell, which computes it and keeps its files in the study's
+results.
 """
 
-import os
-import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import IO
 
 from ens10.errors import FileError, listing, printable
 from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.forks import Server
 from ens10.experiments.runner.results import KEY
-from ens10.experiments.runs.claims import claim, end_with_parent, holder
+from ens10.experiments.runs.claims import claim, holder
 from ens10.signals import Interrupted, Terminated, stoppable
-from ens10.usage import command_parser, reports_errors
 
 _LAST_LINES = 20
 _PATIENCE = 60.0  # seconds for a process to save its work before it is killed
 
 
 class Children:
-    """The processes of cells, which are terminated before the process that started them ends.
+    """The processes that compute cells, which end before the process that started them.
 
     Attributes:
-        is_stopping: True once the processes are being terminated; no new process starts then.
+        is_stopping: True once the processes are being terminated; no cell begins then.
     """
 
     def __init__(self) -> None:
         self.is_stopping = False
-        self._running: set[subprocess.Popen[bytes]] = set()
+        self._servers: list[Server] = []
+        self._idle: list[Server] = []
         self._lock = threading.Lock()
 
-    def run(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        output: IO[str],
-        content: bytes = b"",
-    ) -> int:
-        """Run a command to its end.
+    def run(self, cell: Cell, threads: int) -> int:
+        """Compute a cell in a process of its own.
 
         Args:
-            command: program and arguments.
-            environment: of the process.
-            output: file of what it writes.
-            content: that it reads from its standard input; less than a pipe holds.
+            cell: to compute.
+            threads: of the process.
 
         Returns:
             The exit status; negative for the signal that killed it.
@@ -61,43 +50,40 @@ class Children:
         with self._lock:
             if self.is_stopping:
                 return 128 + signal.SIGTERM
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-            self._running.add(process)
+            server = self._take(threads)
         try:
-            with suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
-                pipe.write(content)
-            return process.wait()
+            return server.run(cell)
         finally:
             with self._lock:
-                self._running.discard(process)
+                self._idle.append(server)
+
+    def _take(self, threads: int) -> Server:
+        for server in self._idle:
+            if server.threads == threads and server.is_running:
+                self._idle.remove(server)
+                return server
+        self._servers.append(Server(threads))
+        return self._servers[-1]
 
     @contextmanager
-    def terminate_on_error(self) -> Iterator[None]:
-        """Terminate the processes, which save their work, if the block raises, as for a signal."""
+    def end_after(self) -> Iterator[None]:
+        """End the processes after the block; they save their work if it raises."""
         try:
             yield
         except BaseException:
-            self._terminate()
+            self._stop()
             raise
+        finally:
+            latest = time.monotonic() + _PATIENCE
+            for server in self._servers:
+                server.end(max(0.0, latest - time.monotonic()))
 
-    def _terminate(self) -> None:
+    def _stop(self) -> None:
         with self._lock:
             self.is_stopping = True
-            running = set(self._running)
-        for process in running:
-            process.terminate()
-        latest = time.monotonic() + _PATIENCE
-        for process in running:
-            try:
-                process.wait(max(0.0, latest - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
+            servers = list(self._servers)
+        for server in servers:
+            server.stop()
 
 
 def start_cell(cell: Cell, threads: int, children: Children) -> str | None:
@@ -111,26 +97,13 @@ def start_cell(cell: Cell, threads: int, children: Children) -> str | None:
     Returns:
         None, or the last lines that it printed if it failed.
     """
-    module = "ens10.experiments.runner.running"
-    command = [sys.executable, "-m", module, "--parent", str(os.getpid())]
-    count = str(threads)
-    environment = {**os.environ, "OMP_NUM_THREADS": count, "NUMBA_NUM_THREADS": count}
     cell.log.parent.mkdir(parents=True, exist_ok=True)
-    with cell.log.open("w") as file:
-        status = children.run(command, environment, file, pickle.dumps(cell))
+    cell.log.write_bytes(b"")
+    status = children.run(cell, threads)
     if status == 0:
         return None
     lines = cell.log.read_text(errors="replace").strip().splitlines()[-_LAST_LINES:]
     return "\n".join(lines) or f"exit status {status}"
-
-
-def compute_cell(cell: Cell) -> None:
-    """Compute a cell in this process and keep its files.
-
-    Raises:
-        Ens10Error: as the cell's `compute`.
-    """
-    cell.keep(cell.compute())
 
 
 @dataclass
@@ -158,7 +131,7 @@ class Work:
 
     def do_all(self, workers: int = 1) -> None:
         """Compute the cells, some at a time; one that fails does not stop the others."""
-        with ThreadPoolExecutor(workers) as pool, self._children.terminate_on_error():
+        with ThreadPoolExecutor(workers) as pool, self._children.end_after():
             list(pool.map(self._try, self.cells))
 
     def _try(self, cell: Cell) -> None:
@@ -280,18 +253,3 @@ def _refuse_folders(cells: Sequence[Cell]) -> None:
             command = f"python -m ens10.experiments.runner.results {cell.out} --pack"
             problem = "a cell that an earlier version kept in a folder"
             raise FileError(cell.out / cell.place, problem, f"Run `{command}`")
-
-
-@reports_errors
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compute the pickled cell on standard input; exit status 1 with one line on an error."""
-    parser = command_parser("python -m ens10.experiments.runner.running")
-    parser.add_argument("--parent", type=int, metavar="PID", help="end when this process does")
-    options = parser.parse_args(arguments)
-    end_with_parent(options.parent)
-    compute_cell(pickle.load(sys.stdin.buffer))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

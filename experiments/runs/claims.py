@@ -71,24 +71,6 @@ def make_once(path: Path, make: Callable[[], object], *, wait: bool = True) -> N
             time.sleep(HEARTBEAT)
 
 
-def end_with_parent(parent: int | None, heartbeat: float = 1.0) -> None:
-    """End this process soon after the one that started it, whose claim is stale then.
-
-    Args:
-        parent: identifier of the process that started this one; None or this process's own
-            identifier to watch none.
-        heartbeat: seconds between checks.
-    """
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(heartbeat)
-        os._exit(1)
-
-    if parent not in (None, os.getpid()):
-        threading.Thread(target=watch, daemon=True).start()
-
-
 def holder(path: Path) -> str | None:
     """Return the process that holds a claim, in words; None if there is no claim."""
     try:

@@ -12,7 +12,7 @@ import pytorch_lightning as pl
 from ens10.cli import main
 from ens10.errors import Ens10Error
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.running import compute_cell
+from ens10.experiments.runner.forks import compute_cell
 from ens10.experiments.runner.trainings import read_cell
 
 EPOCHS = 2

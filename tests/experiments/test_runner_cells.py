@@ -21,8 +21,9 @@ from ens10.experiments import studies
 from ens10.experiments.demo import config_path, make_run
 from ens10.experiments.runner import running
 from ens10.experiments.runner.cell import Cell
+from ens10.experiments.runner.forks import compute_cell
 from ens10.experiments.runner.results import Results
-from ens10.experiments.runner.running import compute_cell, run_cells
+from ens10.experiments.runner.running import run_cells
 from ens10.experiments.runner.tables import write_files, write_summary
 from ens10.experiments.runner.tasks import Task, load_budget
 from ens10.experiments.runner.trainings import find_cells, keep_optimum, read_cell

@@ -193,24 +193,3 @@ def test_a_kill_leaves_no_claim_without_a_name(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     with claim(path):
         assert [file.name for file in tmp_path.iterdir()] == ["unet"]
-
-
-def test_a_process_ends_with_the_one_that_started_it():
-    child = (
-        "import os, sys, time\n"
-        "from ens10.experiments.runs.claims import end_with_parent\n"
-        "end_with_parent(int(sys.argv[1]), 0.05)\n"
-        "print('begun', flush=True)\n"
-        "time.sleep(600)\n"
-        "print('lived on')\n"
-    )
-    parent = (
-        "import os, subprocess, sys\n"
-        "words = [sys.executable, '-c', sys.argv[1], str(os.getpid())]\n"
-        "subprocess.run(words, check=False)\n"
-    )
-    words = [sys.executable, "-c", parent, child]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
-        assert started.stdout.readline() == "begun\n"
-        started.kill()
-        assert started.stdout.read() == ""  # the pipe ends with the last that holds it

@@ -22,6 +22,7 @@ from ens10.convert import prepare
 from ens10.download import download
 from ens10.experiments import demo
 from ens10.experiments.runner import running
+from ens10.experiments.runner.forks import compute_cell
 from ens10.export import export
 from ens10.models import ResidualNormalHead
 from ens10.models.networks import MLP
@@ -231,7 +232,7 @@ def _fork_cells(listener: Listener) -> None:
         if os.fork() == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             try:
-                running.compute_cell(connection.recv())
+                compute_cell(connection.recv())
                 connection.send("")
             except BaseException as error:
                 connection.send(f"{type(error).__name__}: {error}")

@@ -1,17 +1,12 @@
 """SIGTERM and Ctrl-C: one line, the status of the signal, and a fit that can be resumed."""
 
 import signal
-import sys
-import threading
-from types import SimpleNamespace
 
 import pytest
 import stops
 from realruns import command
 from stops import assert_same_run, fit, resume, saved, stop_at
-from waiting import wait_until
 
-from ens10.experiments.runner.running import Children, start_cell
 from ens10.signals import Interrupted, Stop, Terminated, stoppable
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
@@ -87,44 +82,3 @@ def test_handlers_of_before_are_restored_and_ignored_signals_stay_so():
         assert signal.getsignal(TERM) == signal.SIG_IGN
     finally:
         signal.signal(TERM, before)
-
-
-WAITS = """
-import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-print("begun", flush=True)
-for _ in range(6000):  # a signal just before a long sleep would be handled after it
-    time.sleep(0.1)
-"""
-
-
-def test_the_processes_of_cells_are_asked_to_end_and_no_other_starts(tmp_path):
-    children, found, log = Children(), [], tmp_path / "log"
-
-    def run():
-        with log.open("w") as file:
-            found.append(children.run([sys.executable, "-c", WAITS], {}, file))
-
-    thread = threading.Thread(target=run)
-
-    def work():
-        with children.terminate_on_error():
-            thread.start()
-            wait_until(lambda: log.exists() and log.read_text())
-            raise Terminated
-
-    with pytest.raises(Terminated):
-        work()
-    thread.join()
-    run()
-    assert found == [143, 143]
-
-
-def test_a_cell_whose_process_was_terminated_is_not_done(tmp_path, monkeypatch):
-    code = "import sys; print('ens10: terminated', file=sys.stderr); sys.exit(143)"
-    python = [sys.executable, "-c", code]
-    children = Children()
-    run = children.run
-    monkeypatch.setattr(children, "run", lambda _, *rest: run(python, *rest))
-    cell = SimpleNamespace(process=[], log=tmp_path / "logs" / "mlp.txt")
-    assert start_cell(cell, 1, children) == "ens10: terminated"
