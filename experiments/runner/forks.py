@@ -12,11 +12,13 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from importlib import import_module
 from typing import IO, NoReturn, cast
 
 from ens10.experiments.runner.cell import Cell
 from ens10.signals import SIGNALS, end_process, report_interruption, stoppable
 
+_NEEDED = ("ens10.experiments.runner.trainings", "dask.distributed")  # xarray asks for the second
 _SERVE = "from ens10.experiments.runner.forks import serve; serve()"
 
 
@@ -114,7 +116,9 @@ def serve() -> None:
     It ends with the process that started it. Signals are left to the forks.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    import ens10.experiments.runner.trainings  # noqa: F401
+    for name in _NEEDED:
+        with suppress(ModuleNotFoundError):
+            import_module(name)
 
     with suppress(EOFError):
         while True:
