@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from ens10.models.postprocessor import PostProcessor, StatisticalPostProcessor
     from ens10.models.random_fields import RandomFieldHead
+    from ens10.models.shared_trunk import SharedTrunk
     from ens10.models.training_stages import TrainingStages
 
 RESULT_VERSION = 1  # raise it when results change
@@ -71,6 +72,7 @@ __all__ = [
     "Quantiles",
     "RandomFieldHead",
     "ResidualNormalHead",
+    "SharedTrunk",
     "SpectralCRPSLoss",
     "SplineFlow",
     "SplineHead",
@@ -86,7 +88,7 @@ __all__ = [
 _MODULES = (
     *("metrics.distributions", "models.losses", "models.heads", "models.dressing"),
     *("models.random_fields", "models.postprocessor", "models.deep_ensemble"),
-    "models.training_stages",
+    *("models.shared_trunk", "models.training_stages"),
 )
 # names of earlier versions, and the present ones
 _FORMER_NAMES = {"FamilyForecast": "location_scale", "Predictive": "Distribution"}

@@ -79,10 +79,7 @@ class DeepEnsemble(TrainedModule):
         forecasts = [
             forecast_of(network, self.head, batch, self.grid) for network in self._network_list()
         ]
-        of_targets = [one for one in forecasts if isinstance(one, tuple)]
-        if of_targets:
-            return tuple(average_forecasts(each) for each in zip(*of_targets, strict=True))
-        return average_forecasts([one for one in forecasts if not isinstance(one, tuple)])
+        return average_of_targets(forecasts)
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the sum of the networks' losses, each with its penalty."""
@@ -93,6 +90,16 @@ class DeepEnsemble(TrainedModule):
     def _loss(self, network: Network, batch: Batch) -> Tensor:
         forecast = forecast_of(network, self.head, batch, self.grid)
         return with_penalty(self._step(batch, "train", forecast), network)
+
+
+def average_of_targets(
+    forecasts: Sequence[Distribution | tuple[Distribution, ...]],
+) -> Distribution | tuple[Distribution, ...]:
+    """Average forecasts, or those of each of several targets; see `average_forecasts`."""
+    of_targets = [one for one in forecasts if isinstance(one, tuple)]
+    if of_targets:
+        return tuple(average_forecasts(each) for each in zip(*of_targets, strict=True))
+    return average_forecasts([one for one in forecasts if not isinstance(one, tuple)])
 
 
 def average_forecasts(forecasts: Sequence[Distribution]) -> Distribution:

@@ -1,9 +1,9 @@
 """Checks that networks, heads and the features of a batch match."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import cast
+from typing import TypeVar, cast
 
 from pytorch_lightning import LightningModule
 from torch import Tensor, nn
@@ -22,19 +22,28 @@ from ens10.models.statistical.emos import EMOS
 from ens10.models.statistical.predictor_emos import BoostedEMOS, RidgeEMOS
 from ens10.models.statistical.seasonal_emos import SeasonalEMOS
 
+T = TypeVar("T")
 
-def require_match(network: Network, head: Head) -> None:
+
+def require_match(network: Network, head: Head, times: int = 1) -> None:
     """Refuse a head whose inputs do not match the network's outputs.
+
+    Args:
+        network: whose outputs the head takes.
+        head: takes them.
+        times: number of times that the head is applied, each to channels of its own.
 
     Raises:
         ArgumentError: channel numbers differ, or only one of the two works on members.
     """
-    if network.out_channels != head.out_channels:
+    required = times * head.out_channels
+    if network.out_channels != required:
+        often = f" {times} times {head.out_channels}" if times > 1 else f" {required}"
         raise ArgumentError(
             "network",
             f"{type(network).__name__} delivers {network.out_channels} channels, "
-            f"{type(head).__name__} takes {head.out_channels}",
-            f"Set out_channels to {head.out_channels}",
+            f"{type(head).__name__} takes{often}",
+            f"Set out_channels to {required}",
         )
     if network.gives_members != head.takes_members:
         gives, takes = (
@@ -162,6 +171,32 @@ def forecast_of(
         ArgumentError: features that the network cannot take, or another number of targets than the
             head is for.
     """
+
+    def finish(outputs: Tensor) -> Distribution | tuple[Distribution, ...]:
+        return cast("Distribution | tuple[Distribution, ...]", head(outputs, batch))
+
+    return finish_outputs(network, head, batch, grid, finish)
+
+
+def finish_outputs(
+    network: Network,
+    head: Head,
+    batch: Batch,
+    grid: tuple[int, int] | None,
+    finish: Callable[[Tensor], T],
+) -> T:
+    """Return a function of a network's outputs for a batch, with its patches' places set.
+
+    Args:
+        network: maps the features to outputs.
+        head: that `finish` applies.
+        batch: as for `forecast_of`.
+        grid: as for `forecast_of`.
+        finish: function of the outputs.
+
+    Raises:
+        ArgumentError: as `forecast_of`.
+    """
     features = batch["features"]
     _check_features(features, network)
     _check_targets(batch, head)
@@ -170,8 +205,7 @@ def forecast_of(
         patch = (features.shape[-2], features.shape[-1])
         places = use(Places(batch["rows"], batch["columns"], patch, grid))
     with places:
-        forecast: Distribution | tuple[Distribution, ...] = head(network(features), batch)
-    return forecast
+        return finish(network(features))
 
 
 _FIELDS = ("features", "raw_mean", "raw_std", "target", "weights", "members")
