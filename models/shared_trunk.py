@@ -40,7 +40,8 @@ class MemberScales(nn.Module):
 
     def __init__(self, conv: nn.Conv2d, size: int) -> None:
         super().__init__()
-        self.conv, self.members = conv, torch.tensor(0)
+        self.conv = conv
+        self.members: Tensor | int = 0
         self.before = nn.Parameter(1 + _DEVIATION * torch.randn(size, conv.in_channels))
         self.after = nn.Parameter(1 + _DEVIATION * torch.randn(size, conv.out_channels))
 
@@ -96,6 +97,11 @@ class SharedTrunk(TrainedModule):
         if scales and size > 1:
             _add_scales(network, size)
 
+    @property
+    def passes(self) -> int:
+        """Number of passes of the network for a forecast."""
+        return self.size if self._scaled_layers() else 1
+
     def _scaled_layers(self) -> list[MemberScales]:
         return [layer for layer in self.network.modules() if isinstance(layer, MemberScales)]
 
@@ -106,7 +112,7 @@ class SharedTrunk(TrainedModule):
             ArgumentError: the batch does not have the features that the network takes.
         """
         each = torch.arange(self.size, device=batch["features"].device).unbind()
-        passes = [[one] for one in each] if self._scaled_layers() else [each]
+        passes = [[one] for one in each] if self.passes > 1 else [each]
         forecasts = [one for members in passes for one in self._forecasts(batch, members)]
         return average_of_targets(forecasts) if len(forecasts) > 1 else forecasts[0]
 

@@ -65,7 +65,9 @@ def built(name, grid=GRID):
 def one_pass(name, grid=GRID):
     """Million multiply-adds of a forecast of one date; whether the outputs are all zero."""
     model = built(name, grid)
-    networks = list(getattr(model, "networks", None) or [model.network])
+    networks = list(
+        getattr(model, "networks", None) or [model.network] * getattr(model, "passes", 1)
+    )
     return work(networks, content(name)["data"].get("ensemble") or 10, grid)
 
 

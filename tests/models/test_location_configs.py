@@ -1,4 +1,4 @@
-"""The location-aware U-Net and its deep ensemble through the real command line."""
+"""The location-aware U-Net and its ensembles through the real command line."""
 
 import csv
 import os
@@ -45,7 +45,8 @@ def logged(run, column):
 
 
 @pytest.mark.parametrize(
-    "name", ["location_unet", pytest.param("deep_ensemble", marks=pytest.mark.slow)]
+    "name",
+    ["location_unet", "shared_trunk", pytest.param("deep_ensemble", marks=pytest.mark.slow)],
 )
 def test_a_few_steps_train_resume_predict_and_score(name, store, tmp_path):
     run = tmp_path / name
@@ -119,7 +120,7 @@ def test_two_processes_start_from_the_method_of_all_dates(store, tmp_path):
 def test_the_shipped_inputs(prepared, tmp_path):
     names = (*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl"))
     every = prepared("8x16", range(2000, 2005), 4, names, steps=(0, 24, 48)) / "store.zarr"
-    for name in ("location_unet", "deep_ensemble", "location_smoe"):
+    for name in ("location_unet", "shared_trunk", "deep_ensemble", "location_smoe"):
         run = tmp_path / name
         inner = "network.init_args." if name == "location_smoe" else ""
         fit(name, every, run, inner=inner)
