@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import torch
 from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ens10.errors import ArgumentError
 from ens10.loader.batch import Batch
@@ -93,7 +92,7 @@ class SharedTrunk(TrainedModule):
         if size < 1:
             raise ArgumentError("size", f"{size} is less than 1", "Choose the number of members")
         require_match(network, head, size)
-        self.network, self.size = network, size
+        self.network, self.size, self._batch_size = network, size, 0
         if scales and size > 1:
             _add_scales(network, size)
 
@@ -120,7 +119,10 @@ class SharedTrunk(TrainedModule):
         """Return the loss of the forecasts for the dates, each of one member, with the penalty."""
         batch = as_fields(batch)
         dates = len(batch["features"])
-        members = torch.arange(dates, device=batch["features"].device) + batch_idx * dates
+        if batch_idx == 0 or not self._batch_size:
+            self._batch_size = dates  # the last batch of an epoch may be shorter
+        positions = torch.arange(dates, device=batch["features"].device)
+        members = positions + batch_idx * self._batch_size
         loss = self._step(batch, "train", self._forecasts(batch, [members % self.size])[0])
         return with_penalty(track_loss(loss, self.network), self.network)
 
@@ -166,4 +168,4 @@ def _add_scales(network: Network, size: int) -> None:
 
 
 def _has_norm(network: Network) -> bool:
-    return any(isinstance(part, _BatchNorm) for part in network.modules())
+    return any(isinstance(part, nn.BatchNorm2d) for part in network.modules())

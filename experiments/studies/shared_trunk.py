@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,6 @@ from jsonargparse import Namespace
 from ens10.experiments.demo import config_path
 from ens10.experiments.forecasts.bundle import read_parts
 from ens10.experiments.planning.rates import build_part, random_batch
-from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import ModelCell, read_cell
@@ -87,20 +86,15 @@ def cells_of(options: Namespace) -> list[TrunkCell]:
     size = WorldSize.from_options(**world, steps=(48,), kinds=("sfc",), world="displaced")
     cells = []
     # long trainings last: without them the table is complete but for two rows
-    order = [(n, s) for m in (1, MEMBERS) for s in range(options.seeds) for n in _of_length(m)]
-    for name, seed in order:
-        if name in options.trainings:
-            store_of(options.work / f"seed{seed}", seed, size)
-            config, further, times = TRAININGS[name]
-            common = (f"--data.inputs=[{','.join(INPUTS)}]", f"--data.batch_size={BATCH}")
-            overrides = (*common, *further, f"--trainer.max_epochs={times * options.epochs}")
-            paths = (config_path(config), options.work, options.out)
-            cells.append(TrunkCell(_folder(name), seed, *paths, overrides))
+    order = product(range(options.seeds), dict.fromkeys(options.trainings))
+    for seed, name in sorted(order, key=lambda pair: (TRAININGS[pair[1]][2], pair[0])):
+        store_of(options.work / f"seed{seed}", seed, size)
+        config, further, times = TRAININGS[name]
+        common = (f"--data.inputs=[{','.join(INPUTS)}]", f"--data.batch_size={BATCH}")
+        overrides = (*common, *further, f"--trainer.max_epochs={times * options.epochs}")
+        paths = (config_path(config), options.work, options.out)
+        cells.append(TrunkCell(_folder(name), seed, *paths, overrides))
     return cells
-
-
-def _of_length(times: int) -> list[str]:
-    return [name for name, (_, _, epochs) in TRAININGS.items() if epochs == times]
 
 
 def _folder(name: str) -> str:
@@ -151,10 +145,6 @@ def _with_bounds(values: np.ndarray, form: str = ".0f") -> str:
     return f"{value} [{lower}, {upper}]"
 
 
-def _run(options: Namespace) -> Outcome:
-    return compute(cells_of(options), options)
-
-
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; exit status 1 if a training failed."""
@@ -166,7 +156,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_world_options(parser)
     options = parser.parse_args(arguments)
     return run_study(
-        options, partial(_run, options), lambda folder, _: write_tables(options.out, folder)
+        options,
+        lambda: compute(cells_of(options), options),
+        lambda folder, _: write_tables(options.out, folder),
     )
 
 

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader
 
-from ens10.models import DeepEnsemble, PostProcessor, ResidualNormalHead
+from ens10.models import DeepEnsemble, PostProcessor, ResidualNormalHead, SharedTrunk
 from ens10.models.networks import MLP, LeNet, UNet
 
 SGD = partial(torch.optim.SGD, lr=0.1)
@@ -71,6 +71,10 @@ def deep_ensemble():
     return partial(DeepEnsemble, partial(MLP, 4), ResidualNormalHead(), 2)
 
 
+def shared_trunk():
+    return partial(SharedTrunk, LeNet(4, 6), ResidualNormalHead(), 3)
+
+
 @pytest.mark.parametrize("optimizer", [SGD, ADAM])
 @pytest.mark.parametrize(
     "make",
@@ -79,6 +83,7 @@ def deep_ensemble():
         pytest.param(partial(processor, LeNet), id="lenet"),
         pytest.param(partial(processor, Penalised), id="penalty"),
         pytest.param(deep_ensemble, id="deep ensemble"),
+        pytest.param(shared_trunk, id="shared trunk"),
     ],
 )
 @pytest.mark.parametrize("size", [1, 2])

@@ -37,7 +37,7 @@ NAMES = """
     sigmoid special.erfcx special.gammainc special.log_ndtr split sqrt strided sub tanh
     compiler compiler.is_compiling library library.custom_op
     autocast bincount cos dtype einsum int16 int32 int64 is_autocast_enabled linalg.pinv
-    linspace logit nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
+    linspace logit unflatten nn.AvgPool2d nn.Identity nn.LayerNorm nn.ModuleList
     nn.TransformerEncoderLayer nn.init.uniform_ polar rand sin softmax tensor
     utils.checkpoint.checkpoint full get_num_threads
     nan_to_num nn.functional.mse_loss optim.lr_scheduler.LambdaLR utils.data.DataLoader

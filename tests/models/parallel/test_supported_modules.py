@@ -18,6 +18,7 @@ from ens10.models import (
     MethodHead,
     PostProcessor,
     ResidualNormalHead,
+    SharedTrunk,
     StatisticalPostProcessor,
     layers,
 )
@@ -59,6 +60,7 @@ def test_models_of_members_and_several_networks_are_known():
     for network in (PoET(4), SAET(4)):
         require_supported(PostProcessor(network, MembersHead(), EnergyLoss()))
     require_supported(DeepEnsemble(lambda: UNet(4), ResidualNormalHead(), size=2))
+    require_supported(SharedTrunk(LocationUNet(4, GRID, 4), ResidualNormalHead(), 2))
     require_supported(PostProcessor(MLP(4), MethodHead()))
     require_supported(PostProcessor(PoET(4, grid=GRID), MembersHead()))
 
