@@ -2,7 +2,7 @@
 
     python -m ens10.experiments.studies.shared_trunk WORK --out experiments/results/shared_trunk
 
-Each seed has a displaced world of its own (surface variables at 48 h). All trainings have the same
+Each seed has a displaced world of its own (three variables at 48 h). All trainings have the same
 network, members, batches and learning rates. One network, the full ensemble, and two ensembles with
 a shared trunk have the same number of epochs; a date of an epoch trains all members of the full
 ensemble and one member of a shared trunk. A third shared trunk has as many epochs as members, so
@@ -23,21 +23,21 @@ import pytorch_lightning as pl
 import torch
 from jsonargparse import Namespace
 
+from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.forecasts.bundle import read_parts
 from ens10.experiments.planning.rates import build_part, random_batch
 from ens10.experiments.runner.tables import write_files
-from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runner.trainings import ModelCell, read_cell
-from ens10.experiments.runs.commands import add_world_options, world_options_of
 from ens10.experiments.scoring.contrasts import over_worlds
 from ens10.experiments.scoring.run_results import mean_score
 from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.experiments.studies.study import compute, run_study, study_parser
+from ens10.synthetic import World
 from ens10.usage import count, reports_errors
 
-MEMBERS, BATCH, EPOCHS, GRID = 5, 4, 12, "17x32"
-INPUTS = ("t2m", "u10", "v10", "msl", "tcw")
+YEARS, DATES, INPUTS = range(1998, 2008), 40, ("t2m", "u10", "v10")
+MEMBERS, BATCH, EPOCHS = 5, 4, 12
 ONE, FULL = "one network", "full ensemble"
 # configuration, its further options, and the epochs as a multiple of those of the others
 TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -82,19 +82,24 @@ def seconds_a_date(run: Path) -> float:
 
 def cells_of(options: Namespace) -> list[TrunkCell]:
     """Return the cells of the chosen trainings; make the worlds that are missing."""
-    world = {"grid": GRID, **world_options_of(options, ())}
-    size = WorldSize.from_options(**world, steps=(48,), kinds=("sfc",), world="displaced")
     cells = []
     # long trainings last: without them the table is complete but for two rows
     order = product(range(options.seeds), dict.fromkeys(options.trainings))
     for seed, name in sorted(order, key=lambda pair: (TRAININGS[pair[1]][2], pair[0])):
-        store_of(options.work / f"seed{seed}", seed, size)
+        _make_store(options.work / f"seed{seed}", seed, options.grid)
         config, further, times = TRAININGS[name]
         common = (f"--data.inputs=[{','.join(INPUTS)}]", f"--data.batch_size={BATCH}")
         overrides = (*common, *further, f"--trainer.max_epochs={times * options.epochs}")
         paths = (config_path(config), options.work, options.out)
         cells.append(TrunkCell(_folder(name), seed, *paths, overrides))
     return cells
+
+
+def _make_store(folder: Path, seed: int, grid: str) -> None:
+    if not (folder / "store.zarr").exists():
+        made = World(grid, YEARS, DATES, INPUTS, seed, steps=(48,), kind="displaced")
+        made.write_once(folder / "world")
+        prepare(folder / "world", folder / "store.zarr", truth=folder / "world" / "truth")
 
 
 def _folder(name: str) -> str:
@@ -153,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trainings", nargs="+", choices=TRAININGS, default=list(TRAININGS))
     parser.add_argument("--epochs", type=count, default=EPOCHS, help="of one network")
     parser.add_argument("--seeds", type=count, default=3)
-    add_world_options(parser)
+    parser.add_argument("--grid", metavar="HxW", default="17x32", help="of the worlds")
     options = parser.parse_args(arguments)
     return run_study(
         options,
