@@ -37,7 +37,7 @@ from ens10.synthetic import World
 from ens10.usage import count, reports_errors
 
 YEARS, DATES, INPUTS = range(1998, 2008), 40, ("t2m", "u10", "v10")
-MEMBERS, BATCH, EPOCHS = 5, 4, 12
+MEMBERS, BATCH, EPOCHS = 5, 4, 8
 ONE, FULL = "one network", "full ensemble"
 # configuration, its further options, and the epochs as a multiple of those of the others
 TRAININGS: dict[str, tuple[str, tuple[str, ...], int]] = {
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--trainings", nargs="+", choices=TRAININGS, default=list(TRAININGS))
     parser.add_argument("--epochs", type=count, default=EPOCHS, help="of one network")
     parser.add_argument("--seeds", type=count, default=3)
-    parser.add_argument("--grid", metavar="HxW", default="17x32", help="of the worlds")
+    parser.add_argument("--grid", metavar="HxW", default="46x96", help="of the worlds")
     options = parser.parse_args(arguments)
     return run_study(
         options,
