@@ -27,6 +27,7 @@ from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.forecasts.bundle import read_parts
 from ens10.experiments.planning.rates import build_part, random_batch
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import ModelCell, read_cell
 from ens10.experiments.scoring.contrasts import over_worlds
@@ -80,19 +81,26 @@ def seconds_a_date(run: Path) -> float:
     return min(times) / BATCH
 
 
-def cells_of(options: Namespace) -> list[TrunkCell]:
-    """Return the cells of the chosen trainings; make the worlds that are missing."""
-    cells = []
-    # long trainings last: without them the table is complete but for two rows
-    order = product(range(options.seeds), dict.fromkeys(options.trainings))
-    for seed, name in sorted(order, key=lambda pair: (TRAININGS[pair[1]][2], pair[0])):
+def run_trainings(options: Namespace) -> Outcome:
+    """Compute the missing trainings of a seed after those of the other; make its world before.
+
+    The long trainings are last: without them the table is complete but for two rows.
+    """
+    outcomes = []
+    for times, seed in product((1, MEMBERS), range(options.seeds)):
         _make_store(options.work / f"seed{seed}", seed, options.grid)
-        config, further, times = TRAININGS[name]
-        common = (f"--data.inputs=[{','.join(INPUTS)}]", f"--data.batch_size={BATCH}")
-        overrides = (*common, *further, f"--trainer.max_epochs={times * options.epochs}")
-        paths = (config_path(config), options.work, options.out)
-        cells.append(TrunkCell(_folder(name), seed, *paths, overrides))
-    return cells
+        names = [name for name in TRAININGS if TRAININGS[name][2] == times]
+        cells = [_cell(name, seed, options) for name in names if name in options.trainings]
+        outcomes.append(compute(cells, options))
+    return Outcome(failed=any(outcome.failed for outcome in outcomes))
+
+
+def _cell(name: str, seed: int, options: Namespace) -> TrunkCell:
+    config, further, times = TRAININGS[name]
+    common = (f"--data.inputs=[{','.join(INPUTS)}]", f"--data.batch_size={BATCH}")
+    overrides = (*common, *further, f"--trainer.max_epochs={times * options.epochs}")
+    paths = (config_path(config), options.work, options.out)
+    return TrunkCell(_folder(name), seed, *paths, overrides)
 
 
 def _make_store(folder: Path, seed: int, grid: str) -> None:
@@ -162,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     return run_study(
         options,
-        lambda: compute(cells_of(options), options),
+        lambda: run_trainings(options),
         lambda folder, _: write_tables(options.out, folder),
     )
 
