@@ -115,7 +115,7 @@ class SharedTrunk(TrainedModule):
         forecasts = [one for members in passes for one in self._forecasts(batch, members)]
         return average_of_targets(forecasts) if len(forecasts) > 1 else forecasts[0]
 
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: Batch, batch_idx: int = 0) -> Tensor:
         """Return the loss of the forecasts for the dates, each of one member, with the penalty."""
         batch = as_fields(batch)
         dates = len(batch["features"])

@@ -327,9 +327,11 @@ def count_config(
     content = read_config(config, "Give one of experiments/configs", grid)
     model = content.get("model") or {}
     arguments = model.get("init_args") or {}
-    is_several = str(model.get("class_path")).endswith("DeepEnsemble")
+    is_several = str(model.get("class_path")).endswith(("DeepEnsemble", "SharedTrunk"))
     if is_several or not {"network", "head"} <= set(arguments):
-        reason = "it has several networks" if is_several else "it has no network and head"
+        reason = (
+            "it has several networks or members" if is_several else "it has no network and head"
+        )
         raise FileError(config, reason, "Counts are of one network")
     data, specification = content["data"], on_grid(content["model"], grid)
     count = dates or int(data.get("batch_size") or 1)

@@ -225,7 +225,8 @@ def test_a_part_that_needs_values(capsys, monkeypatch):
 def test_what_has_no_counts(capsys):
     for name, reason in {
         "raw": "raw.yaml: StatisticalPostProcessor has no network",
-        "deep_ensemble": "deep_ensemble.yaml: it has several networks. Counts are of one network",
+        "deep_ensemble": "deep_ensemble.yaml: it has several networks or members. Counts are of",
+        "shared_trunk": "shared_trunk.yaml: it has several networks or members. Counts are of one",
     }.items():
         options = ["--grid", "24x48"] if name != "raw" else []
         assert main(["plan", "--counts", "--config", str(config_path(name)), *options]) == 1
