@@ -5,14 +5,17 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
+import ens10
 from ens10 import catalog
 from ens10.cli import main
 from ens10.experiments.demo import config_path
 from ens10.experiments.runs.reading import open_predictions
+from ens10.source import open_source
 
 NETWORK = "--model.init_args.network.init_args."
 STRENGTH = "--model.init_args.head.init_args.method.init_args.strength"
@@ -66,6 +69,12 @@ def test_a_few_steps_train_resume_predict_and_score(name, store, tmp_path):
     with (run / "scores.csv").open() as file:
         crps = {row["score"]: float(row["value"]) for row in csv.DictReader(file)}["crps"]
     assert 0.1 < crps < 3
+    if name == "shared_trunk":  # a bundle gives the forecasts of the run for other files
+        command("bundle", run, "--out", tmp_path / "one.ens10")
+        forecast, _ = open_predictions(run)
+        date = open_source(store.parent / "world").sel(time=forecast["time"].to_numpy()[:1]).load()
+        found = ens10.load_model(tmp_path / "one.ens10")(date)
+        np.testing.assert_allclose(found["mu"], forecast["mu"][:1], rtol=1e-6)
 
 
 def test_without_a_step_it_is_the_statistical_method(store, tmp_path):
