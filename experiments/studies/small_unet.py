@@ -33,25 +33,24 @@ WORLD: dict[str, Any] = {
 WIDTH = 16  # half of the paper's U-Net: 160,000 weights
 
 
-def data_of(folder: Path, seed: int, batch: int) -> EnsembleDataModule:
+def data_of(folder: Path, seed: int, batch: int, **changes: Any) -> EnsembleDataModule:
     """Return the data of T2m at 48 h in the world of a seed, which is made if it is missing.
 
     Args:
         folder: of world and store.
         seed: of the world and of the order of dates.
         batch: dates in a batch.
+        **changes: of `WORLD`.
     """
-    store, world = folder / "store.zarr", folder / "world"
+    store, world, about = folder / "store.zarr", folder / "world", WORLD | changes
 
     def make() -> None:
-        World(**WORLD, seed=seed).write_once(world)
+        World(**about, seed=seed).write_once(world)
         prepare(world, store, truth=world / "truth", progress=False)
 
     make_once(store, make)
-    inputs = WORLD["variables"]
-    return EnsembleDataModule(
-        str(store), inputs=inputs, extras=["location"], batch_size=batch, seed=seed
-    )
+    options = {"inputs": about["variables"], "batch_size": batch, "seed": seed}
+    return EnsembleDataModule(str(store), extras=["location"], **options)
 
 
 def unet_of(data: EnsembleDataModule, seed: int, epochs: int, rate: float) -> PostProcessor:
