@@ -17,7 +17,7 @@ def fetches(order, capacity, rank, folder):
     assert len(list(folder.iterdir())) <= capacity
     for file in folder.iterdir():
         file.unlink()
-    return files.bytes_fetched
+    return sum(files.fetched)
 
 
 def fewest(order, capacity):
@@ -58,6 +58,18 @@ def test_epochs_of_shuffled_dates(tmp_path):
     # a date is hit if it is kept from the epoch before: at most half of each later epoch
     assert count["first"] == count["next"] == 20 + 3 * 10
     assert count["lru"] > 60
+
+
+def test_waiting_for_the_link(monkeypatch):
+    monkeypatch.setattr(next_use, "BANDWIDTH", 1.0)
+    monkeypatch.setattr(next_use, "LATENCY", 0.0)
+    for name, value in {"BATCH": 1, "FILES": 1, "SECONDS": 2.0, "RING": 2}.items():
+        monkeypatch.setattr(next_use, name, value)
+    assert next_use.stall_of(np.array([5, 5, 5])) == 5 + 3 + 3
+    assert next_use.stall_of(np.array([1, 1, 1])) == 1
+    # the ring is full while the first two batches wait, and two reads lead the slow one
+    assert next_use.stall_of(np.array([0, 0, 5])) == 3
+    assert next_use.stall_of(np.array([0, 0, 0])) == 0
 
 
 def test_only_chunks_of_dates_are_cached():
