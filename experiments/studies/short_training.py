@@ -43,18 +43,19 @@ class BestWeights(pl.Callback):
 
 
 def train_briefly(
-    model: Any, data: Any, epochs: int, *callbacks: pl.Callback, accelerator: str = "cpu"
+    model: Any, data: Any, epochs: int, *callbacks: pl.Callback, **options: Any
 ) -> None:
-    """Train a model, on the processor if no other accelerator is named."""
+    """Train a model, on one processor if `options`, those of Lightning's trainer, name no other."""
+    settings = {
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+    }
     with suppress_lightning_warnings():
-        pl.Trainer(
-            max_epochs=epochs,
-            accelerator=accelerator,
-            devices=1,
-            logger=False,
-            callbacks=list(callbacks),
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-        ).fit(model, data)
+        pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **{**settings, **options}).fit(
+            model, data
+        )

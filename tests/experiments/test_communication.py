@@ -1,0 +1,76 @@
+"""The study of communication: counted bytes, the model of the link, and its command."""
+
+import csv
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ens10.experiments.studies import communication, small_unet
+from ens10.experiments.studies.communication import WAYS, Traffic, milliseconds
+
+STEPS = 2 * communication.START
+
+
+@pytest.fixture
+def group(tmp_path):
+    """A group of this process alone."""
+    dist.init_process_group("gloo", f"file://{tmp_path / 'group'}", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def sent(way, tmp_path):
+    """Return bytes of the last step of a layer of 64 x 32 weights and 32 biases."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(64, 32))
+    model.register_comm_hook(WAYS[way].state(), WAYS[way].hook)
+    for _ in range(STEPS):
+        traffic = Traffic(tmp_path / "traffic.json")
+        dist.all_reduce, plain = traffic.count, dist.all_reduce
+        try:
+            model(torch.randn(5, 64)).square().sum().backward()
+        finally:
+            dist.all_reduce = plain
+    return traffic.bytes
+
+
+def test_bytes_of_a_step(group, tmp_path):
+    weights, biases = 64 * 32, 32
+    assert sent("float32", tmp_path) == 4 * (weights + biases)
+    assert sent("bf16", tmp_path) == 2 * (weights + biases)
+    assert sent("powersgd", tmp_path) == 4 * (64 + 32 + biases)
+    assert sent("local", tmp_path) == 0  # weights are sent by the optimiser's side
+
+
+def test_the_last_step_averages_the_weights():
+    steps = communication.EPOCHS * (91 // communication.PROCESSES // communication.BATCH)
+    assert (steps - 1 - communication.START) % communication.PERIOD == 0
+
+
+def test_time_on_the_link():
+    traffic = {"bytes": 1.25e6, "calls": 3}
+    assert milliseconds(traffic, 2) == pytest.approx(100 + 2 * 3)
+    assert milliseconds(traffic, 4) == pytest.approx(150 + 6 * 3)
+    assert milliseconds({"bytes": 0, "calls": 0}, 4) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch's own
+def test_the_command_on_two_processes(tmp_path, monkeypatch):
+    for name, value in {"grid": "8x16", "years": range(2000, 2006), "dates": 4}.items():
+        monkeypatch.setitem(small_unet.WORLD, name, value)
+    smaller = {"EPOCHS": 3, "COUNTED_FROM": 1, "START": 2}
+    for name, value in smaller.items():
+        monkeypatch.setattr(communication, name, value)
+    command = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    assert communication.main(command) == 0
+    rows = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
+    sizes = {row["variant"]: float(row["bytes"]) for row in rows}
+    assert sizes["bf16"] == sizes["float32"] / 2
+    assert sizes["powersgd"] < sizes["bf16"]
+    assert sizes["local"] <= sizes["float32"] / 4
+    monkeypatch.delattr(communication, "train_briefly")  # complete: nothing is trained again
+    assert communication.main(command) == 0
