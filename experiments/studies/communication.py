@@ -65,7 +65,10 @@ class Way:
     period: int | None = None
 
 
-def bf16_on_gloo(group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def bf16_on_gloo(
+    group: Any,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[torch.Tensor]:
     """Call torch's hook, whose own name DDP refuses without a GPU."""
     return bf16_compress_hook(group, bucket)
 
@@ -77,7 +80,7 @@ WAYS = {
     "local": Way(
         f"weights every {PERIOD} steps (post-local SGD)",
         post_localSGD_hook,
-        lambda: PostLocalSGDState(None, None, START, post_local_gradient_allreduce=False),
+        lambda: PostLocalSGDState(None, None, START, False),  # type: ignore[no-untyped-call]
         PERIOD,
     ),
 }
@@ -97,6 +100,7 @@ class HookedDDP(DDPStrategy):
         """Wrap the model, and register the hook."""
         super().configure_ddp()
         assert isinstance(self.model, DistributedDataParallel)
+        assert self._ddp_comm_hook
         self.model.register_comm_hook(self._ddp_comm_state, self._ddp_comm_hook)
 
 

@@ -141,7 +141,7 @@ def download(path: str) -> bytes:
         raise FileNotFoundError(path) from error
 
 
-class CachedFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
+class CachedFiles(fsspec.AbstractFileSystem):
     """A web server's files for zarr; chunks of dates come through a cache once there is one."""
 
     protocol = "nextuse"
@@ -149,13 +149,11 @@ class CachedFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
         """Return bytes of a file."""
-        path = self._strip_protocol(path)
-        is_cached = self.cache is not None and date_of(path) is not None
-        return (self.cache.read if is_cached else download)(path)[start:end]
+        cache = None if date_of(path) is None else self.cache
+        return (cache.read if cache else download)(path)[start:end]
 
-    def ls(self, path: str, **_: Any) -> list[str]:
+    def ls(self, path: str, detail: Any = False, **_: Any) -> list[str]:  # noqa: ARG002
         """Return the names in a folder."""
-        path = self._strip_protocol(path)
         links = re.findall('href="([^"]+)"', download(f"{path}/").decode())
         return [f"{path}/{link.rstrip('/')}" for link in links]
 
@@ -213,7 +211,12 @@ class ReadingCell(JsonCell):
         files = (f for f in store.rglob("*/0/0") if date_of(str(f)) in set(order) and f.is_file())
         size = sum(f.stat().st_size for f in files)
         with serve(self.scratch) as url, TemporaryDirectory() as folder:
-            options = {"inputs": data.inputs, "batch_size": BATCH, "seed": self.seed, "ring": RING}
+            options: dict[str, Any] = {
+                "inputs": data.inputs,
+                "batch_size": BATCH,
+                "seed": self.seed,
+                "ring": RING,
+            }
             remote = EnsembleDataModule(f"{url}/{store.name}", extras=["location"], **options)
             batches = remote.batches("train")  # opened without the cache
             rank = RANKS[policy] or by_next_use(order, date_of)
@@ -259,8 +262,7 @@ def read_epoch(epoch: int, local: Batches, remote: Batches) -> float:
         stall += time.perf_counter() - start
         time.sleep(SECONDS)
     for one, other in zip(received, local, strict=True):
-        for name in one:
-            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+        np.testing.assert_equal(dict(one), dict(other))
     return stall
 
 

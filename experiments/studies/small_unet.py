@@ -49,7 +49,7 @@ def data_of(folder: Path, seed: int, batch: int, **changes: Any) -> EnsembleData
         prepare(world, store, truth=world / "truth", progress=False)
 
     make_once(store, make)
-    options = {"inputs": about["variables"], "batch_size": batch, "seed": seed}
+    options: dict[str, Any] = {"inputs": about["variables"], "batch_size": batch, "seed": seed}
     return EnsembleDataModule(str(store), extras=["location"], **options)
 
 
@@ -82,7 +82,7 @@ def unet_of(data: EnsembleDataModule, seed: int, epochs: int, rate: float) -> Po
 
 def crps_on_test_dates(model: PostProcessor, data: EnsembleDataModule) -> float:
     """Return the CRPS on the test dates, K."""
-    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False}
     with suppress_lightning_warnings():
         trainer = pl.Trainer(accelerator="cpu", devices=1, **quiet)
         return float(trainer.test(model, data, verbose=False)[0]["test_crps"])
