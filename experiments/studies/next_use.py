@@ -273,15 +273,9 @@ def tables(results: Collection[Result]) -> dict[str, str]:
         policy, share = variant.split("-")
         for r in (r for r in results if r["variant"] == variant):
             part = f"{r['fetched'] / r['size'] / EPOCHS:.0%}"
-            numbers = [
-                f"{r['fetched'] / 1e6:.1f}",
-                part,
-                f"{r['computed']:.1f}",
-                f"{r['stall']:.1f}",
-            ]
+            numbers = [f"{r['fetched'] / 1e6:.1f}", part, f"{r['computed']:.1f}"]
             rows.append([LABELS[policy], f"{share} %", *numbers])
-    heads = ["cache", "of the training dates", "fetched (MB)", "of all that is read"]
-    heads += ["computed wait (s)", "measured wait (s)"]
+    heads = ["cache", "of the training dates", "fetched (MB)", "of all that is read", "wait (s)"]
     return {
         "table.md": markdown_of(columns_of(heads, rows)),
         "table.csv": csv_of(NUMBERS, results, ".6g"),

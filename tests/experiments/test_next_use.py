@@ -2,12 +2,17 @@
 
 import csv
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ens10.experiments.runner.results import Results
 from ens10.experiments.studies import next_use
+from ens10.experiments.studies.json_cells import read_json_cells
 from ens10.experiments.studies.next_use import DiskCache, by_next_use, least_recent, newest
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "next_use"
 
 
 def fetches(order, capacity, rank, folder):
@@ -78,6 +83,13 @@ def test_only_chunks_of_dates_are_cached():
     assert next_use.date_of(f"{folder}/truth/t2m/c/7/0/0/0") == 7
     assert next_use.date_of(f"{folder}/statistics/std_sum/c/5/0/0/0/0") is None
     assert next_use.date_of(f"{folder}/truth/t2m/zarr.json") is None
+
+
+def test_the_kept_tables_are_those_of_the_cells():
+    with Results(RESULTS).temporary_folder() as folder:
+        results = read_json_cells(folder)
+    files = next_use.tables(results.values())
+    assert {name: (RESULTS / name).read_text() for name in files} == files
 
 
 @pytest.mark.slow
