@@ -84,6 +84,7 @@ WAYS = {
         PERIOD,
     ),
 }
+LABELS = {name: way.label for name, way in WAYS.items()}
 COLUMNS = {
     "bytes": "bytes a step",
     "calls": "messages a step",
@@ -181,8 +182,7 @@ class WayCell(JsonCell):
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    labels = {name: way.label for name, way in WAYS.items()}
-    return run_seeds("communication", WayCell, labels, COLUMNS, arguments)
+    return run_seeds("communication", WayCell, LABELS, COLUMNS, arguments)
 
 
 if __name__ == "__main__":
