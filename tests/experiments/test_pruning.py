@@ -1,14 +1,19 @@
 """The study of pruning: its masks, the table's arithmetic, and its command on a smaller world."""
 
 import csv
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch.nn.utils import prune
 
+from ens10.experiments.runner.results import Results
 from ens10.experiments.studies import pruning, small_unet
+from ens10.experiments.studies.json_cells import read_json_cells
 from ens10.models.networks import UNet
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "pruning"
 
 
 def network(variant):
@@ -66,6 +71,13 @@ def test_changes_are_those_of_each_seed():
         ("a", "0"),
         ("b", "0"),
     ]
+
+
+def test_the_kept_tables_are_those_of_the_cells():
+    with Results(RESULTS).temporary_folder() as folder:
+        results = read_json_cells(folder)
+    files = small_unet.tables_of(results.values(), pruning.LABELS, pruning.COLUMNS)
+    assert {name: (RESULTS / name).read_text() for name in files} == files
 
 
 @pytest.mark.slow
