@@ -106,8 +106,9 @@ def tables_of(
         references = [crps[next(iter(labels)), r["seed"]] for r in group]
         change = 100 * (np.array([r["crps"] for r in group]) / references - 1)
         words = f"{change.mean():+.2f} ({change.min():+.2f} to {change.max():+.2f})"
-        means = [f"{np.mean([r[name] for r in group]):.4g}" for name in ("crps", *columns)]
-        rows.append([label, means[0], words, *means[1:]])
+        means = [float(np.mean([r[name] for r in group])) for name in ("crps", *columns)]
+        texts = [f"{mean:,.0f}" if mean >= 1000 else f"{mean:.4g}" for mean in means]
+        rows.append([label, texts[0], words, *texts[1:]])
     heads = ["", "CRPS (K)", "change in % (of the seeds)", *columns.values()]
     names = ("seed", "variant", "crps", *columns)
     return {

@@ -1,6 +1,7 @@
 """The study of communication: counted bytes, the model of the link, and its command."""
 
 import csv
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,8 +9,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ens10.experiments.runner.results import Results
 from ens10.experiments.studies import communication, small_unet
 from ens10.experiments.studies.communication import WAYS, Traffic, milliseconds
+from ens10.experiments.studies.json_cells import read_json_cells
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "communication"
 
 STEPS = 2 * communication.START
 
@@ -46,7 +51,7 @@ def test_bytes_of_a_step(group, tmp_path):
 
 
 def test_the_last_step_averages_the_weights():
-    steps = communication.EPOCHS * (91 // communication.PROCESSES // communication.BATCH)
+    steps = communication.EPOCHS * -(-(91 // communication.PROCESSES) // communication.BATCH)
     assert (steps - 1 - communication.START) % communication.PERIOD == 0
 
 
@@ -55,6 +60,13 @@ def test_time_on_the_link():
     assert milliseconds(traffic, 2) == pytest.approx(100 + 2 * 3)
     assert milliseconds(traffic, 4) == pytest.approx(150 + 6 * 3)
     assert milliseconds({"bytes": 0, "calls": 0}, 4) == 0
+
+
+def test_the_kept_tables_are_those_of_the_cells():
+    with Results(RESULTS).temporary_folder() as folder:
+        results = read_json_cells(folder)
+    files = small_unet.tables_of(results.values(), communication.LABELS, communication.COLUMNS)
+    assert {name: (RESULTS / name).read_text() for name in files} == files
 
 
 @pytest.mark.slow
