@@ -11,7 +11,8 @@ import torch
 
 from ens10.convert import prepare
 from ens10.experiments.runner.cell import Cell
-from ens10.experiments.runner.running import Outcome, compute_cell
+from ens10.experiments.runner.forks import compute_cell
+from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runs.claims import make_once
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
