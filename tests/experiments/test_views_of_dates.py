@@ -2,6 +2,7 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +35,12 @@ def test_the_study_on_a_smaller_world(tmp_path, monkeypatch, capsys):
     assert len({row["crps"] for row in rows}) == 4
     monkeypatch.delattr(views_of_dates, "run_stage")  # complete: nothing is trained again
     assert views_of_dates.main(command) == 0
+
+
+def test_the_kept_table_is_that_of_the_kept_values():
+    folder = Path(__file__).parents[2] / "experiments" / "results" / "views"
+    crps = {}
+    for row in csv.DictReader(io.StringIO((folder / "table.csv").read_text())):
+        crps.setdefault((int(row["dates"]), row["training"]), []).append(float(row["crps"]))
+    assert {len(values) for values in crps.values()} == {3}
+    assert views_of_dates.tables(crps)["table.md"] == (folder / "table.md").read_text()
