@@ -299,4 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 fsspec.register_implementation(CachedFiles.protocol, CachedFiles)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # by its name, as the cells of other studies: their classes are found there
+    from ens10.experiments.studies import next_use
+
+    sys.exit(next_use.main())

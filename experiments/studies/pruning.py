@@ -122,4 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # by its name, as the cells of other studies: their classes are found there
+    from ens10.experiments.studies import pruning
+
+    sys.exit(pruning.main())
