@@ -410,7 +410,7 @@ class Views(Kind):
         return self.roll or self.mirror
 
     def rows(self, samples: Samples) -> slice:
-        """Return all rows, if the data have such views."""
+        """Return all rows of the grid; refuse views that cannot be made of the data."""
         if self.number < 1 or not 2 <= self.members <= samples.members:
             reason = f"{self.number} views of {self.members} members cannot be drawn"
             remedy = f"Choose at least one view, and 2 to {samples.members} members"

@@ -151,7 +151,7 @@ def milliseconds(traffic: dict[str, float], processes: int) -> float:
 
 
 class WayCell(JsonCell):
-    """One of `WAYS` with one seed."""
+    """A training with one seed, whose processes communicate in one of `WAYS`."""
 
     def current_key(self) -> Key:
         """Return the key, which includes the settings of the world instead of a checksum."""

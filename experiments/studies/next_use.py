@@ -189,8 +189,6 @@ LABELS = {
     "next use": "what is needed last leaves",
 }
 VARIANTS = ["none-0", *(f"{rank}-{n}" for n in (25, 50) for rank in list(LABELS)[1:])]
-
-
 NUMBERS = ("variant", "seed", "size", "fetched", "computed", "stall")
 
 

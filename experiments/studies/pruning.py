@@ -73,7 +73,7 @@ def prune_network(network: nn.Module, variant: str) -> None:
 
 
 class PruningCell(JsonCell):
-    """One of `KEPT` with one seed."""
+    """The network of a seed, pruned as a variant of `KEPT` says and trained on."""
 
     def current_key(self) -> Key:
         """Return the key, which includes the settings of the world instead of a checksum."""

@@ -19,14 +19,14 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from jsonargparse import Namespace
 
 from ens10.convert import prepare
 from ens10.experiments.demo import config_path
 from ens10.experiments.forecasts.bundle import read_parts
-from ens10.experiments.planning.rates import build_part, random_batch
+from ens10.experiments.forecasts.weights import build_modules, load_weights
+from ens10.experiments.planning.rates import random_batch
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import ModelCell, read_cell
@@ -67,10 +67,10 @@ class TrunkCell(ModelCell):
 def seconds_a_date(run: Path) -> float:
     """Return the processor time of a trained model's forecast for a date, least of some passes."""
     parts = read_parts(run)
-    model = build_part(pl.LightningModule, parts.config["model"])
-    model.load_state_dict(parts.weights, strict=False)
+    model, _ = build_modules(run, parts.config)
     numbers = parts.config["model"]["init_args"]["network"]["init_args"]
     grid = (numbers["grid"][0], numbers["grid"][1])
+    load_weights(model, run, parts.weights, grid)
     batch = random_batch(parts.config["data"], numbers["in_channels"], grid, BATCH, 0)
     times = []
     with torch.inference_mode():

@@ -89,6 +89,12 @@ def crps_on_test_dates(model: PostProcessor, data: EnsembleDataModule) -> float:
         return float(trainer.test(model, data, verbose=False)[0]["test_crps"])
 
 
+def change_of(values: Sequence[float], references: Sequence[float]) -> str:
+    """Return the change from references in percent: the mean over seeds, least and most."""
+    change = 100 * (np.array(values) / np.array(references) - 1)
+    return f"{change.mean():+.2f} ({change.min():+.2f} to {change.max():+.2f})"
+
+
 def tables_of(
     results: Collection[Result], labels: Mapping[str, str], columns: Mapping[str, str]
 ) -> dict[str, str]:
@@ -105,8 +111,7 @@ def tables_of(
         if not (group := [r for r in results if r["variant"] == variant]):
             continue
         references = [crps[next(iter(labels)), r["seed"]] for r in group]
-        change = 100 * (np.array([r["crps"] for r in group]) / references - 1)
-        words = f"{change.mean():+.2f} ({change.min():+.2f} to {change.max():+.2f})"
+        words = change_of([r["crps"] for r in group], references)
         means = [float(np.mean([r[name] for r in group])) for name in ("crps", *columns)]
         texts = [f"{mean:,.0f}" if mean >= 1000 else f"{mean:.4g}" for mean in means]
         rows.append([label, texts[0], words, *texts[1:]])

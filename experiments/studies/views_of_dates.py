@@ -25,6 +25,7 @@ from ens10.experiments.scoring.run_results import SCORES, read_run
 from ens10.experiments.scoring.score import score_run
 from ens10.experiments.scoring.tables import score_table
 from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
+from ens10.experiments.studies.small_unet import change_of
 from ens10.experiments.training.run import run_stage
 from ens10.synthetic import World
 from ens10.usage import command_parser, count, reports_errors
@@ -97,9 +98,7 @@ def tables(crps: dict[tuple[int, str], list[float]]) -> dict[str, str]:
     """
     cells, plain = [], []
     for (dates, name), values in crps.items():
-        reference = np.array(crps[dates, "plain"])
-        change = 100 * (np.array(values) / reference - 1)
-        words = f"{change.mean():+.2f} ({change.min():+.2f} to {change.max():+.2f})"
+        words = change_of(values, crps[dates, "plain"])
         cells.append([str(dates), name, f"{np.mean(values):.4f}", words])
         plain += [[dates, name, seed, value] for seed, value in enumerate(values)]
     heads = ["training dates", "training", "CRPS (K)", "change from plain in % (of the seeds)"]
