@@ -40,7 +40,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Strips the notebooks of outputs and runs them all, as `make test-all` does.
+# Strips the notebooks of outputs and runs them all; `make test-all` leaves out two.
 notebooks: $(STAMP)
 	$(BIN)/python notebooks/tidy.py
 	$(BIN)/python -m pytest tests/test_notebooks.py

@@ -297,7 +297,7 @@ def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[
 
 def scores(run: Run) -> None:
     """Kernels of scores, as ratios to a copy of their bytes."""
-    from scores import copies, gradient
+    from score_kernels import copies, gradient
 
     from ens10.metrics import crps_ensemble, crps_normal, efi, energy_score
 

@@ -123,9 +123,15 @@ def used():
     return spent.ru_utime + spent.ru_stime
 
 
-@pytest.mark.slow
+# more than a minute each, of what other tests call too
+LONG = ("07-the-papers-tables", "08-many-devices")
+
+
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.long if n in LONG else pytest.mark.slow) for n in NAMES],
+)
 def test_it_runs(name, place):
     begun, before = time.perf_counter(), used()
     done = execute(place / f"{name}.ipynb")

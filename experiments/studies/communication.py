@@ -105,7 +105,7 @@ class HookedDDP(DDPStrategy):
         self.model.register_comm_hook(self._ddp_comm_state, self._ddp_comm_hook)
 
 
-class Traffic(pl.Callback):
+class CountReduced(pl.Callback):
     """Count what a process hands to `all_reduce` in training steps.
 
     Args:
@@ -171,7 +171,7 @@ class WayCell(JsonCell):
             start_method="fork",
         )
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        train_briefly(model, data, EPOCHS, Traffic(path), strategy=strategy, devices=PROCESSES)
+        train_briefly(model, data, EPOCHS, CountReduced(path), strategy=strategy, devices=PROCESSES)
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
         traffic = json.loads(path.read_text())
         links = {f"link{n}": round(milliseconds(traffic, n), 2) for n in (2, 4)}

@@ -132,7 +132,7 @@ def date_of(key: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def download(path: str) -> bytes:
+def answer_of(path: str) -> bytes:
     """Return a file, or the page of a folder, of the local server."""
     try:
         with urlopen(f"http://{path}") as answer:
@@ -150,11 +150,11 @@ class CachedFiles(fsspec.AbstractFileSystem):
     def cat_file(self, path: str, start: Any = None, end: Any = None, **_: Any) -> bytes:
         """Return bytes of a file."""
         cache = None if date_of(path) is None else self.cache
-        return (cache.read if cache else download)(path)[start:end]
+        return (cache.read if cache else answer_of)(path)[start:end]
 
     def ls(self, path: str, detail: Any = False, **_: Any) -> list[str]:  # noqa: ARG002
         """Return the names in a folder."""
-        links = re.findall('href="([^"]+)"', download(f"{path}/").decode())
+        links = re.findall('href="([^"]+)"', answer_of(f"{path}/").decode())
         return [f"{path}/{link.rstrip('/')}" for link in links]
 
 
@@ -218,7 +218,7 @@ class ReadingCell(JsonCell):
             remote = EnsembleDataModule(f"{url}/{store.name}", extras=["location"], **options)
             batches = remote.batches("train")  # opened without the cache
             rank = RANKS[policy] or by_next_use(order, date_of)
-            cache = DiskCache(Path(folder), int(share) * size // 100, rank, download)
+            cache = DiskCache(Path(folder), int(share) * size // 100, rank, answer_of)
             CachedFiles.cache = cache
             stall = sum(read_epoch(n, local, batches) for n in range(EPOCHS))
             CachedFiles.cache = None

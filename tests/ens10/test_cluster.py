@@ -17,7 +17,7 @@ from ens10.errors import ArgumentError, FileError
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("codec", ["none", "lz4"])
+@pytest.mark.parametrize("codec", ["none", pytest.param("lz4", marks=pytest.mark.long)])
 def test_processes_make_the_same_store(tiny, tmp_path, codec):
     source = tiny / "w"
     for name, count in (("one", 1), ("two", 2)):
@@ -116,7 +116,7 @@ def dies_once(folder, group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("together", [0, 1 << 24])
+@pytest.mark.parametrize("together", [0, pytest.param(1 << 24, marks=pytest.mark.long)])
 def test_a_process_that_dies_is_replaced(together, write, tmp_path, monkeypatch):
     source, store = write(cube()), tmp_path / "s"
     prepare(source, tmp_path / "other")

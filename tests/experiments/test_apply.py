@@ -512,7 +512,7 @@ def set_age(path, minutes):
     os.utime(path, (then, then))
 
 
-@pytest.mark.slow  # starts many processes
+@pytest.mark.long  # starts many processes
 def test_the_script_survives_a_late_file(runs, today, tmp_path, monkeypatch):
     """Calls daily.sh while files arrive: one is whole, one is cut, one lacks a message of t2m."""
     monkeypatch.chdir(tmp_path)

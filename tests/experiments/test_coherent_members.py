@@ -53,7 +53,7 @@ def test_the_spectrum_of_one_wave():
     np.testing.assert_allclose(np.delete(power, 3), 0, atol=1e-20)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_study_trains_scores_and_draws(tmp_path, capsys):
     work, out = tmp_path / "work", tmp_path / "out"
     options = ["--grid", "12x16", "--years", "6", "--dates", "4", "--epochs", "1"]

@@ -76,10 +76,19 @@ def fit(config, store, run, *options, status=0):
     return read_mapping(Path(run) / "config.yaml") if status == 0 else None
 
 
-@pytest.mark.parametrize("size", ["two", "all"])
+def marks(name, size):
+    if name in FAST:
+        return ()
+    return pytest.mark.slow if size == "two" else pytest.mark.long
+
+
 @pytest.mark.parametrize(
-    "name",
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in OF_A_STORE],
+    ("name", "size"),
+    [
+        pytest.param(name, size, marks=marks(name, size))
+        for name in OF_A_STORE
+        for size in ("two", "all")
+    ],
 )
 def test_every_configuration_trains_on_another_grid(stores, tmp_path, name, size, capfd):
     content = read_mapping(OF_A_STORE[name])

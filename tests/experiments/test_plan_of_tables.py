@@ -170,7 +170,7 @@ def test_other_channels_and_points_are_scaled(rates, store):
         cell("unet", ens10(["t2m"]), Rates((361, 720), "", 0, 0, 0, {}))
 
 
-@pytest.mark.slow
+@pytest.mark.long  # and needs a machine that nothing else uses
 def test_a_network_of_members_takes_less_for_fewer(rates):
     few, ten = (
         cell("transformer", ens10(["t2m"]), rates, Task("clean", "t2m", n)) for n in (5, 10)

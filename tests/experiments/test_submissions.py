@@ -58,7 +58,9 @@ def claim(folder, **changes):
 def change_predictions(folder, change):
     with xr.open_dataset(folder / PREDICTIONS, decode_times=False) as opened:
         changed = change(opened.load())
-    changed.to_netcdf(folder / PREDICTIONS)
+    # in place of the file, which a check before may not have closed
+    changed.to_netcdf(folder / "changed.nc")
+    (folder / "changed.nc").replace(folder / PREDICTIONS)
     sign(folder)
 
 

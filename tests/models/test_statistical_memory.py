@@ -1,5 +1,6 @@
 """Fits in blocks of the grid on dask, in memory that does not grow with the number of dates."""
 
+import gc
 import threading
 import tracemalloc
 
@@ -52,6 +53,8 @@ def fitted(method, dates):
 
 def peak_of(method, dates):
     """Most memory (bytes) of Python and numpy in collecting and solving."""
+    gc.freeze()  # with fewer objects to walk, the collector comes more often: tasks are in circles
+    gc.collect()
     tracemalloc.start()
     fitted(method, dates)
     peak = tracemalloc.get_traced_memory()[1]

@@ -8,9 +8,10 @@ from environments import Environment, removed
 
 pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
+LONG = pytest.mark.long
 
 
-@pytest.mark.parametrize("where", ["the project", "elsewhere"])
+@pytest.mark.parametrize("where", ["the project", pytest.param("elsewhere", marks=LONG)])
 def test_regular_install(where, with_torch, project, tmp_path):
     """The project's root as working directory does not shadow what is installed."""
     script = shutil.copy(HERE / "road_with_torch.py", tmp_path)
@@ -34,7 +35,7 @@ def editable(tmp_path_factory, project):
         yield environment
 
 
-@pytest.mark.parametrize("where", ["the project", "elsewhere"])
+@pytest.mark.parametrize("where", [pytest.param("the project", marks=LONG), "elsewhere"])
 def test_editable_install(where, editable, project, tmp_path):
     script = shutil.copy(HERE / "road_with_torch.py", tmp_path)
     cwd = project if where == "the project" else tmp_path

@@ -17,15 +17,9 @@ def interpreter(version):
     return of_pyenv[-1] if of_pyenv else found
 
 
-VERSIONS = ("3.12", "3.13", "3.14")
-NEWEST = next((one for one in reversed(VERSIONS) if interpreter(one)), VERSIONS[-1])
-
-
+@pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "version",
-    [one if one == NEWEST else pytest.param(one, marks=pytest.mark.long) for one in VERSIONS],
-)
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 def test_the_wheel_without_extras(tmp_path, wheel, version):
     python = interpreter(version)
     if python is None:

@@ -9,9 +9,14 @@ import ast
 from pathlib import Path
 
 import torch
+import torch.distributed.algorithms.ddp_comm_hooks.default_hooks
+import torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook
+import torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook
 import torch.distributed.device_mesh
 import torch.distributed.fsdp
 import torch.distributed.tensor
+import torch.futures
+import torch.nn.utils.prune
 import torch.utils.flop_counter
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +77,14 @@ NAMES = """
     Tensor.softmax Tensor.sum Tensor.to autograd.backward norm pow prod rsqrt sum
     _subclasses.fake_tensor.FakeTensor _subclasses.fake_tensor.FakeTensor.device
     _subclasses.fake_tensor.FakeTensorMode overrides.TorchFunctionMode utils._pytree.tree_map
+    distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook
+    distributed.algorithms.ddp_comm_hooks.default_hooks.bf16_compress_hook
+    distributed.algorithms.ddp_comm_hooks.post_localSGD_hook.PostLocalSGDState
+    distributed.algorithms.ddp_comm_hooks.post_localSGD_hook.post_localSGD_hook
+    distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState
+    distributed.algorithms.ddp_comm_hooks.powerSGD_hook.powerSGD_hook
+    futures futures.Future nn.utils.prune nn.utils.prune.BasePruningMethod
+    nn.utils.prune.L1Unstructured nn.utils.prune.global_unstructured
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 

@@ -80,6 +80,7 @@ def test_a_signal_to_one_process_of_a_split_run_ends_all(prepared, tmp_path, ran
     wait_until(lambda: not is_running(child), 0.2)  # it tears down by itself
 
 
+@pytest.mark.long
 def test_a_table_that_was_ended_goes_on(tmp_path):
     words = ["reproduce", "--targets", "t2m", "--members", 10, "--models", "mlp", "--seeds", 1]
     words += ["--grid", "8x16", "--years", 6, "--dates", 4, "--out", tmp_path / "out"]

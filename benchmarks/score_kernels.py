@@ -1,6 +1,6 @@
 """Claim: scores at the speed of memory, and faster than the libraries that have them.
 
-    python benchmarks/scores.py [--device cuda] [--rounds N] [--check] [--out FILE]
+    python benchmarks/score_kernels.py [--device cuda] [--rounds N] [--check] [--out FILE]
 
 4 x 10 x 361 x 720 float32, one thread. All figures are CPU time as ratios to a memcpy of the same
 bytes between kept buffers: of the members for the ensemble CRPS, of mu, sigma and y (each of that
@@ -136,11 +136,8 @@ def others(x: Any, y: Any) -> dict[str, Callable[[], Callable[[], Any]]]:
         return lambda: scoringrules.crps_ensemble(y, last, estimator="nrg", backend="numba")
 
     def by_scores() -> Callable[[], Any]:
-        here = sys.path.pop(0)  # where this file has the package's name
-        try:
-            from scores.probability import crps_for_ensemble
-        finally:
-            sys.path.insert(0, here)
+        from scores.probability import crps_for_ensemble
+
         dims = ("time", "number", "latitude", "longitude")
         members = xr.DataArray(x, dims=dims)
         observed = xr.DataArray(y, dims=(dims[0], *dims[2:]))
