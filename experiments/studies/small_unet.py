@@ -54,7 +54,9 @@ def data_of(folder: Path, seed: int, batch: int, **changes: Any) -> EnsembleData
     return EnsembleDataModule(str(store), extras=["location"], **options)
 
 
-def unet_of(data: EnsembleDataModule, seed: int, epochs: int, rate: float) -> PostProcessor:
+def unet_of(
+    data: EnsembleDataModule, seed: int, epochs: int, rate: float, unet: type[UNetBody] = UNetBody
+) -> PostProcessor:
     """Return an untrained U-Net whose learning rate falls to zero along a cosine.
 
     Args:
@@ -62,10 +64,11 @@ def unet_of(data: EnsembleDataModule, seed: int, epochs: int, rate: float) -> Po
         seed: of the weights.
         epochs: of the training.
         rate: first learning rate.
+        unet: class of the network.
     """
     torch.manual_seed(seed)
     conv = partial(SameConv2d, periodic_longitude=True)
-    network = UNetBody(
+    network = unet(
         len(data.batches("train").channels),
         2,
         lambda _, before, after: conv(before, after),
@@ -110,8 +113,8 @@ def tables_of(
     for variant, label in labels.items():
         if not (group := [r for r in results if r["variant"] == variant]):
             continue
-        references = [crps[next(iter(labels)), r["seed"]] for r in group]
-        words = change_of([r["crps"] for r in group], references)
+        references = [crps.get((next(iter(labels)), r["seed"])) for r in group]
+        words = "" if None in references else change_of([r["crps"] for r in group], references)
         means = [float(np.mean([r[name] for r in group])) for name in ("crps", *columns)]
         texts = [f"{mean:,.0f}" if mean >= 1000 else f"{mean:.4g}" for mean in means]
         rows.append([label, texts[0], words, *texts[1:]])
