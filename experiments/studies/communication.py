@@ -1,10 +1,11 @@
-"""What two processes send in a training, and its skill: bf16, PowerSGD and post-local SGD.
+"""What processes send in a training, and its skill: bf16, PowerSGD, post-local SGD and Lion.
 
     python -m ens10.experiments.studies.communication WORK --out experiments/results/communication
 
-A U-Net is trained on each seed's displaced world by Lightning's DDP with a communication hook of
-torch. The bytes that it hands to `all_reduce` are counted after the first epochs, in which
-gradients are averaged as they are. The time on a slow link is computed from them.
+A U-Net is trained on each seed's displaced world by Lightning's DDP on two and on four processes,
+with a communication hook of torch or an optimiser that votes. The bytes that a process hands to
+`all_reduce` and `all_gather` are counted after the first epochs, in which gradients are averaged
+as they are. The time on a slow link is computed from them.
 """
 
 import json
@@ -12,6 +13,7 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
 from pytorch_lightning.strategies import DDPStrategy
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import (
     allreduce_hook,
     bf16_compress_hook,
@@ -34,15 +37,17 @@ from ens10.experiments.runner.key import Key, key_of
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import train_briefly
 from ens10.experiments.studies.small_unet import (
+    ADAMW,
     WORLD,
     crps_on_test_dates,
     data_of,
     run_seeds,
     unet_of,
 )
+from ens10.experiments.studies.voting_lion import VotingLion
 from ens10.usage import reports_errors
 
-PROCESSES, EPOCHS, BATCH, RATE = 2, 8, 2, 0.003
+PROCESSES, EPOCHS, BATCH, RATE = (2, 4), 8, 4, 0.003  # BATCH: dates of all processes together
 START, PERIOD = 23, 8  # steps before a hook begins; an average is taken in the last step of all
 COUNTED_FROM = 2  # epoch, when all hooks have begun
 BANDWIDTH, LATENCY = 12.5e6, 0.001  # of the link: 100 Mbit/s, and seconds for each message
@@ -50,19 +55,23 @@ BANDWIDTH, LATENCY = 12.5e6, 0.001  # of the link: 100 Mbit/s, and seconds for e
 
 @dataclass(frozen=True)
 class Way:
-    """A communication hook of torch.
+    """A way to communicate in a training.
 
     Attributes:
         label: in tables.
         hook: of DDP.
         state: makes its state.
         period: steps between averages of the weights; None without these.
+        optimizer: makes it, without its learning rate.
+        rate: first learning rate.
     """
 
     label: str
     hook: Callable[..., Any]
     state: Callable[[], Any] = lambda: None
     period: int | None = None
+    optimizer: Callable[..., torch.optim.Optimizer] = ADAMW
+    rate: float = RATE
 
 
 def bf16_on_gloo(
@@ -83,13 +92,18 @@ WAYS = {
         lambda: PostLocalSGDState(None, None, START, False),  # type: ignore[no-untyped-call]
         PERIOD,
     ),
+    "lion": Way(
+        "a bit for each weight (Lion, majority)",
+        noop_hook,
+        optimizer=partial(VotingLion, weight_decay=0.005),  # with `rate`, as Chen et al. advise
+        rate=RATE / 5,
+    ),
 }
-LABELS = {name: way.label for name, way in WAYS.items()}
+LABELS = {f"{way}-{n}": f"{n} processes: {WAYS[way].label}" for n in PROCESSES for way in WAYS}
 COLUMNS = {
     "bytes": "bytes a step",
     "calls": "messages a step",
-    "link2": "2 processes: link (ms a step)",
-    "link4": "4 processes",
+    "link": "link (ms a step)",
     "seconds": "processor time (s)",
 }
 
@@ -105,64 +119,102 @@ class HookedDDP(DDPStrategy):
         self.model.register_comm_hook(self._ddp_comm_state, self._ddp_comm_hook)
 
 
-class CountReduced(pl.Callback):
-    """Count what a process hands to `all_reduce` in training steps.
+class CountSent(pl.Callback):
+    """Count what a process hands to `all_reduce` and `all_gather` in training steps.
 
     Args:
         path: of the file that the first process writes.
         first: epoch from which on it is counted.
 
     Attributes:
-        bytes: of all messages.
-        calls: number of messages.
+        bytes: of all messages, by function.
+        calls: number of messages, by function.
     """
 
     def __init__(self, path: Path, first: int = COUNTED_FROM) -> None:
-        self.path, self.first = path, first
-        self.bytes = self.calls = self.steps = 0
-        self._all_reduce = dist.all_reduce
+        self.path, self.first, self.steps = path, first, 0
+        self._functions: dict[str, Any] = {"reduce": dist.all_reduce, "gather": dist.all_gather}
+        self.bytes, self.calls = (
+            dict.fromkeys(self._functions, 0),
+            dict.fromkeys(self._functions, 0),
+        )
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Count from here on."""
         if trainer.current_epoch >= self.first:
             self.steps += 1
-            dist.all_reduce = self.count
+            self.begin()
 
     def on_train_batch_end(self, *_: Any) -> None:
         """Count no more."""
-        dist.all_reduce = self._all_reduce
+        self.end()
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Write the means of a step."""
         if trainer.is_global_zero:
-            means = {"bytes": self.bytes / self.steps, "calls": self.calls / self.steps}
+            means = {
+                kind: {"bytes": self.bytes[kind] / self.steps, "calls": calls / self.steps}
+                for kind, calls in self.calls.items()
+            }
             self.path.write_text(json.dumps(means))
 
-    def count(self, tensor: Any, *args: Any, **options: Any) -> Any:
-        """Count a message, and send it."""
-        self.bytes, self.calls = self.bytes + tensor.nbytes, self.calls + 1
-        return self._all_reduce(tensor, *args, **options)
+    def begin(self) -> None:
+        """Put counting functions in place of those of torch."""
+        vars(dist).update(all_reduce=self._reduce, all_gather=self._gather)
+
+    def end(self) -> None:
+        """Put those of torch back."""
+        vars(dist).update({f"all_{kind}": call for kind, call in self._functions.items()})
+
+    def _reduce(self, tensor: Any, *args: Any, **options: Any) -> Any:
+        return self._send("reduce", tensor, tensor, *args, **options)
+
+    def _gather(self, tensors: Any, tensor: Any, *args: Any, **options: Any) -> Any:
+        return self._send("gather", tensor, tensors, tensor, *args, **options)
+
+    def _send(self, kind: str, tensor: Any, *args: Any, **options: Any) -> Any:
+        self.bytes[kind] += tensor.nbytes
+        self.calls[kind] += 1
+        return self._functions[kind](*args, **options)
 
 
-def milliseconds(traffic: dict[str, float], processes: int) -> float:
-    """Return the time of a step's ring all-reduces on the slow link, in which nothing overlaps."""
-    sent = 2 * (processes - 1) / processes * traffic["bytes"] / BANDWIDTH
-    return 1000 * (sent + 2 * (processes - 1) * traffic["calls"] * LATENCY)
+def milliseconds(means: dict[str, dict[str, float]], processes: int) -> float:
+    """Return the time of a step's messages around a ring of slow links, in which nothing overlaps.
+
+    Args:
+        means: bytes and calls of a step, of "reduce" and "gather".
+        processes: number of them.
+    """
+    others, (reduce, gather) = processes - 1, (means["reduce"], means["gather"])
+    sent = others * (2 / processes * reduce["bytes"] + gather["bytes"])
+    return 1000 * (sent / BANDWIDTH + others * (2 * reduce["calls"] + gather["calls"]) * LATENCY)
 
 
 class WayCell(JsonCell):
     """A training with one seed, whose processes communicate in one of `WAYS`."""
 
+    @property
+    def processes(self) -> int:
+        """Their number."""
+        return int(self.variant[-1])
+
+    @property
+    def way(self) -> Way:
+        """How they communicate."""
+        return WAYS[self.variant[:-2]]
+
     def current_key(self) -> Key:
         """Return the key, which includes the settings of the world instead of a checksum."""
-        training = [PROCESSES, EPOCHS, BATCH, RATE, START, PERIOD, BANDWIDTH, LATENCY]
+        settings = [self.processes, EPOCHS, BATCH, self.way.rate, START, PERIOD]
+        training = [*settings, BANDWIDTH, LATENCY]
         about = {"world": WORLD, "training": training, "seed": self.seed}
         return key_of({**about, "variant": self.variant}, "", ("ens10.loader", "ens10.models"))
 
     def result(self) -> Result:
         """Train on several processes, count what they send, and score."""
-        data, way = data_of(self.scratch, self.seed, BATCH), WAYS[self.variant]
-        model, path = unet_of(data, self.seed, EPOCHS, RATE), self.scratch / "traffic.json"
+        data, way = data_of(self.scratch, self.seed, BATCH // self.processes), self.way
+        model = unet_of(data, self.seed, EPOCHS, way.rate, optimizer=way.optimizer)
+        path = self.scratch / "sent.json"
         strategy = HookedDDP(
             ddp_comm_hook=way.hook,
             ddp_comm_state=way.state(),
@@ -171,12 +223,20 @@ class WayCell(JsonCell):
             start_method="fork",
         )
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        train_briefly(model, data, EPOCHS, CountReduced(path), strategy=strategy, devices=PROCESSES)
+        train_briefly(
+            model, data, EPOCHS, CountSent(path), strategy=strategy, devices=self.processes
+        )
         seconds = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-        traffic = json.loads(path.read_text())
-        links = {f"link{n}": round(milliseconds(traffic, n), 2) for n in (2, 4)}
-        facts = {"crps": crps_on_test_dates(model, data), "seconds": round(seconds, 1)}
-        return {"variant": self.variant, "seed": self.seed, **facts, **traffic, **links}
+        means = json.loads(path.read_text())
+        return {
+            "variant": self.variant,
+            "seed": self.seed,
+            "crps": crps_on_test_dates(model, data),
+            "seconds": round(seconds, 1),
+            "bytes": sum(of_kind["bytes"] for of_kind in means.values()),
+            "calls": sum(of_kind["calls"] for of_kind in means.values()),
+            "link": round(milliseconds(means, self.processes), 2),
+        }
 
 
 @reports_errors

@@ -1,6 +1,6 @@
 """A small displaced world, a U-Net for it and its score, which several studies share."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ WORLD: dict[str, Any] = {
     "grid": "16x32", "years": [*range(1998, 2008)], "dates": 13, "variables": ["t2m", "u10", "v10"],
     "steps": [48], "kind": "displaced",
 }  # fmt: skip
+ADAMW = partial(torch.optim.AdamW, weight_decay=0.001)
 WIDTH = 16  # half of the paper's U-Net: 160,000 weights
 
 
@@ -55,7 +56,12 @@ def data_of(folder: Path, seed: int, batch: int, **changes: Any) -> EnsembleData
 
 
 def unet_of(
-    data: EnsembleDataModule, seed: int, epochs: int, rate: float, unet: type[UNetBody] = UNetBody
+    data: EnsembleDataModule,
+    seed: int,
+    epochs: int,
+    rate: float,
+    unet: type[UNetBody] = UNetBody,
+    optimizer: Callable[..., torch.optim.Optimizer] = ADAMW,
 ) -> PostProcessor:
     """Return an untrained U-Net whose learning rate falls to zero along a cosine.
 
@@ -65,6 +71,7 @@ def unet_of(
         epochs: of the training.
         rate: first learning rate.
         unet: class of the network.
+        optimizer: makes it, without its learning rate.
     """
     torch.manual_seed(seed)
     conv = partial(SameConv2d, periodic_longitude=True)
@@ -79,7 +86,7 @@ def unet_of(
     return PostProcessor(
         network,
         ResidualNormalHead(),
-        optimizer=partial(torch.optim.AdamW, lr=rate, weight_decay=0.001),
+        optimizer=partial(optimizer, lr=rate),
         scheduler=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=epochs),
     )
 
@@ -113,8 +120,10 @@ def tables_of(
     for variant, label in labels.items():
         if not (group := [r for r in results if r["variant"] == variant]):
             continue
-        references = [crps.get((next(iter(labels)), r["seed"])) for r in group]
-        words = "" if None in references else change_of([r["crps"] for r in group], references)
+        references = [(next(iter(labels)), r["seed"]) for r in group]
+        has_all = all(one in crps for one in references)
+        values = [r["crps"] for r in group]
+        words = change_of(values, [crps[one] for one in references]) if has_all else ""
         means = [float(np.mean([r[name] for r in group])) for name in ("crps", *columns)]
         texts = [f"{mean:,.0f}" if mean >= 1000 else f"{mean:.4g}" for mean in means]
         rows.append([label, texts[0], words, *texts[1:]])

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ens10.experiments.runner.results import Results
 from ens10.experiments.studies import communication, small_unet
-from ens10.experiments.studies.communication import WAYS, Traffic, milliseconds
+from ens10.experiments.studies.communication import WAYS, CountSent, milliseconds
 from ens10.experiments.studies.json_cells import read_json_cells
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "communication"
@@ -33,13 +33,15 @@ def sent(way, tmp_path):
     model = DistributedDataParallel(nn.Linear(64, 32))
     model.register_comm_hook(WAYS[way].state(), WAYS[way].hook)
     for _ in range(STEPS):
-        traffic = Traffic(tmp_path / "traffic.json")
-        dist.all_reduce, plain = traffic.count, dist.all_reduce
+        counted = CountSent(tmp_path / "sent.json")
+        counted.begin()
         try:
             model(torch.randn(5, 64)).square().sum().backward()
+            if way == "lion":
+                WAYS[way].optimizer(model.parameters()).step()
         finally:
-            dist.all_reduce = plain
-    return traffic.bytes
+            counted.end()
+    return counted.bytes["reduce"] + counted.bytes["gather"]
 
 
 def test_bytes_of_a_step(group, tmp_path):
@@ -48,18 +50,22 @@ def test_bytes_of_a_step(group, tmp_path):
     assert sent("bf16", tmp_path) == 2 * (weights + biases)
     assert sent("powersgd", tmp_path) == 4 * (64 + 32 + biases)
     assert sent("local", tmp_path) == 0  # weights are sent by the optimiser's side
+    assert sent("lion", tmp_path) == (weights + biases) / 8
 
 
-def test_the_last_step_averages_the_weights():
-    steps = communication.EPOCHS * -(-(91 // communication.PROCESSES) // communication.BATCH)
+@pytest.mark.parametrize("processes", communication.PROCESSES)
+def test_the_last_step_averages_the_weights(processes):
+    dates, batch = 91 // processes, communication.BATCH // processes
+    steps = communication.EPOCHS * -(-dates // batch)
     assert (steps - 1 - communication.START) % communication.PERIOD == 0
 
 
 def test_time_on_the_link():
-    traffic = {"bytes": 1.25e6, "calls": 3}
-    assert milliseconds(traffic, 2) == pytest.approx(100 + 2 * 3)
-    assert milliseconds(traffic, 4) == pytest.approx(150 + 6 * 3)
-    assert milliseconds({"bytes": 0, "calls": 0}, 4) == 0
+    some, none = {"bytes": 1.25e6, "calls": 3}, {"bytes": 0, "calls": 0}
+    assert milliseconds({"reduce": some, "gather": none}, 2) == pytest.approx(100 + 2 * 3)
+    assert milliseconds({"reduce": some, "gather": none}, 4) == pytest.approx(150 + 6 * 3)
+    assert milliseconds({"reduce": none, "gather": some}, 4) == pytest.approx(300 + 3 * 3)
+    assert milliseconds({"reduce": none, "gather": none}, 4) == 0
 
 
 def test_the_kept_tables_are_those_of_the_cells():
@@ -78,11 +84,13 @@ def test_the_command_on_two_processes(tmp_path, monkeypatch):
     for name, value in smaller.items():
         monkeypatch.setattr(communication, name, value)
     command = [str(tmp_path / "work"), "--out", str(tmp_path / "out"), "--seeds", "1"]
+    command += ["--variants", *(f"{way}-2" for way in WAYS)]
     assert communication.main(command) == 0
     rows = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
     sizes = {row["variant"]: float(row["bytes"]) for row in rows}
-    assert sizes["bf16"] == sizes["float32"] / 2
-    assert sizes["powersgd"] < sizes["bf16"]
-    assert sizes["local"] <= sizes["float32"] / 4
+    assert sizes["bf16-2"] == sizes["float32-2"] / 2
+    assert sizes["powersgd-2"] < sizes["bf16-2"]
+    assert sizes["local-2"] <= sizes["float32-2"] / 4
+    assert sizes["lion-2"] == pytest.approx(sizes["float32-2"] / 32, rel=0.001)
     monkeypatch.delattr(communication, "train_briefly")  # complete: nothing is trained again
     assert communication.main(command) == 0
