@@ -7,12 +7,14 @@ these, with the same validation and test dates. Views are random halves of the m
 (`ens10.loader.Views`). The trainings differ in computation: with the same dates in a batch, views
 take as many epochs and steps as the plain training and `number` times the computation, as the plain
 training with `number` times the epochs does. With fewer dates in a batch and fewer epochs, they
-take its steps and computation. The learning rate decays as much in each. The study is resumable:
-trainings that have scores are not repeated.
+take its steps and computation. Rolled and mirrored views need a training without the location. The
+learning rate decays as much in each. The study is resumable: trainings that have scores are not
+repeated.
 """
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -37,13 +39,35 @@ EPOCHS, BATCH, DECAY = 12, 4, 0.8**12  # DECAY: of the learning rate over a trai
 MEMBERS = 5  # of ten
 
 
-# views of each date, dates in a batch, and epochs as a factor of those of the plain training
+@dataclass(frozen=True)
+class Training:
+    """How a training differs from the plain one.
+
+    Attributes:
+        views: of each date.
+        batch: dates in a batch.
+        factor: of the epochs of the plain training.
+        has_location: False to leave out the features of the location.
+        moved: what views also do, "roll" or "mirror"; None for no more.
+    """
+
+    views: int = 1
+    batch: int = BATCH
+    factor: float = 1
+    has_location: bool = True
+    moved: str | None = None
+
+
 TRAININGS = {
-    "plain": (1, BATCH, 1),
-    "plain, 4 times the epochs": (1, BATCH, 4),
-    "2 views, equal epochs and steps": (2, BATCH, 1),
-    "4 views, equal epochs and steps": (4, BATCH, 1),
-    "4 views, equal steps and computation": (4, BATCH // 4, 0.25),
+    "plain": Training(),
+    "plain, 4 times the epochs": Training(factor=4),
+    "2 views, equal epochs and steps": Training(2),
+    "4 views, equal epochs and steps": Training(4),
+    "4 views, equal steps and computation": Training(4, BATCH // 4, 0.25),
+    "plain, no location": Training(has_location=False),
+    "2 views, no location": Training(2, has_location=False),
+    "2 views, mirrored, no location": Training(2, has_location=False, moved="mirror"),
+    "2 views, rolled, no location": Training(2, has_location=False, moved="roll"),
 }
 
 
@@ -79,14 +103,17 @@ def crps_of(folder: Path, seed: int, years: Sequence[int], name: str, epochs: in
 
 def _options(name: str, epochs: int) -> list[str]:
     """Return the options of a training that do not depend on its data."""
-    views, batch, factor = TRAININGS[name]
-    length = max(1, round(epochs * factor))
+    training = TRAININGS[name]
+    length = max(1, round(epochs * training.factor))
     options = [f"--config={config_path('convnext')}", f"--data.inputs=[{','.join(VARIABLES)}]"]
-    options += [f"--data.batch_size={batch}", f"--trainer.max_epochs={length}"]
+    options += [f"--data.batch_size={training.batch}", f"--trainer.max_epochs={length}"]
     options += [f"--model.scheduler.gamma={DECAY ** (1 / length)}"]
-    if views > 1:
+    if not training.has_location:
+        options += ["--data.extras=[]"]
+    if training.views > 1:
         options += ["--data.kind=ens10.loader.Views", f"--data.kind.members={MEMBERS}"]
-        options += [f"--data.kind.number={views}"]
+        options += [f"--data.kind.number={training.views}"]
+        options += [f"--data.kind.{training.moved}=true"] if training.moved else []
     return options
 
 
