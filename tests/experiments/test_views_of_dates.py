@@ -20,7 +20,8 @@ def test_changes_are_those_of_each_seed():
 def test_the_study_on_a_smaller_world(tmp_path, monkeypatch, capsys):
     for name, value in {"GRID": "6x12", "YEARS": range(2000, 2006), "DATES": 4}.items():
         monkeypatch.setattr(views_of_dates, name, value)
-    names = ("plain", "4 views, equal steps and computation")
+    names = ["plain", "4 views, equal steps and computation"]
+    names += [f"2 views, {moved}, no location" for moved in ("mirrored", "rolled")]
     trainings = {name: views_of_dates.TRAININGS[name] for name in names}
     smaller = {"TEST": 2, "VALIDATION": 1, "FEW": 1, "TRAININGS": trainings}
     for name, value in smaller.items():
@@ -31,8 +32,8 @@ def test_the_study_on_a_smaller_world(tmp_path, monkeypatch, capsys):
     table = (tmp_path / "out" / "table.md").read_text()
     assert table in capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "table.csv").read_text())))
-    assert [row["dates"] for row in rows] == ["12"] * 2 + ["4"] * 2
-    assert len({row["crps"] for row in rows}) == 4
+    assert [row["dates"] for row in rows] == ["12"] * 4 + ["4"] * 4
+    assert len({row["crps"] for row in rows}) == 8
     monkeypatch.delattr(views_of_dates, "run_stage")  # complete: nothing is trained again
     assert views_of_dates.main(command) == 0
 
