@@ -88,7 +88,10 @@ def of_store(method, store):
     return method
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.long) if n == "AmountEMOS" else n for n in METHODS],
+)
 def test_coefficients_are_those_of_a_fit_through_a_store(name, store):
     stored = open_store(store, "sfc").isel(step=0).load()
     truth = open_store(store, "truth")["t2m"].isel(step=0).load()

@@ -29,6 +29,7 @@ def light_road(environment, folder, *options):
     assert said.splitlines()[-1] == "done"
 
 
+@pytest.mark.long  # the other installs have the newest, too, with torch
 @pytest.mark.timeout(1200)
 def test_the_newest_without_extras(tmp_path, wheel):
     with removed(Environment(tmp_path / "environment")) as environment:

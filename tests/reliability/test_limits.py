@@ -108,7 +108,7 @@ def installed():
     shutil.rmtree(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's rights are needed")
 def test_a_read_only_installation_without_a_home(store, installed):
     own, python = installed / "own", anybodys_python()
