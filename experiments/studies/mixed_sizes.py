@@ -4,7 +4,7 @@
 
 Each seed has a displaced world on 46 x 96 points. Averages of its members and truth over 2 x 2
 points are the coarse data, whose spread is that of the averaged members. Coarse batches have four
-times the dates. Trainings on both sizes take a coarse and a fine epoch in turn.
+times the dates. Trainings on both sizes take coarse and fine epochs in turn, or the coarse ones first.
 """
 
 import sys
@@ -44,13 +44,15 @@ TRAININGS = {
     "coarse": ([COARSE] * EPOCHS, False),
     "mixed": ([COARSE, FINE] * (EPOCHS // 2), True),
     "mixed_plain": ([COARSE, FINE] * (EPOCHS // 2), False),
+    "ordered": ([COARSE] * (EPOCHS // 2) + [FINE] * (EPOCHS // 2), True),
 }
 LABELS = {
     "fine": "fine",
     "short": "fine, 0.6 of the epochs",
     "coarse": "coarse",
-    "mixed": "both, with the spacing as an input",
-    "mixed_plain": "both, without it",
+    "mixed": "coarse and fine in turn, the spacing an input",
+    "mixed_plain": "coarse and fine in turn",
+    "ordered": "half of the epochs coarse, then fine, the spacing an input",
 }
 COLUMNS = {"coarse_crps": "CRPS on the coarse grid (K)", "seconds": "processor time (s)"}
 
