@@ -4,7 +4,7 @@
 
 Each seed has a displaced world on 46 x 96 points. Averages of its members and truth over 2 x 2
 points are the coarse data, whose spread is that of the averaged members. Coarse batches have four
-times the dates. Trainings on both sizes take coarse and fine epochs in turn, or the coarse ones first.
+times the dates. Trainings on both sizes take coarse and fine epochs in turn, or coarse ones first.
 """
 
 import sys
