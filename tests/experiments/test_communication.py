@@ -91,6 +91,7 @@ def test_the_command_on_two_processes(tmp_path, monkeypatch):
     assert sizes["bf16-2"] == sizes["float32-2"] / 2
     assert sizes["powersgd-2"] < sizes["bf16-2"]
     assert sizes["local-2"] <= sizes["float32-2"] / 4
+    assert sizes["lion32-2"] == sizes["float32-2"]
     assert sizes["lion-2"] == pytest.approx(sizes["float32-2"] / 32, rel=0.001)
     monkeypatch.delattr(communication, "train_briefly")  # complete: nothing is trained again
     assert communication.main(command) == 0
