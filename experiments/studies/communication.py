@@ -93,7 +93,12 @@ WAYS = {
         lambda: PostLocalSGDState(None, None, START, False),  # type: ignore[no-untyped-call]
         PERIOD,
     ),
-    "lion32": Way("gradients, float32, Lion", allreduce_hook, optimizer=LION, rate=LION_RATE),
+    "lion32": Way(
+        "gradients, float32, Lion",
+        allreduce_hook,
+        optimizer=partial(LION, votes=False),
+        rate=LION_RATE,
+    ),
     "lion": Way("a bit for each weight, Lion", noop_hook, optimizer=LION, rate=LION_RATE),
 }
 LABELS = {f"{way}-{n}": f"{n} processes: {WAYS[way].label}" for n in PROCESSES for way in WAYS}

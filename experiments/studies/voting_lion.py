@@ -12,7 +12,7 @@ from torch import Tensor
 class VotingLion(torch.optim.Optimizer):
     """Steps of one size along the sign on which most processes agree; none where they are equal.
 
-    Each process keeps the momentum of its own gradients, which are not to be averaged before. With
+    Each process keeps the momentum of its own gradients, which are not averaged before. With
     one process it is Lion (Chen et al. 2023, arXiv:2302.06675); majority votes are those of
     Bernstein et al. 2018, arXiv:1802.04434. In this package for tensors on the CPU.
 
@@ -21,6 +21,7 @@ class VotingLion(torch.optim.Optimizer):
         lr: size of a step.
         weight_decay: share of the weights, times `lr`, that is taken off in each step.
         betas: weights of the momentum in the direction, and in the next momentum.
+        votes: False where gradients are averaged before, so that all processes agree.
     """
 
     def __init__(
@@ -29,8 +30,10 @@ class VotingLion(torch.optim.Optimizer):
         lr: float = 1e-4,
         weight_decay: float = 0.0,
         betas: tuple[float, float] = (0.9, 0.99),
+        votes: bool = True,
     ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "betas": betas})
+        self._combine = majority if votes else torch.sign
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -43,7 +46,7 @@ class VotingLion(torch.optim.Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             directions = [self._direction(weight, *group["betas"]).flatten() for weight in weights]
             sizes = [weight.numel() for weight in weights]
-            votes = torch.split(majority(torch.cat(directions)), sizes)
+            votes = torch.split(self._combine(torch.cat(directions)), sizes)
             for weight, vote in zip(weights, votes, strict=True):
                 weight.mul_(1 - group["lr"] * group["weight_decay"])
                 weight.sub_(vote.view_as(weight), alpha=group["lr"])

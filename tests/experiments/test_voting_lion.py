@@ -24,12 +24,13 @@ def reference(weights, gradients):
     return found
 
 
-def test_one_process_takes_the_steps_of_lion():
+@pytest.mark.parametrize("votes", [True, False])
+def test_one_process_takes_the_steps_of_lion(votes):
     random = torch.Generator().manual_seed(0)
     start = torch.randn(13, generator=random, dtype=torch.float64)
     gradients = torch.randn(20, 13, generator=random, dtype=torch.float64)
     weight = nn.Parameter(start.clone())
-    optimizer = VotingLion([weight], lr=RATE, weight_decay=DECAY)
+    optimizer = VotingLion([weight], lr=RATE, weight_decay=DECAY, votes=votes)
     for gradient in gradients:
         weight.grad = gradient.clone()
         optimizer.step()
