@@ -135,20 +135,23 @@ def test_checkpoint_restores_method_and_network(make_batches, tmp_path):
         assert torch.equal(loaded[0].forecast.mu, made.eval()(batches[0]).mu)
 
 
-def test_a_method_that_gives_no_normal(make_batches):
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (MemberByMember(), "forecasts Ensemble, MethodHead needs"),
+        (SeasonalEMOS(0, family="logistic", strength=30.0), "forecasts Logistic, MethodHead needs"),
+        (None, "has no coefficients yet"),
+    ],
+    ids=["members", "logistic", "not solved"],
+)
+def test_a_method_that_gives_no_normal(method, message, make_batches):
     batches = make_batches(6)
-    for method, name in (
-        (MemberByMember(), "Ensemble"),
-        (SeasonalEMOS(0, family="logistic", strength=30.0), "Logistic"),
-    ):
-        head = MethodHead(solved(method, batches))
-        with pytest.raises(ArgumentError, match=f"forecasts {name}, MethodHead needs"):
-            head(torch.zeros(2, 2, 8, 12), batches[0])
+    head = MethodHead(solved(method, batches)) if method else MethodHead()
+    with pytest.raises(ArgumentError, match=message):
+        head(torch.zeros(2, 2, 8, 12), batches[0])
 
 
-def test_a_method_that_was_not_solved_and_a_floor(make_batches):
-    with pytest.raises(ArgumentError, match="has no coefficients yet"):
-        MethodHead()(torch.zeros(2, 2, 8, 12), make_batches(1)[0])
+def test_the_floor_is_positive():
     with pytest.raises(ArgumentError, match="0 is not positive"):
         MethodHead(floor=0)
 
