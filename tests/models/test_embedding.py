@@ -108,21 +108,18 @@ def test_gain_multiplies_the_map_and_its_speed_but_not_its_start():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "message"),
     [
-        ({"channels": 0}, "0 is less than 1"),
-        ({"channels": 1, "ridge": -1.0}, "-1.0 is not 0 or more"),
-        ({"channels": 1, "smoothness": math.nan}, "nan is not 0 or more"),
-        ({"channels": 1, "levels": 5}, "5 levels do not fit 8 x 16 points"),
+        (lambda: PointEmbedding((8, 16), 0), "0 is less than 1"),
+        (lambda: PointEmbedding((8, 16), 1, ridge=-1.0), "-1.0 is not 0 or more"),
+        (lambda: PointEmbedding((8, 16), 1, smoothness=math.nan), "nan is not 0 or more"),
+        (lambda: PointEmbedding((8, 16), 1, levels=5), "5 levels do not fit 8 x 16 points"),
+        (
+            lambda: require_grid(torch.zeros(1, 3, 4, 6), (8, 16), "Thing"),
+            r"data have 4 x 6 points .* Thing learns maps of 8 x 16",
+        ),
     ],
 )
-def test_options_that_cannot_be(options, message):
+def test_what_is_refused(make, message):
     with pytest.raises(ArgumentError, match=message):
-        PointEmbedding((8, 16), **options)
-
-
-def test_another_grid():
-    with pytest.raises(
-        ArgumentError, match=r"data have 4 x 6 points .* Thing learns maps of 8 x 16"
-    ):
-        require_grid(torch.zeros(1, 3, 4, 6), (8, 16), "Thing")
+        make()

@@ -61,11 +61,6 @@ def test_it_is_the_mixture_of_experts():
     torch.testing.assert_close(layer(x), every.gather(1, chosen))
 
 
-def test_a_grid_that_is_none():
-    with pytest.raises(ArgumentError, match="grid"):
-        ExpertConvolution(3, 4, (0, 8))
-
-
 def test_experts_of_several_filters_have_fewer_gates():
     layer = ExpertConvolution(3, 12, (6, 8), Experts(filters=4, per_selected=2)).layer
     assert isinstance(layer, SMoE2d)
@@ -75,9 +70,13 @@ def test_experts_of_several_filters_have_fewer_gates():
 
 
 @pytest.mark.parametrize(
-    ("experts", "message"),
-    [({"filters": 5}, "12 channels are not a multiple"), ({"filters": 0}, "0")],
+    ("channels", "grid", "experts", "message"),
+    [
+        (4, (0, 8), {}, "grid"),
+        (12, (6, 8), {"filters": 5}, "12 channels are not a multiple"),
+        (12, (6, 8), {"filters": 0}, "0"),
+    ],
 )
-def test_filters_that_do_not_fit(experts, message):
+def test_what_does_not_fit(channels, grid, experts, message):
     with pytest.raises(ArgumentError, match=message):
-        ExpertConvolution(3, 12, (6, 8), Experts(**experts))
+        ExpertConvolution(3, channels, grid, Experts(**experts))

@@ -83,16 +83,20 @@ def test_a_shared_gate_gets_the_sum_of_the_gradients():
     torch.testing.assert_close(gate.weight.grad, apart[0] + apart[1])
 
 
-def test_refuses_maps_that_are_none():
-    with pytest.raises(ArgumentError, match="selected: 0 of 3"):
-        TensorGate(3, 0, GRID)
-    with pytest.raises(ArgumentError, match="grid"):
-        TensorGate(3, 1, (4,))
-    with pytest.raises(ArgumentError, match="stride"):
-        ConvGate(3, 5, stride=0)
-    with pytest.raises(ArgumentError, match="weights"):
-        FixedGate(torch.full((2, 3, 4), torch.nan))
-    with pytest.raises(ArgumentError, match="experts from 0 to 3, there are 0 to 2"):
-        FixedGate.from_choices(torch.tensor([[0, 3]]), 3)
-    with pytest.raises(ArgumentError, match="chosen twice"):
-        FixedGate.from_choices(torch.zeros(2, 3, 4), 3)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TensorGate(3, 0, GRID), "selected: 0 of 3"),
+        (lambda: TensorGate(3, 1, (4,)), "grid"),
+        (lambda: ConvGate(3, 5, stride=0), "stride"),
+        (lambda: FixedGate(torch.full((2, 3, 4), torch.nan)), "weights"),
+        (
+            lambda: FixedGate.from_choices(torch.tensor([[0, 3]]), 3),
+            "experts from 0 to 3, there are 0 to 2",
+        ),
+        (lambda: FixedGate.from_choices(torch.zeros(2, 3, 4), 3), "chosen twice"),
+    ],
+)
+def test_refuses_maps_that_are_none(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()
