@@ -150,21 +150,31 @@ def test_losses_of_members_refuse_others(loss, normal):
         loss(normal, torch.zeros(2, 3, 4))
 
 
-def test_what_is_refused(members):
-    with pytest.raises(ArgumentError, match="no density"):
-        LogScoreLoss()(members, torch.zeros(2, 3, 8))
-    with pytest.raises(ArgumentError, match="not below upper"):
-        ThresholdCRPSLoss(1.0, 1.0)
-    with pytest.raises(ArgumentError, match="at least one"):
-        SumLoss([])
-    with pytest.raises(ArgumentError, match="factors"):
-        SumLoss([CRPSLoss()], [1.0, 2.0])
-    with pytest.raises(ArgumentError, match="alpha"):
-        MembersCRPSLoss(alpha=1.5)
-    with pytest.raises(UnknownNameError, match="did you mean 'fair'"):
-        SpectralCRPSLoss("fairr")
-    with pytest.raises(UnknownNameError, match="did you mean 'field'"):
-        EnergyLoss("fields")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: LogScoreLoss()(x, torch.zeros(2, 3, 8)), ArgumentError, "no density"),
+        (lambda _: ThresholdCRPSLoss(1.0, 1.0), ArgumentError, "not below upper"),
+        (lambda _: SumLoss([]), ArgumentError, "at least one"),
+        (lambda _: SumLoss([CRPSLoss()], [1.0, 2.0]), ArgumentError, "factors"),
+        (lambda _: MembersCRPSLoss(alpha=1.5), ArgumentError, "alpha"),
+        (lambda _: SpectralCRPSLoss("fairr"), UnknownNameError, "did you mean 'fair'"),
+        (lambda _: EnergyLoss("fields"), UnknownNameError, "did you mean 'field'"),
+        (lambda _: VariogramLoss(patch=[1, 1]), ArgumentError, "patch"),
+        (lambda _: VariogramLoss(patch=[2]), ArgumentError, "patch"),
+        (lambda _: VariogramLoss(patch=[0, 4]), ArgumentError, "patch"),
+        (
+            lambda x: EnergyLoss("patch", patch=[4, 4])(x, noise(3, 2, 3, 8)),
+            ArgumentError,
+            "smaller patch",
+        ),
+        (lambda _: VariogramLoss(estimator="almost_fair"), UnknownNameError, "almost_fair"),
+        (lambda _: VariogramLoss(0), ArgumentError, "order"),
+    ],
+)
+def test_what_is_refused(call, error, message, members):
+    with pytest.raises(error, match=message):
+        call(members)
 
 
 def on_patches(score, members, y, starts, size):
@@ -226,15 +236,3 @@ def test_variogram_of_patches_without_truth_is_zero(members):
     assert (part[0, :, :4] == 0).all()
     torch.testing.assert_close(part[0, :, 4:], full[0, :, 4:])
     torch.testing.assert_close(part[1], full[1])
-
-
-def test_patches_are_checked(members):
-    for size in ([1, 1], [2], [0, 4]):
-        with pytest.raises(ArgumentError, match="patch"):
-            VariogramLoss(patch=size)
-    with pytest.raises(ArgumentError, match="smaller patch"):
-        EnergyLoss("patch", patch=[4, 4])(members, noise(3, 2, 3, 8))
-    with pytest.raises(UnknownNameError, match="almost_fair"):
-        VariogramLoss(estimator="almost_fair")
-    with pytest.raises(ArgumentError, match="order"):
-        VariogramLoss(0)

@@ -52,10 +52,10 @@ def test_a_point_sees_six_rows_and_columns_more_with_each_block():
     assert (rows.min(), rows.max(), columns.min(), columns.max()) == (3, 17, 4, 18)
 
 
-def test_an_option_outside_its_range():
-    for options in ({"depth": 0}, {"expansion": 0}, {"kernel_size": 4}):
-        with pytest.raises(ArgumentError, match=next(iter(options))):
-            ConvNeXt(3, **options)
+@pytest.mark.parametrize(("option", "value"), [("depth", 0), ("expansion", 0), ("kernel_size", 4)])
+def test_an_option_outside_its_range(option, value):
+    with pytest.raises(ArgumentError, match=option):
+        ConvNeXt(3, **{option: value})
 
 
 def test_its_configuration_trains_and_scores_better_than_it_starts(prepared, tmp_path):

@@ -136,19 +136,24 @@ def before_norm(network):
     return {f"{name}.bias" for name in convs}
 
 
-def test_settings_that_cannot_be():
-    with pytest.raises(UnknownNameError, match="did you mean 'mixed'"):
-        Groenquist(4, 2, 1, (8, 12), "mixd")
-    with pytest.raises(ArgumentError, match="target: 2 is not an index of 2"):
-        Groenquist(4, 2, 2, (8, 12))
-    with pytest.raises(ArgumentError, match="spread: 3 is not an index of 3"):
-        Groenquist(3, 2, 1, (8, 12))
-    with pytest.raises(ArgumentError, match="smoothness"):
-        BiasNet(4, 1, (8, 12), smoothness=-1.0)
-    with pytest.raises(ArgumentError, match="depth"):
-        SpreadNet(4, 1, depth=1)
-    with pytest.raises(ArgumentError, match="Build the layer for the grid of the data"):
-        Groenquist(4, 2, 1, (9, 12))(noise(1, 4, 8, 12).float())
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: Groenquist(4, 2, 1, (8, 12), "mixd"), UnknownNameError, "did you mean 'mixed'"),
+        (lambda: Groenquist(4, 2, 2, (8, 12)), ArgumentError, "target: 2 is not an index of 2"),
+        (lambda: Groenquist(3, 2, 1, (8, 12)), ArgumentError, "spread: 3 is not an index of 3"),
+        (lambda: BiasNet(4, 1, (8, 12), smoothness=-1.0), ArgumentError, "smoothness"),
+        (lambda: SpreadNet(4, 1, depth=1), ArgumentError, "depth"),
+        (
+            lambda: Groenquist(4, 2, 1, (9, 12))(noise(1, 4, 8, 12).float()),
+            ArgumentError,
+            "Build the layer for the grid of the data",
+        ),
+    ],
+)
+def test_settings_that_cannot_be(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 def conv(layer, x):

@@ -146,16 +146,22 @@ def test_several_targets(make_batches):
     assert model.training_step(batch, 0).isfinite()
 
 
-def test_what_is_refused():
-    head = ResidualNormalHead()
-    with pytest.raises(ArgumentError, match="0 is less than 1"):
-        SharedTrunk(trunk(), head, 0)
-    with pytest.raises(ArgumentError, match=r"takes 5 times 2\. Set out_channels to 10"):
-        SharedTrunk(trunk(), head, 5)
-    with pytest.raises(ArgumentError, match="UNet has batch normalisation"):
-        SharedTrunk(UNet(4, 6), head, SIZE)
-    SharedTrunk(UNet(4, 6), head, SIZE, scales=False)
-    with pytest.raises(ArgumentError, match="Transformer has features of each ensemble member"):
-        SharedTrunk(Transformer(4, 6), head, SIZE)
-    with pytest.raises(ArgumentError, match="has no convolution"):
-        SharedTrunk(MLP(4, out_channels=6), head, SIZE)
+@pytest.mark.parametrize(
+    ("make", "size", "message"),
+    [
+        (trunk, 0, "0 is less than 1"),
+        (trunk, 5, r"takes 5 times 2\. Set out_channels to 10"),
+        (lambda: UNet(4, 6), SIZE, "UNet has batch normalisation"),
+        (lambda: Transformer(4, 6), SIZE, "Transformer has features of each ensemble member"),
+        (lambda: MLP(4, out_channels=6), SIZE, "has no convolution"),
+    ],
+    ids=["no member", "outputs", "UNet", "Transformer", "MLP"],
+)
+def test_what_is_refused(make, size, message):
+    network = make()
+    with pytest.raises(ArgumentError, match=message):
+        SharedTrunk(network, ResidualNormalHead(), size)
+
+
+def test_batch_normalisation_without_scales():
+    SharedTrunk(UNet(4, 6), ResidualNormalHead(), SIZE, scales=False)
