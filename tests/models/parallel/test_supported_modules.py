@@ -44,16 +44,26 @@ from ens10.models.statistical import EMOS, MemberByMember
 from ens10.models.statistical.base import GridBuffers, StatisticalMethod
 
 GRID = (12, 16)
+
+
+def on_head(network):
+    return PostProcessor(network, ResidualNormalHead())
+
+
+def with_gate(gate):
+    return on_head(SMoEUNet(4, GRID, places=["last"], last_gate=gate, width=2))
+
+
 VARIANTS = [
-    lambda: LocationUNet(4, GRID, block=NeighbourhoodBlock),
-    lambda: SMoEUNet(4, GRID, places=["last"], last_gate=smoe.RegionGate(3), width=2),
-    lambda: WithMembers(MLP(16), 4),
+    lambda: on_head(LocationUNet(4, GRID, block=NeighbourhoodBlock)),
+    lambda: with_gate(smoe.RegionGate(3)),
+    lambda: on_head(WithMembers(MLP(16), 4)),
 ]
 
 
-@pytest.mark.parametrize("make", VARIANTS, ids=lambda make: type(make()).__name__)
+@pytest.mark.parametrize("make", VARIANTS, ids=lambda make: type(make().network).__name__)
 def test_models_of_the_package_are_known(make):
-    require_supported(PostProcessor(make(), ResidualNormalHead()))
+    require_supported(make())
 
 
 def test_models_of_members_and_several_networks_are_known():
@@ -63,13 +73,6 @@ def test_models_of_members_and_several_networks_are_known():
     require_supported(SharedTrunk(LocationUNet(4, GRID, 4), ResidualNormalHead(), 2))
     require_supported(PostProcessor(MLP(4), MethodHead()))
     require_supported(PostProcessor(PoET(4, grid=GRID), MembersHead()))
-
-
-def test_a_gate_with_advection_is_refused():
-    gate = smoe.RegionGate(3, advection=True)
-    network = SMoEUNet(4, GRID, places=["last"], last_gate=gate, width=2)
-    with pytest.raises(ArgumentError, match="Advection"):
-        require_supported(PostProcessor(network, ResidualNormalHead()))
 
 
 def modules_of_the_package():
@@ -130,7 +133,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("module", "reason"), UNKNOWN, ids=lambda x: type(x).__name__)
 def test_other_modules_are_refused(module, reason):
-    model = PostProcessor(UNet(4), ResidualNormalHead())
+    model = on_head(UNet(4))
     model.network.down_0.append(nn.Sequential(nn.ReLU(), module))
     with pytest.raises(ArgumentError, match=reason) as caught:
         require_supported(model)
@@ -156,11 +159,6 @@ def test_what_looks_at_a_point_or_halves_is_known(module):
     require_supported(nn.Sequential(module, nn.GELU()))
 
 
-def test_a_transformer_with_dropout_is_refused():
-    with pytest.raises(ArgumentError, match=r"0\.self_attn \(MultiheadAttention\), 0\.dropout "):
-        require_supported(nn.Sequential(nn.TransformerEncoderLayer(4, 2, dropout=0.1)))
-
-
 class Bent(SameConv2d):
     """A subclass may look where it will."""
 
@@ -181,11 +179,25 @@ class Mine(Network):
         return self.inside(features)
 
 
-def test_subclasses_are_not_known():
-    with pytest.raises(ArgumentError, match=r"because of 0 \(Bent\)\. Bent: its filter"):
-        require_supported(nn.Sequential(Bent(2, 2)))
-    with pytest.raises(ArgumentError, match=r"because of the model \(StatisticalPostProcessor\)"):
-        require_supported(StatisticalPostProcessor(EMOS()))
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: with_gate(smoe.RegionGate(3, advection=True)), "Advection"),
+        (
+            lambda: nn.Sequential(nn.TransformerEncoderLayer(4, 2, dropout=0.1)),
+            r"0\.self_attn \(MultiheadAttention\), 0\.dropout ",
+        ),
+        (lambda: nn.Sequential(Bent(2, 2)), r"because of 0 \(Bent\)\. Bent: its filter"),
+        (
+            lambda: StatisticalPostProcessor(EMOS()),
+            r"because of the model \(StatisticalPostProcessor\)",
+        ),
+    ],
+    ids=["advection", "dropout in a transformer", "a subclass", "a statistical method"],
+)
+def test_whole_models_are_refused(make, reason):
+    with pytest.raises(ArgumentError, match=reason):
+        require_supported(make())
 
 
 def test_all_of_them_are_named_at_once():
@@ -207,11 +219,9 @@ def declared():
 
 
 def test_ones_own_modules_are_declared(declared):
-    require_supported(PostProcessor(Mine(MLP(2)), ResidualNormalHead()))
+    require_supported(on_head(Mine(MLP(2))))
     with pytest.raises(ArgumentError, match=r"because of network\.inside\.0 \(BatchNorm2d\)"):
-        require_supported(
-            PostProcessor(Mine(nn.Sequential(nn.BatchNorm2d(2))), ResidualNormalHead())
-        )
+        require_supported(on_head(Mine(nn.Sequential(nn.BatchNorm2d(2)))))
 
 
 class Declared(Mine):
@@ -231,7 +241,7 @@ def test_a_class_declares_itself_and_not_its_subclasses():
 
 
 def test_a_network_that_pools_says_how_often_it_halves_the_grid(declared):
-    model = PostProcessor(Mine(nn.Sequential(nn.MaxPool2d(2))), ResidualNormalHead())
+    model = on_head(Mine(nn.Sequential(nn.MaxPool2d(2))))
     with pytest.raises(ArgumentError, match=r"network\.inside\.0 halve the grid, but .* is 0"):
         require_supported(model)
     model.network.halvings = 1
