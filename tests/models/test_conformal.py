@@ -146,15 +146,20 @@ def test_truth_of_other_dates_is_missing():
     xr.testing.assert_identical(found, calibrate_quantiles(raw, gaps, "pid"))
 
 
-def test_what_is_refused():
-    with pytest.raises(ArgumentError, match="between 0 and 1"):
-        QuantileOffsets([1.0])
-    with pytest.raises(UnknownNameError, match="split"):
-        QuantileOffsets([0.5], "spilt")
-    with pytest.raises(ArgumentError, match="window"):
-        QuantileOffsets([0.5], window=0)
-    with pytest.raises(ArgumentError, match="negative"):
-        QuantileOffsets([0.5], rate=-0.1)
-    raw, truth = series(4)
-    with pytest.raises(ArgumentError, match="no coordinate level"):
-        calibrate_quantiles(raw, truth, quantile_dim="level")
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: QuantileOffsets([1.0]), ArgumentError, "between 0 and 1"),
+        (lambda: QuantileOffsets([0.5], "spilt"), UnknownNameError, "split"),
+        (lambda: QuantileOffsets([0.5], window=0), ArgumentError, "window"),
+        (lambda: QuantileOffsets([0.5], rate=-0.1), ArgumentError, "negative"),
+        (
+            lambda: calibrate_quantiles(*series(4), quantile_dim="level"),
+            ArgumentError,
+            "no coordinate level",
+        ),
+    ],
+)
+def test_what_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -374,21 +374,27 @@ def test_a_checkpoint_gives_the_same_forecast():
         assert torch.equal(empty(batch).sigma, method(batch).sigma)
 
 
-def test_what_is_refused():
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: BoostedEMOS().solve(), ArgumentError, "no training batch"),
+        (lambda: BoostedEMOS(criterion="mae"), UnknownNameError, "crps"),
+        (lambda: BoostedEMOS(stop="early"), UnknownNameError, "common"),
+        (lambda: BoostedEMOS(rate=0.0), ArgumentError, "rate"),
+        (lambda: BoostedEMOS(rate=2.0), ArgumentError, "rate"),
+        (lambda: BoostedEMOS(steps=0), ArgumentError, "steps"),
+        (lambda: RidgeEMOS(strength=-1.0), ArgumentError, "strength"),
+    ],
+)
+def test_what_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_features_that_do_not_fit():
     batch = batch_of(60)
     method = solved(RidgeEMOS(strength=1.0), batch)
     with pytest.raises(ArgumentError, match="has 2 features, but RidgeEMOS was fitted to 3"):
         method(batch | {"features": batch["features"][:, :2]})
     with pytest.raises(ArgumentError, match="not their members"):
         RidgeEMOS().collect(batch | {"features": batch["features"][:, None]})
-    with pytest.raises(ArgumentError, match="no training batch"):
-        BoostedEMOS().solve()
-    with pytest.raises(UnknownNameError, match="crps"):
-        BoostedEMOS(criterion="mae")
-    with pytest.raises(UnknownNameError, match="common"):
-        BoostedEMOS(stop="early")
-    for options in ({"rate": 0.0}, {"rate": 2.0}, {"steps": 0}):
-        with pytest.raises(ArgumentError, match=next(iter(options))):
-            BoostedEMOS(**options)
-    with pytest.raises(ArgumentError, match="strength"):
-        RidgeEMOS(strength=-1.0)
