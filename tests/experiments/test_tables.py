@@ -1,6 +1,7 @@
 import csv
 import io
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -215,33 +216,35 @@ def test_two_optima_are_refused(folders, tmp_path):
         score_table(read_runs([folders["optimum"], other]))
 
 
-def test_runs_on_other_dates_are_refused_with_their_names(folders, tmp_path):
-    late = write_world(tmp_path, ("unet",), start="2004-01-04")["unet"]
-    with pytest.raises(MissingDataError, match=r"raw .*unet .*2004-01-01.*only in the forecast"):
-        read_runs([folders["raw"], late])
+def as_emos(folders, path, **known):
+    return write_run(path / "run", read_run(folders["emos"]).states, {"name": "emos", **known})
+
+
+def of_world(_, path, name, **options):
+    return write_world(path, (name,), **options)[name]
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
-    [({"target": "z500"}, "target: t2m in raw, z500 in emos"), ({"kind": "modl"}, "'model'")],
-)
-def test_runs_that_do_not_fit_are_refused(folders, tmp_path, changed, told):
-    states = read_run(folders["emos"]).states
-    other = write_run(tmp_path / "emos", states, {"name": "emos", **changed})
-    with pytest.raises(ArgumentError, match=told):
-        read_runs([folders["raw"], other])
-
-
-def test_runs_of_other_weights_are_refused(folders, tmp_path):
-    other = write_world(tmp_path, ("emos",), weights="none")["emos"]
-    with pytest.raises(ArgumentError, match="weights: cell in raw, none in emos"):
-        read_runs([folders["raw"], other])
-
-
-def test_two_runs_of_one_name_are_refused(folders, tmp_path):
-    twin = write_run(tmp_path / "twin", read_run(folders["emos"]).states, {"name": "emos"})
-    with pytest.raises(ArgumentError, match="both called 'emos'"):
-        read_runs([folders["emos"], twin])
+    ("first", "make", "error", "told"),
+    [
+        ("raw", partial(as_emos, target="z500"), ArgumentError, "target: t2m in raw, z500 in emos"),
+        ("raw", partial(as_emos, kind="modl"), ArgumentError, "'model'"),
+        ("emos", as_emos, ArgumentError, "both called 'emos'"),
+        (
+            "raw", partial(of_world, name="emos", weights="none"),
+            ArgumentError, "weights: cell in raw, none in emos",
+        ),
+        (
+            "raw", partial(of_world, name="unet", start="2004-01-04"),
+            MissingDataError, r"raw .*unet .*2004-01-01.*only in the forecast",
+        ),
+    ],
+    ids=["target", "kind", "name", "weights", "dates"],
+)  # fmt: skip
+def test_runs_that_do_not_fit_are_refused(folders, tmp_path, first, make, error, told):
+    other = make(folders, tmp_path)
+    with pytest.raises(error, match=told):
+        read_runs([folders[first], other])
 
 
 def test_no_runs_are_refused():

@@ -56,16 +56,22 @@ def test_evaluation_is_of_plain_dates(store):
         assert torch.equal(want["features"], got["features"])
 
 
-def test_dates_in_memory_are_refused(store):
-    data = EnsembleDataModule(str(store), "t2m", ["t2m"], kind=Views(members=2), resident=True)
-    with pytest.raises(ArgumentError, match="resident: patches, points and views"):
-        trainer().fit(PostProcessor(MLP(2, hidden=4), ResidualNormalHead()), data)
-
-
-def test_a_statistical_method_is_refused(store):
-    data = EnsembleDataModule(str(store), "t2m", ["t2m"], kind=Views(members=2))
-    with pytest.raises(ArgumentError, match="whole fields, not views"):
-        trainer().fit(StatisticalPostProcessor(EMOS()), data)
+@pytest.mark.parametrize(
+    ("make", "resident", "message"),
+    [
+        (
+            lambda: PostProcessor(MLP(2, hidden=4), ResidualNormalHead()),
+            True,
+            "resident: patches, points and views",
+        ),
+        (lambda: StatisticalPostProcessor(EMOS()), "auto", "whole fields, not views"),
+    ],
+    ids=["dates in memory", "a statistical method"],
+)
+def test_what_is_refused(store, make, resident, message):
+    data = EnsembleDataModule(str(store), "t2m", ["t2m"], kind=Views(members=2), resident=resident)
+    with pytest.raises(ArgumentError, match=message):
+        trainer().fit(make(), data)
 
 
 def trainer():

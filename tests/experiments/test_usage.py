@@ -75,18 +75,19 @@ def test_a_mistake_in_the_configuration(capsys, tmp_path, right, wrong, words):
         assert word in message
 
 
-def test_what_is_required_is_named(capsys, tmp_path):
-    run = ["--run", tmp_path / "run"]
-    assert "--data.store is required" in usage_error(capsys, "fit", "--config", UNET, *run)
-    message = usage_error(capsys, "fit", "--data.store", "x", *run)
-    assert "--model" in message
-    assert "--config" in message
-
-
-def test_a_missing_configuration_is_named(capsys, tmp_path):
-    gone = tmp_path / "gone.yaml"
-    message = usage_error(capsys, "fit", "--config", gone, "--run", tmp_path / "run")
-    assert str(gone) in message
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--config", UNET], ["--data.store is required"]),
+        (["--data.store", "x"], ["--model", "--config"]),
+        (["--config", "/gone/gone.yaml"], ["/gone/gone.yaml"]),
+    ],
+    ids=["store", "model", "configuration"],
+)
+def test_what_is_missing_is_named(capsys, tmp_path, arguments, words):
+    message = usage_error(capsys, "fit", *arguments, "--run", tmp_path / "run")
+    for word in words:
+        assert word in message
 
 
 def test_a_value_that_a_second_type_takes_is_no_error(store, tmp_path):
