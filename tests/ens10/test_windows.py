@@ -119,9 +119,27 @@ def test_rates_over_unequal_steps_with_a_missing_start(units, of_1_mm_an_hour):
     assert (tp.attrs["units"], tp.attrs["window"]) == ("m", "since start")
 
 
-def test_a_rate_at_one_time_is_no_sum():
-    with pytest.raises(FileError, match="tp is a rate at one time, which gives no sum"):
-        tidied(forecasts([1, 2], [6, 12], "kg m-2 s-1", cell_methods="time: point"))
+REFUSED = {
+    "a rate at one time": (
+        forecasts([1, 2], [6, 12], "kg m-2 s-1", cell_methods="time: point"),
+        "tp is a rate at one time, which gives no sum",
+    ),
+    "a rate of cfgrib": (
+        forecasts([1, 2], [6, 12], "kg m-2 s-1", GRIB_stepType="instant"),
+        "tp is a rate at one time",
+    ),
+    "a mean of cfgrib": (
+        forecasts([280.0], [6], "K", name="t2m", GRIB_dataType="em"),
+        r"only t2m \(ensemble mean\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_arrays_that_are_refused(which):
+    data, words = REFUSED[which]
+    with pytest.raises(FileError, match=words):
+        tidied(data)
 
 
 def test_precipitation_without_a_window_is_the_sum_since_the_start_as_before():
@@ -265,18 +283,35 @@ def test_truth_of_the_forecasts_own_window():
     np.testing.assert_allclose(got[0, 0, 0, 0], wanted(6, 30), rtol=1e-5)
 
 
-def test_a_missing_part_of_a_window_is_named():
+def with_a_gap():
     six_hours = truth(6, window="6 h")
     six_hours = six_hours.isel(time=six_hours.time != np.datetime64("2001-01-01T11"))
     shifted = six_hours.assign_coords(time=six_hours.time + np.timedelta64(1, "h"))
-    shifted = shifted.assign_coords(valid_time=shifted.time)
-    with pytest.raises(MissingDataError, match="step 24 h: no tp after 2001-01-01T06:00"):
-        pair_truth(tidied(forecasts([1], [24])), shifted)
+    return shifted.assign_coords(valid_time=shifted.time)
 
 
-def test_sums_of_an_unknown_window_are_refused():
-    with pytest.raises(ArgumentError, match="tp is not known to be of the window of the forecasts"):
-        pair_truth(tidied(forecasts([1], [24])), truth(6))
+UNPAIRED = {
+    "a part of a window is missing": (
+        forecasts([1], [24]), with_a_gap,
+        MissingDataError, "step 24 h: no tp after 2001-01-01T06:00",
+    ),
+    "sums of an unknown window": (
+        forecasts([1], [24]), lambda: truth(6),
+        ArgumentError, "tp is not known to be of the window of the forecasts",
+    ),
+    "a window for forecasts of instants": (
+        forecasts([280.0], [24], "K", name="t2m"),
+        lambda: truth(24, "K", window="24 h").rename(tp="t2m"),
+        ArgumentError, "t2m is of the window 24 h, that of the forecasts is",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", UNPAIRED)
+def test_truth_of_other_windows_is_refused(which):
+    data, observed, error, words = UNPAIRED[which]
+    with pytest.raises(error, match=words):
+        pair_truth(tidied(data), observed())
 
 
 def test_analyses_in_grib_are_of_the_forecasts_window():
@@ -524,13 +559,6 @@ def test_a_lead_time_of_centuries():
 # -- further files that were misread
 
 
-def test_truth_of_a_window_is_no_truth_of_instants():
-    data = tidied(forecasts([280.0], [24], "K", name="t2m"))
-    daily = truth(24, "K", window="24 h").rename(tp="t2m")
-    with pytest.raises(ArgumentError, match="t2m is of the window 24 h, that of the forecasts is"):
-        pair_truth(data, daily)
-
-
 @pytest.mark.parametrize("change", ["units", "window"])
 def test_files_of_truth_that_differ(tmp_path, change):
     hours = truth(1).drop_vars("valid_time")
@@ -547,15 +575,6 @@ def test_lead_times_of_eight_bits():
     data = forecasts([280.0, 281], [5, 10], "K", name="t2m")
     step = ("step", np.array([5, 10], "i1"), {"units": "d"})
     assert tidied(data.assign_coords(step=step))["step"].values.tolist() == [120, 240]
-
-
-def test_attributes_of_cfgrib():
-    rate = forecasts([1, 2], [6, 12], "kg m-2 s-1", GRIB_stepType="instant")
-    with pytest.raises(FileError, match="tp is a rate at one time"):
-        tidied(rate)
-    mean = forecasts([280.0], [6], "K", name="t2m", GRIB_dataType="em")
-    with pytest.raises(FileError, match=r"only t2m \(ensemble mean\)"):
-        tidied(mean)
 
 
 def test_bounds_since_the_start_and_of_unequal_lengths():
