@@ -47,22 +47,30 @@ def test_one_line_names_the_extra():
     assert raised.value.name == "matplotlib"
 
 
-def test_a_cause_is_told():
-    """fsspec's own words."""
+def of_fsspec():
+    """What fsspec raises, in its own words."""
     told = ImportError("Please install gcsfs to access Google Storage")
     told.__cause__ = ModuleNotFoundError("No module named 'gcsfs'", name="gcsfs")
-    with pytest.raises(MissingExtraError, match=r"needs gcsfs.*cloud"), telling_extras("this"):
-        raise told
+    return told
 
 
-def test_other_import_errors_are_bugs():
-    with pytest.raises(ImportError, match="cannot import name"), telling_extras("this"):
-        raise ImportError("cannot import name 'x' from 'torch'", name="torch")
+TOLD = {
+    "the cause": (of_fsspec(), MissingExtraError, "needs gcsfs.*cloud"),
+    "another import error, which is a bug": (
+        ImportError("cannot import name 'x' from 'torch'", name="torch"),
+        ImportError, "cannot import name",
+    ),
+    "what was told": (
+        MissingExtraError("inner", "torch", "train"), MissingExtraError, "^inner needs",
+    ),
+}  # fmt: skip
 
 
-def test_what_was_told_is_not_told_again():
-    with pytest.raises(MissingExtraError, match=r"^inner needs"), telling_extras("outer"):
-        raise MissingExtraError("inner", "torch", "train")
+@pytest.mark.parametrize("which", TOLD)
+def test_what_is_told(which):
+    raised, error, words = TOLD[which]
+    with pytest.raises(error, match=words), telling_extras("outer"):
+        raise raised
 
 
 def test_a_package_of_no_extra_is_a_bug():
