@@ -185,25 +185,55 @@ def test_numbers_in_names_are_no_members(frame, tmp_path):
     assert {"x500", "x850"} <= set(open_source(write(levels, tmp_path / "levels.csv")))
 
 
-def test_columns_of_one_name(frame, tmp_path):
-    """pandas would read u10 and u10.1."""
-    path = write(frame.assign(v10=0.0), tmp_path / "f.csv")
+def two_columns_u10(frame, folder):
+    """Pandas would read u10 and u10.1."""
+    path = write(frame.assign(v10=0.0), folder / "f.csv")
     path.write_text(path.read_text().replace("v10", "u10", 1))
-    with pytest.raises(FileError, match="several columns u10"):
-        open_source(path)
-    frame = frame.assign(date=frame["time"])
-    names = Names(dimensions={"date": "time"})
-    with pytest.raises(FileError, match="several columns time"):
-        open_source(write(frame, path), names)
+    return path
 
 
-def test_rows_longer_than_the_header(frame, tmp_path):
-    """pandas would take the first column as an index, and shift the names of all others."""
-    path = write(frame, tmp_path / "f.csv")
+def two_columns_time(frame, folder):
+    return write(frame.assign(date=frame["time"]), folder / "f.csv")
+
+
+def rows_longer_than_the_header(frame, folder):
+    """Pandas would take the first column as an index, and shift the names of all others."""
+    path = write(frame, folder / "f.csv")
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([header, *(f"{row},9" for row in rows)]))
-    with pytest.raises(FileError, match="its rows have more cells than its header"):
-        open_source(path)
+    return path
+
+
+def rows_too_sparse(frame, folder):
+    n = 200
+    rows = {
+        "station": [f"s{k}" for k in range(n)], "time": pd.date_range("2001-01-01", periods=n),
+        "step": range(n), "number": range(n), "u10": 1.0, "lat": 50.0, "lon": 4.0,
+    }  # fmt: skip
+    return write(pd.DataFrame(rows), folder / "f.csv")
+
+
+def damaged_archive(frame, folder):
+    path = folder / "f.csv.gz"
+    frame.to_csv(path, index=False)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+FILES = {
+    two_columns_u10: ({}, "several columns u10"),
+    two_columns_time: ({"names": Names(dimensions={"date": "time"})}, "several columns time"),
+    rows_longer_than_the_header: ({}, "its rows have more cells than its header"),
+    rows_too_sparse: ({"missing": "nan"}, "200 rows for 1600000000 combinations"),
+    damaged_archive: ({}, r"f\.csv\.gz: no table that can be read \(EOFError"),
+}
+
+
+@pytest.mark.parametrize("make", FILES)
+def test_a_file_that_cannot_be_read(frame, tmp_path, make):
+    options, words = FILES[make]
+    with pytest.raises(FileError, match=words):
+        open_source(make(frame, tmp_path), **options)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
@@ -237,24 +267,6 @@ def test_dates_of_mixed_time_zones(frame, tmp_path):
     }
     got = open_source(write(frame.assign(time=frame["time"].map(zones)), tmp_path / "f.csv"))
     np.testing.assert_array_equal(got["time"], TIMES.to_numpy())
-
-
-def test_rows_that_are_too_sparse(tmp_path):
-    n = 200
-    rows = {
-        "station": [f"s{k}" for k in range(n)], "time": pd.date_range("2001-01-01", periods=n),
-        "step": range(n), "number": range(n), "u10": 1.0, "lat": 50.0, "lon": 4.0,
-    }  # fmt: skip
-    with pytest.raises(FileError, match="200 rows for 1600000000 combinations"):
-        open_source(write(pd.DataFrame(rows), tmp_path / "f.csv"), missing="nan")
-
-
-def test_a_damaged_archive(frame, tmp_path):
-    path = tmp_path / "f.csv.gz"
-    frame.to_csv(path, index=False)
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(FileError, match=r"f\.csv\.gz: no table that can be read \(EOFError"):
-        open_source(path)
 
 
 TYPES = {
