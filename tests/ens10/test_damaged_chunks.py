@@ -104,22 +104,41 @@ def test_commands_refuse_a_damaged_chunk(tmp_path):
     assert words in inspect_path(path)[0].status
 
 
-def test_a_damaged_chunk_of_the_truth(tmp_path):
-    forecasts = write(tmp_path / "f.zarr")
+def damaged_truth(folder):
+    forecasts = write(folder / "f.zarr")
     dims, valid = ("time", "latitude", "longitude"), TIMES + np.timedelta64(24, "h")
-    truth = write(tmp_path / "o.zarr", dims=dims, values=VALUES[:, 0, 0], times=valid)
+    truth = write(folder / "o.zarr", dims=dims, values=VALUES[:, 0, 0], times=valid)
     cut(truth / "u10/c/2/0/0")
-    with pytest.raises(
-        FileError, match=r"o\.zarr/u10/c/2/0/0: damaged chunk of u10, time 2001-09-01T00"
-    ):
-        ens10.prepare(forecasts, tmp_path / "s.zarr", truth=truth)
+    return lambda: ens10.prepare(forecasts, folder / "s.zarr", truth=truth)
 
 
-def test_a_damaged_chunk_of_the_dates(tmp_path):
-    path = write(tmp_path / "f.zarr")
+def damaged_dates(folder):
+    path = write(folder / "f.zarr")
     cut(path / "time/c/0")
-    with pytest.raises(FileError, match=r"f\.zarr/time/c/0: damaged chunk of time \("):
-        open_source(path)
+    return lambda: open_source(path)
+
+
+def too_many_chunks(folder):
+    path = write(folder / "f.zarr", fill_value=0)
+    file = path / "u10" / "zarr.json"
+    metadata = json.loads(file.read_text()) | {"dimension_names": ["a", *DIMS[1:]]}
+    metadata["shape"][0] = 10**12
+    file.write_text(json.dumps(metadata))
+    return lambda: open_source(path, optional_dimensions=True)
+
+
+REFUSED = {
+    damaged_truth: r"o\.zarr/u10/c/2/0/0: damaged chunk of u10, time 2001-09-01T00",
+    damaged_dates: r"f\.zarr/time/c/0: damaged chunk of time \(",
+    too_many_chunks: r"u10: shape .* make 1000000000000 chunks, more than",
+}
+
+
+@pytest.mark.parametrize("make", REFUSED)
+def test_what_is_refused(tmp_path, make):
+    use = make(tmp_path)
+    with pytest.raises(FileError, match=REFUSED[make]):
+        use()
 
 
 METADATA = {
@@ -168,16 +187,6 @@ def test_a_scale_that_is_no_number(tmp_path, key, value):
     file.write_text(json.dumps(metadata))
     with pytest.raises(FileError, match=r"f\.zarr: no Zarr store that can be read"):
         open_source(path)
-
-
-def test_a_shape_that_implies_too_many_chunks(tmp_path):
-    path = write(tmp_path / "f.zarr", fill_value=0)
-    file = path / "u10" / "zarr.json"
-    metadata = json.loads(file.read_text()) | {"dimension_names": ["a", *DIMS[1:]]}
-    metadata["shape"][0] = 10**12
-    file.write_text(json.dumps(metadata))
-    with pytest.raises(FileError, match=r"u10: shape .* make 1000000000000 chunks, more than"):
-        open_source(path, optional_dimensions=True)
 
 
 @pytest.mark.filterwarnings("ignore:variable 'u10' has multiple fill values")
