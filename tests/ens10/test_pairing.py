@@ -151,14 +151,18 @@ def test_finer_truth_and_other_origins_of_longitude(origin, theirs):
     np.testing.assert_allclose(picked.t2m, want, atol=1e-9)
 
 
-def test_another_grid_and_members_are_refused():
-    days = ["2016-01-06"]
-    with pytest.raises(ArgumentError, match=r"its longitudes .* do not contain"):
-        pair_truth(forecasts(["2016-01-04"]), truth(days, lon=LON + 1))
-    with pytest.raises(ArgumentError, match=r"its latitudes .* do not contain"):
-        pair_truth(forecasts(["2016-01-04"]), truth(days, lat=LAT[:2]))
-    with pytest.raises(ArgumentError, match="2 members"):
-        pair_truth(forecasts(["2016-01-04"]), truth(days).expand_dims(number=[1, 2]))
+@pytest.mark.parametrize(
+    ("observed", "words"),
+    [
+        (truth(["2016-01-06"], lon=LON + 1), "its longitudes .* do not contain"),
+        (truth(["2016-01-06"], lat=LAT[:2]), "its latitudes .* do not contain"),
+        (truth(["2016-01-06"]).expand_dims(number=[1, 2]), "2 members"),
+    ],
+    ids=["longitudes", "latitudes", "members"],
+)
+def test_another_grid_and_members_are_refused(observed, words):
+    with pytest.raises(ArgumentError, match=words):
+        pair_truth(forecasts(["2016-01-04"]), observed)
 
 
 def test_truth_by_start_and_step_takes_its_own_place():

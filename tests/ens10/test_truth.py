@@ -67,11 +67,26 @@ def test_arco_era5_is_read_at_the_hours_and_variables_wanted_alone(tmp_path, for
         whole.t2m.isel(time=1).load()
 
 
-def test_the_unfilled_end_of_arco_era5_is_no_truth(write, tmp_path):
-    late = open_source(write([("t2m", 0, 20161230, 48, 1)], "late.grib"))
-    path = truthfiles.arco(tmp_path / "arco.zarr", "2016-12-20T00", 24 * 30, [])
-    with pytest.raises(MissingDataError, match="2017-01-01T00"):
-        pair_truth(late, opened(path))
+UNPAIRED = {
+    "the unfilled end of ARCO-ERA5": (
+        [("t2m", 0, 20161230, 48, 1)], "t2m", ("2016-12-20T00", 24 * 30, []),
+        lambda truth: truth, MissingDataError, "2017-01-01T00",
+    ),
+    "levels that differ": (
+        cube(NAMES, steps=(48,), members=2), "z", ("2016-01-01T00", 400, VALID),
+        lambda truth: truth[["z"]].sel(level=[300]),
+        ArgumentError, r"its levels \(300 hPa, .*arco.zarr\) are none",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", UNPAIRED)
+def test_truth_of_arco_era5_that_does_not_fit(write, tmp_path, which):
+    fields, name, times, part, error, words = UNPAIRED[which]
+    forecasts = open_source(write(fields))[[name]]
+    truth = part(opened(truthfiles.arco(tmp_path / "arco.zarr", *times)))
+    with pytest.raises(error, match=words):
+        pair_truth(forecasts, truth)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -139,12 +154,6 @@ def test_variables_asked_for_are_taken_though_the_forecasts_lack_them(tmp_path, 
         pair_truth(forecasts, opened(path), variables=["sst"])
     with pytest.raises(MissingDataError, match="truth of any of t2m"):
         pair_truth(forecasts[["t2m"]], opened(path)[["z"]])
-
-
-def test_levels_that_differ_are_refused(tmp_path, forecasts):
-    truth = opened(truthfiles.arco(tmp_path / "arco.zarr", "2016-01-01T00", 400, VALID))
-    with pytest.raises(ArgumentError, match=r"its levels \(300 hPa, .*arco.zarr\) are none"):
-        pair_truth(forecasts[["z"]], truth[["z"]].sel(level=[300]))
 
 
 def test_a_quarter_of_a_degree_from_minus_180_and_from_the_south(tmp_path):
