@@ -18,26 +18,20 @@ def test_a_mapping(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "error", "words"),
     [
-        ("dimension: {a: b}", "did you mean 'dimensions'"),
-        ("step: {unit: h}", "did you mean 'units'"),
-        ("step: {units: month}", "did you mean 'months'"),
+        ("dimension: {a: b}", UnknownNameError, "did you mean 'dimensions'"),
+        ("step: {unit: h}", UnknownNameError, "did you mean 'units'"),
+        ("step: {units: month}", UnknownNameError, "did you mean 'months'"),
+        ("[1, 2]", FileError, r"names\.yaml"),
+        ("a: [", FileError, r"names\.yaml"),
+        ("variables: [a]", FileError, r"names\.yaml"),
+        ("step: {first: x}", FileError, r"names\.yaml"),
+        ("step: 3", FileError, r"names\.yaml"),
+        (None, FileError, "no such file"),
     ],
 )
-def test_unknown_keys_get_a_suggestion(tmp_path, text, reason):
-    with pytest.raises(UnknownNameError, match=reason):
-        read_names(written(tmp_path, text))
-
-
-@pytest.mark.parametrize(
-    "text", ["[1, 2]", "a: [", "variables: [a]", "step: {first: x}", "step: 3"]
-)
-def test_what_is_no_mapping(tmp_path, text):
-    with pytest.raises(FileError, match=r"names\.yaml"):
-        read_names(written(tmp_path, text))
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(FileError, match="no such file"):
-        read_names(tmp_path / "none.yaml")
+def test_what_is_no_mapping(tmp_path, text, error, words):
+    path = tmp_path / "none.yaml" if text is None else written(tmp_path, text)
+    with pytest.raises(error, match=words):
+        read_names(path)

@@ -125,16 +125,23 @@ def test_truth_on_the_start_dates_is_told_that_it_is_none_of_the_valid_dates(tmp
                          "dimensions both.")  # fmt: skip
 
 
-def test_a_mapping_of_the_truth_and_no_truth(tmp_path):
-    with pytest.raises(ArgumentError, match="truth_names: no truth is given"):
-        prepare(ahead(), tmp_path / "s.zarr", names=NAMES, truth_names=NAMES)
+REFUSED = {
+    "a mapping of the truth and no truth": (
+        ahead(), {"names": NAMES, "truth_names": NAMES}, "truth_names: no truth is given",
+    ),
+    "two names of one dimension": (
+        ahead().assign(lag=(("day", "lat", "lon"), np.zeros((2, 2, 3))), day=STARTS[:2]),
+        {"names": Names(dimensions={**NAMES.dimensions, "day": "time"})},
+        "day and init of the dataset would both be time",
+    ),
+}  # fmt: skip
 
 
-def test_two_names_of_one_dimension(tmp_path):
-    both = ahead().assign(lag=(("day", "lat", "lon"), np.zeros((2, 2, 3))), day=STARTS[:2])
-    names = Names(dimensions={**NAMES.dimensions, "day": "time"})
-    with pytest.raises(ArgumentError, match="day and init of the dataset would both be time"):
-        prepare(both, tmp_path / "s.zarr", names=names)
+@pytest.mark.parametrize("which", REFUSED)
+def test_mappings_that_are_refused(tmp_path, which):
+    source, names, words = REFUSED[which]
+    with pytest.raises(ArgumentError, match=words):
+        prepare(source, tmp_path / "s.zarr", **names)
 
 
 def test_a_grid_of_two_dimensions_is_told_to_be_interpolated(tmp_path):
