@@ -134,18 +134,30 @@ def test_what_no_file_holds_is_refused_with_what_they_hold(write, which):
         GribFields([write(cube(NAMES))], selection=selection)
 
 
-def test_dates_that_are_none_and_selections_that_meet_nowhere(write):
+EMPTY = {
+    "no date": ({"dates": ["monday"]}, ArgumentError, "dates: 'monday' is not a date"),
+    "no level": (
+        {"levels": [500]}, ArgumentError, "levels: no selected variable lies on pressure",
+    ),
+    "no step": ({"steps": []}, ArgumentError, "steps: nothing is selected"),
+    "a step of another date": (
+        {"steps": [48], "dates": ["2016-01-01"]},
+        MissingDataError, "2016-01-01T00 step 48 h: all members",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", EMPTY)
+def test_selections_of_nothing(write, which):
+    asked, error, words = EMPTY[which]
     path = write([("t2m", 0, 20160101, 24, 1), ("t2m", 0, 20160105, 48, 1)])
-    with pytest.raises(ArgumentError, match="dates: 'monday' is not a date"):
-        GribFields([path], selection=Selection.of(dates=["monday"]))
-    with pytest.raises(ArgumentError, match="levels: no selected variable lies on pressure"):
-        GribFields([path], selection=Selection.of(levels=[500]))
-    with pytest.raises(ArgumentError, match="steps: nothing is selected"):
-        GribFields([path], selection=Selection.of(steps=[]))
+    with pytest.raises(error, match=words):
+        GribFields([path], selection=Selection.of(**asked))
+
+
+def test_no_files():
     with pytest.raises(ArgumentError, match="files: none are given"):
         GribFields([])
-    with pytest.raises(MissingDataError, match="2016-01-01T00 step 48 h: all members"):
-        GribFields([path], selection=Selection.of(steps=[48], dates=["2016-01-01"]))
 
 
 def test_what_was_not_asked_for_is_no_gap(write):

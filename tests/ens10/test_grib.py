@@ -163,18 +163,19 @@ def three(write):
     return path, [m.offset for m in scan(path)]
 
 
-def test_truncated_last_message(three):
-    path, offsets = three
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DamagedFileError, match=f"a.grib: damaged at byte {offsets[2]}: .*10 bytes"):
-        scan(path)
+ENDS = {  # where the last message begins: where the file ends
+    "10 bytes lack": (lambda begin: -10, ".*10 bytes"),
+    "2 bytes of the header": (lambda begin: begin + 2, ""),
+    "9 bytes of the header": (lambda begin: begin + 9, ""),
+}
 
 
-@pytest.mark.parametrize("left", [2, 9])
-def test_file_ending_in_a_header(three, left):
+@pytest.mark.parametrize("which", ENDS)
+def test_a_file_that_ends_in_its_last_message(three, which):
     path, offsets = three
-    path.write_bytes(path.read_bytes()[: offsets[2] + left])
-    with pytest.raises(DamagedFileError, match=f"byte {offsets[2]}"):
+    end, words = ENDS[which]
+    path.write_bytes(path.read_bytes()[: end(offsets[2])])
+    with pytest.raises(DamagedFileError, match=f"a.grib: damaged at byte {offsets[2]}: {words}"):
         scan(path)
 
 

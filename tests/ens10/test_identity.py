@@ -145,11 +145,31 @@ def test_observations_count_where_there_is_no_forecast(write):
     assert fields.dataset()["t2m"].dtype == np.float32
 
 
-@pytest.mark.parametrize(("code", "words"), [(2, "the verifying time of"), (4, "a local time")])
-def test_a_time_that_is_no_start_is_refused(write, code, words):
-    path = write(member(1, significanceOfReferenceTime=code))
-    with pytest.raises(FileError, match=rf"the time of the message at byte 0 is {words}.*no start"):
+TIMES = {
+    "the time it is valid": (
+        {"significanceOfReferenceTime": 2},
+        "the time of the message at byte 0 is the verifying time of.*no start",
+    ),
+    "a local time": (
+        {"significanceOfReferenceTime": 4},
+        "the time of the message at byte 0 is a local time.*no start",
+    ),
+    "a lead time in months": (
+        {"indicatorOfUnitOfTimeRange": 3, "forecastTime": 2},
+        r"gives its lead time in months\. Write it in hours",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", TIMES)
+def test_times_that_are_refused(write, which):
+    keys, words = TIMES[which]
+    path = write(member(1, **keys))
+    with pytest.raises(FileError, match=words):
         GribFields([path])
+
+
+def test_a_time_that_is_the_start(write):
     assert GribFields([write(member(1, significanceOfReferenceTime=0))]).steps == [0]
 
 
@@ -166,12 +186,6 @@ def test_lead_times_are_exact_to_the_second(write, unit, seconds):
 def test_minutes_of_edition_1(write):
     path = write(*(member(1, 1, unitOfTimeRange=0, P1=n) for n in (15, 30)))
     assert open_source(path)["step"].values.tolist() == [0.25, 0.5]
-
-
-def test_lead_times_in_months_are_refused_by_name(write):
-    path = write(member(1, indicatorOfUnitOfTimeRange=3, forecastTime=2))
-    with pytest.raises(FileError, match=r"gives its lead time in months\. Write it in hours"):
-        GribFields([path])
 
 
 def rain(number, step_range, value, edition=2, **keys):
