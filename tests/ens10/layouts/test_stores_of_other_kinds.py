@@ -88,12 +88,14 @@ def test_a_group_in_python(grouped, tmp_path):
     np.testing.assert_array_equal(opened["t2m"], SURFACE["t2m"])
 
 
-def test_which_groups_there_are(grouped):
-    known = "pressure_level, surface"
-    with pytest.raises(FileError, match=f"root holds no fields.*--group: {known}"):
-        open_source(grouped)
-    with pytest.raises(FileError, match=f"no group 'upper'.*--group: {known}"):
-        open_source(grouped, Names(group="upper"))
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [(None, "root holds no fields"), (Names(group="upper"), "no group 'upper'")],
+    ids=["no group", "another group"],
+)
+def test_which_groups_there_are(grouped, names, words):
+    with pytest.raises(FileError, match=f"{words}.*--group: pressure_level, surface"):
+        open_source(grouped, names)
 
 
 def test_trees_in_python(tmp_path):
@@ -134,19 +136,6 @@ def test_an_icechunk_repository(tmp_path):
     (row,) = inspect_path(tmp_path / "repo", group="pressure_level")
     assert (row.name, row.level, row.status) == ("t", "850 hPa", "ok")
     assert verify(store, source=tmp_path / "repo").ok
-
-
-def test_icechunk_is_not_installed(tmp_path, monkeypatch):
-    for folder in ("refs", "snapshots"):
-        (tmp_path / "repo" / folder).mkdir(parents=True)
-    assert is_icechunk(tmp_path / "repo")
-    monkeypatch.setattr(stores, "import_module", _missing)
-    with pytest.raises(MissingExtraError, match=r"needs icechunk\..* pip install icechunk$"):
-        open_source(tmp_path / "repo")
-
-
-def _missing(name):
-    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def references(folder):
@@ -202,25 +191,49 @@ def test_kerchunk_references_in_parquet(tmp_path):
     assert (row.name, row.status) == ("t2m", "ok")
 
 
-def test_pyarrow_is_not_installed(tmp_path, monkeypatch):
-    (tmp_path / "a.parq").mkdir()
-    metadata = {"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10}
-    (tmp_path / "a.parq" / ".zmetadata").write_text(json.dumps(metadata))
+def _missing(name):
+    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def without_icechunk(folder, monkeypatch):
+    for name in ("refs", "snapshots"):
+        (folder / "repo" / name).mkdir(parents=True)
+    assert is_icechunk(folder / "repo")
     monkeypatch.setattr(stores, "import_module", _missing)
-    with pytest.raises(MissingExtraError, match=r"Parquet needs pyarrow.*pip install .pyarrow"):
-        open_source(tmp_path / "a.parq")
+    return folder / "repo"
 
 
-def test_the_codec_of_references_is_not_installed(tmp_path):
-    refs = references(tmp_path)
+def without_pyarrow(folder, monkeypatch):
+    (folder / "a.parq").mkdir()
+    metadata = {"metadata": {".zgroup": {"zarr_format": 2}}, "record_size": 10}
+    (folder / "a.parq" / ".zmetadata").write_text(json.dumps(metadata))
+    monkeypatch.setattr(stores, "import_module", _missing)
+    return folder / "a.parq"
+
+
+def without_the_codec_of_references(folder, monkeypatch):
+    refs = references(folder)
     array = json.loads(refs["refs"]["t2m/.zarray"])
     array["filters"] = [{"id": "grib", "var": "t2m"}]
     refs["refs"]["t2m/.zarray"] = json.dumps(array)
-    (tmp_path / "a.json").write_text(json.dumps(refs))
+    (folder / "a.json").write_text(json.dumps(refs))
     if find_spec("kerchunk") is not None:
         pytest.skip("kerchunk is installed")
-    with pytest.raises(MissingExtraError, match=r"needs kerchunk\. .*pip install kerchunk$"):
-        open_source(tmp_path / "a.json")
+    return folder / "a.json"
+
+
+NOT_INSTALLED = {
+    without_icechunk: r"needs icechunk\..* pip install icechunk$",
+    without_pyarrow: r"Parquet needs pyarrow.*pip install .pyarrow",
+    without_the_codec_of_references: r"needs kerchunk\. .*pip install kerchunk$",
+}
+
+
+@pytest.mark.parametrize("make", NOT_INSTALLED)
+def test_what_is_not_installed_is_told(tmp_path, monkeypatch, make):
+    path = make(tmp_path, monkeypatch)
+    with pytest.raises(MissingExtraError, match=NOT_INSTALLED[make]):
+        open_source(path)
 
 
 def test_references_of_the_library(tmp_path):
