@@ -137,17 +137,23 @@ def test_kinds_of_field():
     assert len(encode([Packed(np.zeros((100, 100), "u2"), 0.0, 1.0)], 100, 100)) == 128 + 20_000
 
 
-def test_a_field_of_another_shape():
-    with pytest.raises(ValueError, match="field 1 has 6 values, not 2 x 4"):
-        encode([None, Packed(np.zeros((2, 3), "u2"), 0.0, 1.0)], 2, 4)
-    with pytest.raises(ValueError, match="field 0 has 6 values, not 2 x 4"):
-        encode([np.arange(6, dtype="f4").reshape(2, 3)], 2, 4)
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ([None, Packed(np.zeros((2, 3), "u2"), 0.0, 1.0)], "field 1 has 6 values, not 2 x 4"),
+        ([np.arange(6, dtype="f4").reshape(2, 3)], "field 0 has 6 values, not 2 x 4"),
+    ],
+    ids=["codes", "values"],
+)
+def test_a_field_of_another_shape(fields, words):
+    with pytest.raises(ValueError, match=words):
+        encode(fields, 2, 4)
 
 
-def test_arrays_that_are_no_fields():
-    for shape, dtype in (((2, 3), np.float64), ((2, 3), np.int16), ((4,), np.float32)):
-        with pytest.raises(ValueError, match="packed16 holds"):
-            zarr.create_array({}, shape=shape, dtype=dtype, serializer=Packed16(), chunks=shape)
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 3), "f8"), ((2, 3), "i2"), ((4,), "f4")])
+def test_arrays_that_are_no_fields(shape, dtype):
+    with pytest.raises(ValueError, match="packed16 holds"):
+        zarr.create_array({}, shape=shape, dtype=dtype, serializer=Packed16(), chunks=shape)
 
 
 # The claim of `fits_single`: where it holds, single precision gives the bits of double precision.

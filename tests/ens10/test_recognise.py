@@ -140,24 +140,24 @@ def test_units_of_forecasts_are_converted_and_those_of_a_mapping_too():
         tidy(held, Names({"other": "t2m"}), "x")
 
 
-def test_a_coordinate_with_gaps_is_refused():
-    held = dataset(("t2m", SURFACE, {})).assign_coords(longitude=[np.nan, 1.0, 2.0])
-    with pytest.raises(FileError, match="x: longitude holds missing values"):
-        tidy(held, Names(), "x")
+PLACES = {
+    "gaps": ([np.nan, 1.0, 2.0], "missing values"),
+    "dates": (  # of the units "days since 2001-01-01", which xarray decodes
+        np.array(["2001-02-01", "2001-02-02", "2001-02-03"], "datetime64[ns]"),
+        "dates, not degrees",
+    ),
+    "durations": (
+        np.array([1, 2, 3], "timedelta64[h]").astype("timedelta64[ns]"), "durations, not degrees",
+    ),
+    "texts": (["east", "middle", "west"], "no numbers, not degrees"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (np.array(["2001-02-01", "2001-02-02", "2001-02-03"], "datetime64[ns]"), "dates"),
-        (np.array([1, 2, 3], "timedelta64[h]").astype("timedelta64[ns]"), "durations"),
-        (["east", "middle", "west"], "no numbers"),
-    ],
-)
-def test_places_that_are_no_degrees_are_refused(values, kind):
-    """Such as longitudes whose units are "days since 2001-01-01", which xarray decodes."""
+@pytest.mark.parametrize("which", PLACES)
+def test_places_that_are_no_degrees_are_refused(which):
+    values, words = PLACES[which]
     held = dataset(("t2m", SURFACE, {})).assign_coords(longitude=values)
-    with pytest.raises(FileError, match=f"x: longitude holds {kind}, not degrees"):
+    with pytest.raises(FileError, match=f"x: longitude holds {words}"):
         tidy(held, Names(), "x")
 
 
