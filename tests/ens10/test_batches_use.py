@@ -64,40 +64,58 @@ def test_normaliser_of_an_earlier_training(store):
         list(Batches(store, "t2m", ["t2m", "sst"], normaliser=part))
 
 
+SAME = Protocol(test=[2004], val=[2004])
+
+
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "error", "message"),
     [
-        ({"target": "t2n"}, r"target: 't2n' is not known; did you mean 't2m'"),
-        ({"inputs": ["t2n"]}, r"inputs: 't2n' is not known; did you mean 't2m'"),
-        ({"inputs": ["t2m@25"]}, r"step of input 't2m@25': '25' is not known.*0, 24, 48"),
-        ({"split": "tset"}, "did you mean 'test'"),
-        ({"extras": ["locatoin"]}, "did you mean 'location'"),
-        ({"protocol": "claen"}, "did you mean 'clean'"),
+        ({"target": "t2n"}, UnknownNameError, "target: 't2n' is not known; did you mean 't2m'"),
+        ({"inputs": ["t2n"]}, UnknownNameError, "inputs: 't2n' is not known; did you mean 't2m'"),
+        (
+            {"inputs": ["t2m@25"]},
+            UnknownNameError,
+            "step of input 't2m@25': '25' is not known.*0, 24, 48",
+        ),
+        ({"split": "tset"}, UnknownNameError, "did you mean 'test'"),
+        ({"extras": ["locatoin"]}, UnknownNameError, "did you mean 'location'"),
+        ({"protocol": "claen"}, UnknownNameError, "did you mean 'clean'"),
+        (
+            {"target": "t2m@24"},
+            ArgumentError,
+            r"target: truth exists at the steps \[48\], not at 24",
+        ),
+        ({"batch_size": 0}, ArgumentError, "batch_size: 0"),
+        ({"inputs": []}, ArgumentError, "no channel is given"),
+        ({"data": 3}, ArgumentError, "int is neither a path nor a Dataset"),
+        ({"protocol": SAME}, OverlapError, "2004"),
     ],
 )
-def test_unknown_names(store, settings, message):
-    with pytest.raises(UnknownNameError, match=message):
+def test_wrong_arguments(store, settings, error, message):
+    with pytest.raises(error, match=message):
         Batches(**{"data": store, "target": "t2m", **settings})
 
 
-def test_other_wrong_arguments(store, tiny, tmp_path):
-    data, truth = lazy(tiny)
-    for settings, message in (
-        ({"target": "t2m@24"}, r"target: truth exists at the steps \[48\], not at 24"),
-        ({"batch_size": 0}, "batch_size: 0"),
-        ({"inputs": []}, "no channel is given"),
-        ({"data": 3}, "int is neither a path nor a Dataset"),
-    ):
-        with pytest.raises(ArgumentError, match=message):
-            Batches(**{"data": store, "target": "t2m", **settings})
-    with pytest.raises(OverlapError):
-        Batches(store, "t2m", protocol=Protocol(test=[2004], val=[2004]))
+def test_a_store_without_truth(tiny, tmp_path):
     bare = prepare(tiny / "w", tmp_path / "bare", variables=["t2m"])
     with pytest.raises(MissingDataError, match=r"truth.*--truth"):
         Batches(bare, "t2m")
-    with pytest.raises(MissingDataError, match=r"data: .*the truth.*truth="):
-        Batches(data, "t2m@48")
-    with pytest.raises(MissingDataError, match="2000-01-06"):
-        Batches(data, "t2m", truth=truth.isel(time=slice(1, None)))
-    with pytest.raises(ArgumentError, match="latitudes"):
-        Batches(data, "t2m", truth=truth.isel(latitude=slice(2, None)))
+
+
+UNFIT = {
+    "none": ("t2m@48", lambda truth: None, MissingDataError, r"data: .*the truth.*truth="),
+    "without the first date": (
+        "t2m", lambda truth: truth.isel(time=slice(1, None)), MissingDataError, "2000-01-06",
+    ),
+    "of fewer rows": (
+        "t2m", lambda truth: truth.isel(latitude=slice(2, None)), ArgumentError, "latitudes",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", UNFIT)
+def test_truth_that_does_not_fit_a_dataset(tiny, which):
+    target, part, error, message = UNFIT[which]
+    data, truth = lazy(tiny)
+    with pytest.raises(error, match=message):
+        Batches(data, target, truth=part(truth))
