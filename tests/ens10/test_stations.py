@@ -104,19 +104,8 @@ def test_truth_is_paired_by_the_names_of_the_stations(tmp_path):
 SPLIT = ens10.protocol.Protocol(train=[2015], val=[2016], test=[2017])
 
 
-def test_what_is_refused(tmp_path):
-    observed = observations().isel(station=[0, 2])
-    with pytest.raises(MissingDataError, match=r"truth.*station b.*or drop .*drop_sel\(station=\["):
-        prepare(forecasts(), tmp_path / "s", truth=observed)
-    dropped = prepare(forecasts().drop_sel(station=["b"]), tmp_path / "dropped", truth=observed)
-    with pytest.warns(DataNote, match=r"^1 of 3 stations of the truth have no forecasts.*out: b$"):
-        prepare(forecasts().drop_sel(station=["b"]), tmp_path / "few", truth=observations())
-    assert ens10.open_store(dropped, "sfc")["station"].to_numpy().tolist() == ["a", "c"]
-    with pytest.raises(FileError, match="more than once: a"):
-        prepare(forecasts().assign_coords(station=["a", "b", "a"]), tmp_path / "s")
-    with pytest.raises(MissingDataError, match=r"lat of the stations; lon of.*--names"):
-        prepare(forecasts().drop_vars(["lat", "lon"]), tmp_path / "s")
-    grid = xr.Dataset(
+def on_a_grid():
+    return xr.Dataset(
         {"t2m": (("time", "latitude", "longitude"), np.full((3, 2, 3), 280.0))},
         {
             "time": STARTS + pd.Timedelta("24h"),
@@ -124,8 +113,43 @@ def test_what_is_refused(tmp_path):
             "longitude": PLACES["lon"],
         },
     )
-    with pytest.raises(ArgumentError, match="truth have a grid and the forecasts have stations"):
-        prepare(forecasts(), tmp_path / "s", truth=grid)
+
+
+REFUSED = {
+    "truth that lacks a station": (
+        forecasts(), observations().isel(station=[0, 2]),
+        MissingDataError, r"truth.*station b.*or drop .*drop_sel\(station=\[",
+    ),
+    "a station twice": (
+        forecasts().assign_coords(station=["a", "b", "a"]), None, FileError, "more than once: a",
+    ),
+    "no places": (
+        forecasts().drop_vars(["lat", "lon"]), None,
+        MissingDataError, r"lat of the stations; lon of.*--names",
+    ),
+    "truth on a grid": (
+        forecasts(), on_a_grid(),
+        ArgumentError, "truth have a grid and the forecasts have stations",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_refused(tmp_path, which):
+    source, truth, error, words = REFUSED[which]
+    with pytest.raises(error, match=words):
+        prepare(source, tmp_path / "s", truth=truth)
+
+
+def test_stations_that_one_side_lacks(tmp_path):
+    few = forecasts().drop_sel(station=["b"])
+    store = prepare(few, tmp_path / "dropped", truth=observations().isel(station=[0, 2]))
+    assert ens10.open_store(store, "sfc")["station"].to_numpy().tolist() == ["a", "c"]
+    with pytest.warns(DataNote, match=r"^1 of 3 stations of the truth have no forecasts.*out: b$"):
+        prepare(few, tmp_path / "few", truth=observations())
+
+
+def test_patches_of_stations(tmp_path):
     store = prepare(forecasts(), tmp_path / "s", truth=observations())
     with pytest.raises(ArgumentError, match="no patches"):
         Batches(store, "t2m", kind=Patches((1, 2)), protocol=SPLIT)
@@ -264,14 +288,18 @@ def test_rows_that_are_missing(tmp_path):
     assert open_source(table, missing="nan").sizes["time"] == 3
 
 
-def test_tables_that_contradict_themselves(tmp_path):
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: pd.concat([f, f[:1]]), r"several rows of time .*, station \d+"),
+        (lambda f: f.assign(lat=np.arange(len(f))), "station 06447 has several values of lat"),
+    ],
+    ids=["a row twice", "several latitudes"],
+)
+def test_tables_that_contradict_themselves(tmp_path, change, words):
     table, _ = tables(tmp_path)
-    frame = pd.read_csv(table, dtype={"station": str})
-    pd.concat([frame, frame[:1]]).to_csv(table, index=False)
-    with pytest.raises(FileError, match=r"several rows of time .*, station \d+"):
-        open_source(table)
-    frame.assign(lat=np.arange(len(frame))).to_csv(table, index=False)
-    with pytest.raises(FileError, match="station 06447 has several values of lat"):
+    change(pd.read_csv(table, dtype={"station": str})).to_csv(table, index=False)
+    with pytest.raises(FileError, match=words):
         open_source(table)
 
 
