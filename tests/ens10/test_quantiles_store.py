@@ -111,15 +111,22 @@ def test_only_what_is_missing_is_made(with_climate):
     assert contents(copied / "climate") == before
 
 
-def test_other_options_are_refused(with_climate):
-    copied, _ = with_climate
-    with pytest.raises(FileError, match="other options"):
-        write_climate(copied, ClimateOptions(("t2m",), (48,), levels=11))
-    with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
-        write_climate(copied, ClimateOptions(("t3m",), (48,)))
-    with pytest.raises(UnknownNameError, match="step"):
-        write_climate(copied, ClimateOptions(("t2m",), (72,)))
-    few = open_store(copied, "sfc").sel(time=slice("2004", None))
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (ClimateOptions(("t2m",), (48,), levels=11), FileError, "other options"),
+        (ClimateOptions(("t3m",), (48,)), UnknownNameError, "did you mean 't2m'"),
+        (ClimateOptions(("t2m",), (72,)), UnknownNameError, "step"),
+    ],
+    ids=["of another climate", "a channel", "a step"],
+)
+def test_other_options_are_refused(with_climate, options, error, words):
+    with pytest.raises(error, match=words):
+        write_climate(with_climate[0], options)
+
+
+def test_data_without_a_year_to_train_on(with_climate):
+    few = open_store(with_climate[0], "sfc").sel(time=slice("2004", None))
     with pytest.raises(ArgumentError, match="no years are left to train on"):
         check_climate(few, ClimateOptions(("t2m",), (48,)))
 

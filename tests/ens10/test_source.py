@@ -137,19 +137,21 @@ def test_a_field_twice_and_two_grids(write, tmp_path):
         open_source(first.parent)
 
 
-def test_what_cannot_be_opened(tmp_path, write):
-    for name, content, reason in (("e", b"", "is empty"), ("t", b"text, text", "neither a GRIB")):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(FileError, match=reason):
-            open_source(tmp_path / name)
-    with pytest.raises(FileError, match="no such file"):
-        open_source(tmp_path / "none")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileError, match="holds no files"):
-        open_source(tmp_path / "empty")
-    (tmp_path / "torn.nc").write_bytes(b"\x89HDF\r\n\x1a\nrubbish")
-    with pytest.raises(FileError, match=r"torn\.nc"):
-        open_source(tmp_path / "torn.nc")
+UNREADABLE = {
+    "e": (lambda path: path.write_bytes(b""), "is empty"),
+    "t": (lambda path: path.write_bytes(b"text, text"), "neither a GRIB"),
+    "none": (lambda path: None, "no such file"),
+    "empty": (lambda path: path.mkdir(), "holds no files"),
+    "torn.nc": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\nrubbish"), r"torn\.nc"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_what_cannot_be_opened(tmp_path, name):
+    make, words = UNREADABLE[name]
+    make(tmp_path / name)
+    with pytest.raises(FileError, match=words):
+        open_source(tmp_path / name)
 
 
 def test_netcdf_by_names(tmp_path):
@@ -176,17 +178,31 @@ def test_truth_variables_are_no_forecasts_though_all_are_taken(tmp_path):
     assert list(open_source(tmp_path / "a.nc", names).data_vars) == ["t2m_fc"]
 
 
-def test_wrong_names(tmp_path):
-    seasonal().to_netcdf(tmp_path / "a.nc")
-    with pytest.raises(MissingDataError, match=r"2m_temp.*t2m_fc"):
-        open_source(tmp_path / "a.nc", Names({"2m_temp": "t2m"}, {}, DIMENSIONS))
-    with pytest.raises(ArgumentError, match="mean nothing here: member, lead"):
-        open_source(tmp_path / "a.nc", Names(dimensions={"init": "time"}))
-    seasonal().rename(lat="y", lon="x").to_netcdf(tmp_path / "b.nc")
-    with pytest.raises(MissingDataError, match="latitude; longitude"):
-        open_source(tmp_path / "b.nc")
-    with pytest.raises(UnknownNameError, match="did you mean 'latitude'"):
-        open_source(tmp_path / "a.nc", Names(dimensions={**DIMENSIONS, "lat": "latitud"}))
+WRONG = {
+    "a variable that is not there": (
+        seasonal(), Names({"2m_temp": "t2m"}, {}, DIMENSIONS),
+        MissingDataError, "2m_temp.*t2m_fc",
+    ),
+    "dimensions without a meaning": (
+        seasonal(), Names(dimensions={"init": "time"}),
+        ArgumentError, "mean nothing here: member, lead",
+    ),
+    "no names of the grid": (
+        seasonal().rename(lat="y", lon="x"), None, MissingDataError, "latitude; longitude",
+    ),
+    "an unknown meaning": (
+        seasonal(), Names(dimensions={**DIMENSIONS, "lat": "latitud"}),
+        UnknownNameError, "did you mean 'latitude'",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", WRONG)
+def test_wrong_names(tmp_path, which):
+    data, names, error, words = WRONG[which]
+    data.to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(error, match=words):
+        open_source(tmp_path / "a.nc", names)
 
 
 @pytest.mark.parametrize(

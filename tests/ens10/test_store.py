@@ -50,27 +50,39 @@ def test_forecasts_are_surface_and_levels_together(store):
     assert both.sizes["time"] == 3
 
 
-def test_what_is_no_store(store, tmp_path):
-    with pytest.raises(UnknownNameError, match="did you mean 'sfc'"):
-        open_store(store, "sfcc")
-    with pytest.raises(MissingDataError, match=r"truth .*--truth"):
-        open_store(store, "truth")
-    with pytest.raises(FileError, match="no such store"):
-        open_store(tmp_path / "none", "sfc")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(FileError, match="not a store"):
-        open_store(tmp_path / "folder", "sfc")
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(FileError, match="not a store"):
-        open_store(tmp_path / "file", "sfc")
-    zarr.open_group(tmp_path / "other", mode="w")
-    with pytest.raises(FileError, match="not a store of ens10"):
-        open_store(tmp_path / "other", "sfc")
+NO_STORES = {
+    "nothing": (lambda path: None, "no such store"),
+    "a folder": (lambda path: path.mkdir(), "not a store"),
+    "a file": (lambda path: path.write_text("x"), "not a store"),
+    "another Zarr group": (lambda path: zarr.open_group(path, mode="w"), "not a store of ens10"),
+}
+
+
+@pytest.mark.parametrize("which", NO_STORES)
+def test_what_is_no_store(tmp_path, which):
+    make, words = NO_STORES[which]
+    make(tmp_path / "s")
+    with pytest.raises(FileError, match=words):
+        open_store(tmp_path / "s", "sfc")
+
+
+def of_format_99(store):
     zarr.open_group(store, mode="a").attrs["ens10_format"] = 99
-    with pytest.raises(FileError, match=r"format 99.*Update"):
-        open_store(store, "sfc")
+    return open_store(store, "sfc")
 
 
-def test_a_store_is_no_source(store):
-    with pytest.raises(FileError, match="prepared already"):
-        open_source(store)
+UNOPENED = {
+    "an unknown kind": (
+        lambda store: open_store(store, "sfcc"), UnknownNameError, "did you mean 'sfc'",
+    ),
+    "no truth": (lambda store: open_store(store, "truth"), MissingDataError, "truth .*--truth"),
+    "a format to come": (of_format_99, FileError, "format 99.*Update"),
+    "as a source": (open_source, FileError, "prepared already"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", UNOPENED)
+def test_stores_that_are_not_opened(store, which):
+    use, error, words = UNOPENED[which]
+    with pytest.raises(error, match=words):
+        use(store)
