@@ -107,17 +107,19 @@ def test_dates_that_make_no_sense(dates, says):
         start_days(dates)
 
 
-def test_arguments_that_make_no_sense(tmp_path):
-    with pytest.raises(UnknownNameError, match="did you mean 'sfc'"):
-        download(tmp_path, "sfx", "all")
-    with pytest.raises(ArgumentError, match="fields: only for kind truth"):
-        download(tmp_path, "pl", "all", fields=["t2m"])
-    with pytest.raises(ArgumentError, match="jobs: 0"):
-        download(tmp_path, "pl", "all", jobs=0)
-    with pytest.raises(ArgumentError, match="base: 'folder' is no URL"):
-        get(tmp_path, "folder")
-    with pytest.raises(ArgumentError, match="base: what:// is unknown"):
-        get(tmp_path, "what://a/b")
+@pytest.mark.parametrize(
+    ("kind", "dates", "options", "error", "says"),
+    [
+        ("sfx", "all", {}, UnknownNameError, "did you mean 'sfc'"),
+        ("pl", "all", {"fields": ["t2m"]}, ArgumentError, "fields: only for kind truth"),
+        ("pl", "all", {"jobs": 0}, ArgumentError, "jobs: 0"),
+        ("sfc", "0104", {"base": "folder"}, ArgumentError, "base: 'folder' is no URL"),
+        ("sfc", "0104", {"base": "what://a/b"}, ArgumentError, "base: what:// is unknown"),
+    ],
+)
+def test_arguments_that_make_no_sense(tmp_path, kind, dates, options, error, says):
+    with pytest.raises(error, match=says):
+        download(tmp_path, kind, dates, **options)
 
 
 def test_a_scheme_whose_package_is_not_installed(tmp_path, monkeypatch):
