@@ -266,20 +266,31 @@ def test_lists_are_arrays_and_plain_numbers_keep_single_precision():
     assert crps_ensemble(single, 0.5, estimator="fair", member_dim=0).dtype == np.float32
 
 
-def test_bad_arguments_of_the_ensemble_are_named():
-    x, y = np.zeros((1, 3)), np.zeros(3)
-    for estimator in ("fair", "almost_fair"):
-        with pytest.raises(ArgumentError, match=f"{estimator} estimator is undefined for 1 member"):
-            crps_ensemble(x, y, estimator=estimator, member_dim=0)
-    with pytest.raises(UnknownNameError, match="did you mean 'fair'"):
-        crps_ensemble(x, y, estimator="fare", member_dim=0)
-    for member_dim in (2, "number"):
-        with pytest.raises(ArgumentError, match="number of one of the 2 axes of members"):
-            crps_ensemble(x, y, estimator="plain", member_dim=member_dim)
-    with pytest.raises(ArgumentError, match="several libraries"):
-        crps_ensemble(torch.zeros(1, 3), y, estimator="plain", member_dim=0)
-    members = xr.DataArray(x, dims=("number", "time"))
-    with pytest.raises(ArgumentError, match="has the dimension 'number' of the forecast"):
-        crps_ensemble(members, members, estimator="plain", member_dim="number")
-    with pytest.raises(ArgumentError, match="no dimension 'member'"):
-        crps_ensemble(members, members[0], estimator="plain", member_dim="member")
+NAMED = xr.DataArray(np.zeros((1, 3)), dims=("number", "time"))
+ALONE = "estimator is undefined for 1 member"
+AXIS = "number of one of the 2 axes of members"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"estimator": "fair"}, ArgumentError, f"fair {ALONE}"),
+        ({"estimator": "almost_fair"}, ArgumentError, f"almost_fair {ALONE}"),
+        ({"estimator": "fare"}, UnknownNameError, "did you mean 'fair'"),
+        ({"member_dim": 2}, ArgumentError, AXIS),
+        ({"member_dim": "number"}, ArgumentError, AXIS),
+        ({"members": torch.zeros(1, 3)}, ArgumentError, "several libraries"),
+        (
+            {"members": NAMED, "y": NAMED, "member_dim": "number"},
+            ArgumentError, "has the dimension 'number' of the forecast",
+        ),
+        (
+            {"members": NAMED, "y": NAMED[0], "member_dim": "member"},
+            ArgumentError, "no dimension 'member'",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_arguments_of_the_ensemble_are_named(changes, error, words):
+    call = {"members": np.zeros((1, 3)), "y": np.zeros(3), "estimator": "plain", "member_dim": 0}
+    with pytest.raises(error, match=words):
+        crps_ensemble(**call | changes)

@@ -254,9 +254,9 @@ def test_what_a_family_has_no_closed_form_of(monkeypatch):
         log_score("normal", {"mu": 0.0, "sigma": 1.0}, 0.0)
 
 
-def test_units_that_differ():
+@pytest.mark.parametrize("score", [crps, log_score, pit])
+def test_units_that_differ(score):
     kelvin = xr.DataArray([280.0], dims="x", attrs={"units": "K"})
     celsius = xr.DataArray([7.0], dims="x", attrs={"units": "degC"})
-    for score in (crps, log_score, pit):
-        with pytest.raises(ArgumentError, match="units differ: mu in K, y in degC"):
-            score("logistic", {"mu": kelvin, "sigma": 1.0}, celsius)
+    with pytest.raises(ArgumentError, match="units differ: mu in K, y in degC"):
+        score("logistic", {"mu": kelvin, "sigma": 1.0}, celsius)

@@ -81,14 +81,38 @@ def test_functions_of_mixtures_in_every_library():
         assert torch.autograd.gradcheck(call, tensors)
 
 
-def test_functions_of_mixtures_refuse_invalid_parameters():
-    for sigma in (0 * SIGMA, -SIGMA):
-        with pytest.raises(ArgumentError, match="sigma"):
-            log_score_normal_mixture(MU, sigma, SHARES, Y, component_dim=0)
-    with pytest.raises(ArgumentError, match="add up to 3"):
-        pit_normal_mixture(MU, SIGMA, np.ones(3), Y, component_dim=0)
-    with pytest.raises(ArgumentError, match="not probabilities"):
-        quantile_normal_mixture(MU, SIGMA, SHARES, 1.2, component_dim=0)
+REFUSED = {
+    "a density without spread": (
+        log_score_normal_mixture, (MU, 0 * SIGMA, SHARES, Y), "sigma",
+    ),
+    "a density of negative spread": (
+        log_score_normal_mixture, (MU, -SIGMA, SHARES, Y), "sigma",
+    ),
+    "shares of a PIT above 1": (
+        pit_normal_mixture, (MU, SIGMA, np.ones(3), Y), "add up to 3",
+    ),
+    "a level above 1": (
+        quantile_normal_mixture, (MU, SIGMA, SHARES, 1.2), "not probabilities",
+    ),
+    "shares of a CRPS above 1": (
+        crps_normal_mixture, (MU, SIGMA, np.ones(3), Y),
+        r"component_weights: they add up to 3\.",
+    ),
+    "a negative share": (
+        crps_normal_mixture, (MU, SIGMA, np.array([-1.0, 1, 1]), Y),
+        "component_weights: the lowest is -",
+    ),
+    "negative spread": (
+        crps_normal_mixture, (MU, -SIGMA, SHARES, Y), "sigma: the lowest is -",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_no_mixture(which):
+    function, arguments, words = REFUSED[which]
+    with pytest.raises(ArgumentError, match=words):
+        function(*arguments, component_dim=0)
 
 
 def test_one_component_is_a_normal():
@@ -118,15 +142,6 @@ def test_mixture_in_every_library_and_its_gradient():
     still = [t.detach().clone().requires_grad_() for t in tensors]
     call(still[0], still[1] * 0, *still[2:]).sum().backward()
     assert all(bool(torch.isfinite(t.grad).all()) for t in still)
-
-
-def test_what_is_no_mixture():
-    with pytest.raises(ArgumentError, match=r"component_weights: they add up to 3\."):
-        crps_normal_mixture(MU, SIGMA, np.ones(3), Y, component_dim=0)
-    with pytest.raises(ArgumentError, match="component_weights: the lowest is -"):
-        crps_normal_mixture(MU, SIGMA, np.array([-1.0, 1, 1]), Y, component_dim=0)
-    with pytest.raises(ArgumentError, match="sigma: the lowest is -"):
-        crps_normal_mixture(MU, -SIGMA, SHARES, Y, component_dim=0)
 
 
 def quantile(a, u):
