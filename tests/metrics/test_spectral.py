@@ -184,21 +184,38 @@ def test_missing_values(make):
     np.testing.assert_array_equal(np.isnan(got), [False, True, False, True, False])
 
 
-def test_what_is_refused():
-    x, y = case(10)
+X, Y = case(10)
+REFUSED = {
+    "an estimator": (
+        {"estimator": "faire"}, UnknownNameError, "'faire' is not known; did you mean 'fair'",
+    ),
+    "one member": (
+        {"members": X[:, :1]}, ArgumentError, "fair estimator is undefined for 1 member",
+    ),
+    "two longitudes": (
+        {"longitude_dim": (0, 2)}, ArgumentError, "longitude_dim: expected one axis",
+    ),
+    "the members as longitude": (
+        {"longitude_dim": 1}, ArgumentError, "one or several axes beside 1",
+    ),
+    "four weights": (
+        {"wave_weights": np.ones(4)}, ArgumentError,
+        r"wave_weights: expected 5 numbers of 0 or more \(wave numbers 0 to 4\), got shape \(4,\)",
+    ),
+    "negative weights": (
+        {"wave_weights": -np.ones(5)}, ArgumentError, "with negative or NaN ones",
+    ),
+    "fewer columns": (
+        {"y": Y[:, :7]}, ArgumentError, r"y: \(7,\) variables, and the members have \(8,\)",
+    ),
+}  # fmt: skip
 
-    def refused(match, x=x, y=y, error=ArgumentError, **changes):
-        with pytest.raises(error, match=match):
-            spectral_crps(x, y, **{**CALL, "estimator": "fair", **changes})
 
-    refused("'faire' is not known; did you mean 'fair'", estimator="faire", error=UnknownNameError)
-    refused("fair estimator is undefined for 1 member", x=x[:, :1])
-    refused("longitude_dim: expected one axis", longitude_dim=(0, 2))
-    refused("one or several axes beside 1", longitude_dim=1)
-    refused(r"wave_weights: expected 5 numbers of 0 or more \(wave numbers 0 to 4\), got shape "
-            r"\(4,\)", wave_weights=np.ones(4))  # fmt: skip
-    refused("with negative or NaN ones", wave_weights=-np.ones(5))
-    refused(r"y: \(7,\) variables, and the members have \(8,\)", y=y[:, :7])
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_refused(which):
+    changes, error, words = REFUSED[which]
+    with pytest.raises(error, match=words):
+        spectral_crps(**{"members": X, "y": Y, **CALL, "estimator": "fair", **changes})
 
 
 def test_a_dimension_that_is_not_there():

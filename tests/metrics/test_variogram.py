@@ -185,18 +185,26 @@ def test_missing_values(make):
         np.testing.assert_array_equal(np.isnan(np.asarray(got)), wanted)
 
 
-def test_what_is_refused():
-    x, y = case(9)
+X, Y = case(9)
+REFUSED = {
+    "an estimator": ({"estimator": "almost_fair"}, "'almost_fair' is not known"),
+    "one member": (
+        {"members": X[:, :1], "estimator": "fair"}, "fair estimator is undefined for 1 member",
+    ),
+    "an order of 0": ({"order": 0}, "order: expected a number above 0, got 0"),
+    "weights of another shape": (
+        {"pair_weights": np.ones((3, 3))}, r"pair_weights: shape \(3, 3\) does not broadcast to",
+    ),
+    "negative weights": ({"pair_weights": -np.ones((4, 4))}, "pair_weights: some are negative"),
+    "fewer variables": ({"y": Y[:, :3]}, r"y: \(3,\) variables, and the members have \(4,\)"),
+    "fewer points": ({"y": Y[:3]}, "y: shapes that do not fit"),
+    "the members as variables": ({"variable_dim": 1}, "one or several axes beside 1"),
+}  # fmt: skip
 
-    def refused(match, x=x, y=y, error=ArgumentError, **changes):
-        with pytest.raises(error, match=match):
-            variogram_score(x, y, **{**CALL, "estimator": "plain", **changes})
 
-    refused("'almost_fair' is not known", estimator="almost_fair", error=UnknownNameError)
-    refused("fair estimator is undefined for 1 member", x=x[:, :1], estimator="fair")
-    refused("order: expected a number above 0, got 0", order=0)
-    refused(r"pair_weights: shape \(3, 3\) does not broadcast to", pair_weights=np.ones((3, 3)))
-    refused("pair_weights: some are negative", pair_weights=-np.ones((4, 4)))
-    refused(r"y: \(3,\) variables, and the members have \(4,\)", y=y[:, :3])
-    refused("y: shapes that do not fit", y=y[:3])
-    refused("one or several axes beside 1", variable_dim=1)
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_is_refused(which):
+    changes, words = REFUSED[which]
+    error = UnknownNameError if which == "an estimator" else ArgumentError
+    with pytest.raises(error, match=words):
+        variogram_score(**{"members": X, "y": Y, **CALL, "estimator": "plain", **changes})
