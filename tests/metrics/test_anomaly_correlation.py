@@ -122,20 +122,32 @@ def test_the_leap_day_has_the_climatology_of_its_neighbour(world):
     assert float(got) == pytest.approx(expected, rel=1e-10)
 
 
-def test_what_does_not_fit_is_refused(world):
+REFUSED = {
+    "none": (lambda monthly: None, ArgumentError, "Pass climatology"),
+    "11 months": (
+        lambda monthly: monthly.isel(month=slice(0, 11)), MissingDataError, "climatology.*12",
+    ),
+    "fewer rows": (
+        lambda monthly: monthly.isel(latitude=slice(1, None)), MissingDataError, "latitude",
+    ),
+    "other units": (
+        lambda monthly: monthly.assign_attrs(units="degC"),
+        ArgumentError, "in degC, the truth in K",
+    ),
+    "seasons": (
+        lambda monthly: monthly.rename(month="season"), ArgumentError, "any of step, level",
+    ),
+    "no labels": (lambda monthly: monthly.to_numpy(), ArgumentError, "expected a DataArray"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", REFUSED)
+def test_what_does_not_fit_is_refused(world, which):
+    change, error, words = REFUSED[which]
     ensemble, _, truth = world
-    monthly = climatology_like(truth, month=np.arange(1, 13))
-
-    def refused(error, match, climatology):
-        with pytest.raises(error, match=match):
-            verify(ensemble, truth, ["acc"], climatology=climatology)
-
-    refused(ArgumentError, "Pass climatology", None)
-    refused(MissingDataError, "climatology.*12", monthly.isel(month=slice(0, 11)))
-    refused(MissingDataError, "latitude", monthly.isel(latitude=slice(1, None)))
-    refused(ArgumentError, "in degC, the truth in K", monthly.assign_attrs(units="degC"))
-    refused(ArgumentError, "any of step, level", monthly.rename(month="season"))
-    refused(ArgumentError, "expected a DataArray", monthly.to_numpy())
+    climatology = change(climatology_like(truth, month=np.arange(1, 13)))
+    with pytest.raises(error, match=words):
+        verify(ensemble, truth, ["acc"], climatology=climatology)
 
 
 def test_monthly_means_leave_years_out(world):

@@ -249,25 +249,38 @@ def test_means_in_float32_are_not():
     assert mean_over(many, "all") == pytest.approx(float(np.float32(0.1)), rel=1e-12)
 
 
-def test_what_a_mean_refuses():
-    score = np.ones((4, 5))
-    with pytest.raises(UnknownNameError, match=r"nan: 'omitt' is not known; did you mean 'omit'"):
-        mean_over(score, "all", nan="omitt")
-    with pytest.raises(ArgumentError, match="nan: it applies to a mean, and dim is None"):
-        mean_over(score, None, nan="omit")
-    with pytest.raises(ArgumentError, match="weights: it applies to a mean"):
-        mean_over(score, None, np.ones(5))
-    with pytest.raises(ArgumentError, match=r"weights: shape \(4,\) does not broadcast"):
-        mean_over(score, 0, np.ones(4))
-    with pytest.raises(ArgumentError, match="one of the 2 axes of scores, got 2"):
-        mean_over(score, 2)
-    labelled = xr.DataArray(score, dims=("a", "b"), coords={"b": np.arange(5)})
-    with pytest.raises(ArgumentError, match="dim: the scores have no dimension 'c'"):
-        mean_over(labelled, "c")
-    with pytest.raises(ArgumentError, match=r"dimensions \['c'\] that the scores lack"):
-        mean_over(labelled, "a", xr.DataArray(np.ones(3), dims="c"))
-    with pytest.raises(ArgumentError, match="weights: its coordinates differ"):
-        mean_over(labelled, "b", xr.DataArray(np.ones(5), dims="b", coords={"b": np.arange(1, 6)}))
+ONES = np.ones((4, 5))
+LABELLED = xr.DataArray(ONES, dims=("a", "b"), coords={"b": np.arange(5)})
+OF_C = xr.DataArray(np.ones(3), dims="c")
+SHIFTED = xr.DataArray(np.ones(5), dims="b", coords={"b": np.arange(1, 6)})
+
+
+@pytest.mark.parametrize(
+    ("score", "dim", "weights", "words"),
+    [
+        (ONES, None, np.ones(5), "weights: it applies to a mean"),
+        (ONES, 0, np.ones(4), r"weights: shape \(4,\) does not broadcast"),
+        (ONES, 2, None, "one of the 2 axes of scores, got 2"),
+        (LABELLED, "c", None, "dim: the scores have no dimension 'c'"),
+        (LABELLED, "a", OF_C, r"dimensions \['c'\] that the scores lack"),
+        (LABELLED, "b", SHIFTED, "weights: its coordinates differ"),
+    ],
+)
+def test_what_a_mean_refuses(score, dim, weights, words):
+    with pytest.raises(ArgumentError, match=words):
+        mean_over(score, dim, weights)
+
+
+@pytest.mark.parametrize(
+    ("dim", "nan", "error", "words"),
+    [
+        ("all", "omitt", UnknownNameError, "nan: 'omitt' is not known; did you mean 'omit'"),
+        (None, "omit", ArgumentError, "nan: it applies to a mean, and dim is None"),
+    ],
+)
+def test_missing_values_of_a_mean(dim, nan, error, words):
+    with pytest.raises(error, match=words):
+        mean_over(ONES, dim, nan=nan)
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4])

@@ -132,18 +132,24 @@ def test_empty_bins_and_missing_points(options):
         assert diagram[name][1].isnull().all()
 
 
-def test_refused():
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"band": "binomal"}, UnknownNameError, "band: 'binomal' is not known; did you mean"),
+        ({"band": "resampling"}, ArgumentError, "seed: resampling needs one"),
+        ({"level": 90}, ArgumentError, "level: expected a number between 0 and 1"),
+        ({"independent": 0}, ArgumentError, "independent: expected a number above 0"),
+        ({"resamples": 0}, ArgumentError, "resamples: expected one or more"),
+    ],
+)
+def test_refused(options, error, words):
     sums = event_sums(*case(), dim="all", bins=4)
-    with pytest.raises(UnknownNameError, match="band: 'binomal' is not known; did you mean"):
-        reliability_diagram(sums, band="binomal")
-    with pytest.raises(ArgumentError, match="seed: resampling needs one"):
-        reliability_diagram(sums, band="resampling")
-    with pytest.raises(ArgumentError, match="level: expected a number between 0 and 1"):
-        reliability_diagram(sums, level=90)
-    with pytest.raises(ArgumentError, match="independent: expected a number above 0"):
-        reliability_diagram(sums, independent=0)
-    with pytest.raises(ArgumentError, match="resamples: expected one or more"):
-        reliability_diagram(sums, resamples=0)
+    with pytest.raises(error, match=words):
+        reliability_diagram(sums, **options)
+
+
+def test_sums_of_something_else():
+    sums = event_sums(*case(), dim="all", bins=4)
     with pytest.raises(ArgumentError, match="no sums of events"):
         reliability_diagram(sums.drop_vars("weight_square"))
 

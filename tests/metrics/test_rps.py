@@ -141,26 +141,42 @@ def test_the_true_probabilities_win():
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
-def test_refused(kind):
-    p, category = case()
-    with pytest.raises(ArgumentError, match="sums over the categories are not 1"):
-        rps(kind(p * 0.9), kind(category), category_dim=-1)
-    with pytest.raises(ArgumentError, match=r"probabilities: .* not between 0 and 1"):
-        rps(kind(p * 100), kind(category), category_dim=-1)
-    for wrong in (category + 1, category - 0.5, category - 1):
-        with pytest.raises(ArgumentError, match=r"category: .* are not one of 0 to 3"):
-            rps(kind(p), kind(wrong), category_dim=-1)
-    with pytest.raises(ArgumentError, match="probabilities: 1 categories"):
-        rps(kind(p[..., :1]), kind(category), category_dim=-1)
-    x, y = (kind(a) for a in ensemble())
-    with pytest.raises(ArgumentError, match="thresholds: they do not rise"):
-        rps_ensemble(x, y, thresholds=[1.0, 0.0], estimator="fair", member_dim=1)
-    with pytest.raises(ArgumentError, match="thresholds: an axis that is summed"):
-        rps_ensemble(x, y, thresholds=[], estimator="fair", member_dim=1)
-    with pytest.raises(
-        UnknownNameError, match="estimator: 'faire' is not known; did you mean 'fair'"
-    ):
-        rps_ensemble(x, y, thresholds=LIMITS, estimator="faire", member_dim=1)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda p, category: (p * 0.9, category), "sums over the categories are not 1"),
+        (lambda p, category: (p * 100, category), "probabilities: .* not between 0 and 1"),
+        (lambda p, category: (p, category + 1), "category: .* are not one of 0 to 3"),
+        (lambda p, category: (p, category - 0.5), "category: .* are not one of 0 to 3"),
+        (lambda p, category: (p, category - 1), "category: .* are not one of 0 to 3"),
+        (lambda p, category: (p[..., :1], category), "probabilities: 1 categories"),
+    ],
+    ids=["sums", "per cent", "one more", "a half", "one less", "one category"],
+)
+def test_no_probabilities_or_categories(kind, change, words):
+    p, category = change(*case())
+    with pytest.raises(ArgumentError, match=words):
+        rps(kind(p), kind(category), category_dim=-1)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        ({"thresholds": [1.0, 0.0]}, ArgumentError, "thresholds: they do not rise"),
+        ({"thresholds": []}, ArgumentError, "thresholds: an axis that is summed"),
+        (
+            {"estimator": "faire"},
+            UnknownNameError,
+            "estimator: 'faire' is not known; did you mean 'fair'",
+        ),
+    ],
+)
+def test_thresholds_and_estimators_that_are_refused(kind, changes, error, words):
+    call = {"thresholds": LIMITS, "estimator": "fair", "member_dim": 1} | changes
+    x, y = ensemble()
+    with pytest.raises(error, match=words):
+        rps_ensemble(kind(x), kind(y), **call)
 
 
 def test_libraries_that_do_not_mix():
