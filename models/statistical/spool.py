@@ -27,6 +27,8 @@ class Spool:
     Main memory holds one batch while it is written and a few blocks of grid points while they are
     fitted; the file takes 4 bytes for each field, date and point, in the folder of temporary files
     (environment variable TMPDIR), and is deleted with the object.
+
+    The file is an array (dates, fields, H W) of float32, with dates in the order of `append`.
     """
 
     def __init__(self) -> None:
@@ -78,19 +80,24 @@ class Spool:
         self._area = area if self._area is None else np.maximum(self._area, area)
 
     def read(self, points: Points) -> Floats:
-        """Read fields at points (numbered row by row), (F, P, N), with dates in order of time."""
+        """Read fields at points, (F, P, N), with dates in order of time.
+
+        Args:
+            points: their numbers in the grid, row by row; ascending.
+        """
         self._file.flush()
         dates = np.concatenate(self._dates)
-        rows, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
+        count, size = len(dates) * self._shape[0], int(np.prod(self._shape[1:]))
         indices = np.arange(*points.indices(size)) if isinstance(points, slice) else points
         first, last = (int(indices[0]), int(indices[-1])) if len(indices) else (0, 0)
-        block, row = np.empty((rows, len(indices)), np.float32), np.empty(last - first + 1, "f4")
-        # not mapped: reading a few bytes of each date would map 64 kB of the file
-        for n, row_out in enumerate(block):
-            os.preadv(self._file.fileno(), [row.data], 4 * (n * size + first))
-            row_out[:] = row if len(row) == len(indices) else row[indices - first]
+        values, span = np.empty((count, len(indices)), np.float32), np.empty(last - first + 1, "f4")
+        # At offsets, as threads share the file and its position. Not mapped: reading a few bytes
+        # of each date would map 64 kB of the file.
+        for n, of_field in enumerate(values):
+            os.preadv(self._file.fileno(), [span.data], 4 * (n * size + first))
+            of_field[:] = span if len(span) == len(indices) else span[indices - first]
         order = np.argsort(dates, kind="stable")
-        fields = block.reshape(len(dates), -1, len(indices))[order]
+        fields = values.reshape(len(dates), -1, len(indices))[order]
         return np.ascontiguousarray(fields.transpose(1, 2, 0).astype(np.float64))
 
     def blocks(self, per_date: int = 1) -> list[slice]:
