@@ -56,12 +56,8 @@ class DatasetSamples(Samples):
             self._truth_source = _source(truth, "truth")
             truth = pair_truth(dataset, tidy(truth, Names(), "truth", optional_dimensions=True))
         super().__init__(dataset, truth, target, ensemble)
-        places = self._member_places
-        is_run = bool(places) and places == list(range(places[0], places[0] + len(places)))
-        # a slice, where that is possible, is a cheaper task of dask than a list
-        run = slice(places[0], places[-1] + 1) if is_run else places
-        self._dataset = dataset.isel(number=run)
-        if len(places) < self.members:
+        self._dataset = dataset.isel(number=_slice_or_list(self._member_places))
+        if len(self._member_places) < self.members:  # members that the data lack become NaN
             by_place = self._dataset.assign_coords(number=self._present)
             self._dataset = by_place.reindex(number=range(self.members))
 
@@ -96,13 +92,15 @@ class DatasetSamples(Samples):
         return count
 
     def _unit(self, where: Where) -> xr.Dataset:
+        """Return all fields of a date, lead time and rows, lazily."""
         date = self._dataset.isel(time=int(self._positions[where.date]))
         return date.sel(step=where.step).isel(latitude=where.rows)
 
     def _date(self, i: int) -> str:
-        return str(self.time[i])[:13]
+        return str(self.time[i])[:13]  # to the hour
 
     def _place(self, where: Where) -> str:
+        """Return source, date and lead time, for errors."""
         return f"{self.source}: {self._date(where.date)}, step {where.step:g}"
 
 
@@ -111,12 +109,21 @@ def _source(dataset: xr.Dataset, default: str) -> str:
     return str(dataset.encoding.get("source") or default)
 
 
-def _read(field: xr.DataArray, where: str, name: str, out: Any) -> int:
-    values = _compute(xr.Dataset({name: field.variable}), where)[name].to_numpy()
+def _slice_or_list(places: list[int]) -> slice | list[int]:
+    """Return consecutive places as a slice, a cheaper task of dask than a list."""
+    if places and places == list(range(places[0], places[0] + len(places))):
+        return slice(places[0], places[-1] + 1)
+    return places
+
+
+def _read(field: xr.DataArray, place: str, name: str, out: Any) -> int:
+    """Compute a field into `out`, and return the bytes read; `place` is for errors."""
+    values = _compute(xr.Dataset({name: field.variable}), place)[name].to_numpy()
     out[...] = values
     return int(values.nbytes)
 
 
-def _compute(fields: xr.Dataset, where: str) -> xr.Dataset:
+def _compute(fields: xr.Dataset, place: str) -> xr.Dataset:
+    """Compute all fields at once, in single precision; `place` is for errors."""
     with _COMPUTE_LOCK:
-        return read_values(fields.astype(np.float32), where)
+        return read_values(fields.astype(np.float32), place)
