@@ -63,7 +63,9 @@ def whole_path(path: Path) -> Iterator[Path]:
         _sync(partial)
         partial.replace(path)
     except BaseException as error:
-        _discard(partial, path, error)
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        _raise_cause(error, path)
         raise
     sync_folder(path.parent)
 
@@ -79,21 +81,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _discard(partial: Path, path: Path, error: BaseException) -> None:
-    """Remove the partial file; raise the system's error that `error` wraps, such as a full disk."""
-    with contextlib.suppress(OSError):
-        partial.unlink()
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in FULL + REFUSED:
-            cause.filename = str(path)
-            if cause is not error:
-                raise cause
-        cause = cause.__cause__ or cause.__context__
-
-
 def replace_folder(new: Path, path: Path) -> None:
     """Rename a complete folder to `path`, and remove the folder that was there before.
+
+    Between the two renames `path` is absent; both folders are then whole, the former one under a
+    temporary name.
 
     Args:
         new: the folder, on the same file system.
@@ -149,6 +141,20 @@ def sync_files(root: Path, paths: Iterable[str]) -> None:
     """Make sure that files in a folder are on the disk."""
     for path in paths:
         _sync(root / path)
+
+
+def _raise_cause(error: BaseException, path: Path) -> None:
+    """Raise the full disk or refusal that a library wrapped in `error`, if there is one.
+
+    It, or `error` if it is one itself, names `path`: the user knows no temporary file.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in FULL + REFUSED:
+            cause.filename = str(path)
+            if cause is not error:
+                raise cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _sync(path: Path) -> None:
