@@ -1,10 +1,16 @@
 """Compiled loops of the mixture-of-experts layer on the CPU, with the interpreter lock released.
 
-A band of rows of one sample is processed at a time. Rows of the input, padded beyond the grid, are
-copied into a ring buffer (columns, rows of a filter, channels), so that the numbers of a patch (a
-filter's input) are contiguous: the product of a patch and a filter is a dot product of two vectors.
-Input row r stays at index r % K of K rows; therefore filters are stored K times, with their rows
-rotated like the ring buffer.
+In this order: values of the chosen experts (`forward_band`) and their gradients (`backward_band`);
+the gradient of the routing classification (`classify`); the choice of the experts of largest weight
+(`choose`); a weighted quantile by radix selection (`select`); the bands of the first four.
+
+The first two are convolutions that compute only what was chosen. A band of rows of one sample is
+processed at a time. Rows of the input, padded beyond the grid, are copied into a ring buffer
+(columns, rows of a filter, channels), so that the numbers of a patch (a filter's input) are
+contiguous: the product of a patch and a filter is a dot product of two vectors. Input row r stays
+at index r % K of K rows; therefore filters are stored K times, with their rows rotated like the
+ring buffer. The gradient for the input is summed in a second ring buffer, whose rows are added to
+the field when the last filter that covers them has passed.
 """
 
 import numba
@@ -185,6 +191,8 @@ def backward_band(  # type: ignore[no-untyped-def]
     W, K = field.shape[2], ring.shape[1]
     half, size, step = K // 2, filters.shape[2], K * ring.shape[2]
     flat, flat_sums = ring.reshape(-1), sums.reshape(-1)
+    # Values at row h are of input rows h - half to h + half: row h + half is loaded before, and row
+    # h - half flushed after it. The range is that of the first row to load and the last to flush.
     for h in range(band[0] - 2 * half, band[1] + 2 * half):
         if h < band[1]:
             _load_row(field, h + half, ring, wrap, replicate)
@@ -205,6 +213,7 @@ def backward_band(  # type: ignore[no-untyped-def]
 @numba.njit(**FUSED)
 def _write_unchosen_gradient(weights, targets, factor, gradient):  # type: ignore[no-untyped-def]
     """Write the classification gradient of an expert as if no sample had chosen it."""
+    # `exp` takes float32 from -87 to 88; beyond 87 the sigmoid is within e^-87 = 2e-38 of 0 or 1
     one, end = weights.dtype.type(1), weights.dtype.type(87)
     for p in range(weights.size):
         x = -weights[p]
@@ -216,6 +225,10 @@ def _write_unchosen_gradient(weights, targets, factor, gradient):  # type: ignor
 @numba.njit(**OPTIONS)
 def classify(weights, choices, wrong, factor, band, gradient):  # type: ignore[no-untyped-def]
     """Write the routing classification gradient (sigmoid(R) - target) / n of a map of weights.
+
+    With s_r the share of samples whose choice r was incorrect, the target of a chosen expert is
+    1 - s_r, and that of each other one sum(s_r) / (E - k). All are written with the target of the
+    others; then the chosen get the difference of the two targets.
 
     Args:
         weights: (E, P) weights R of the experts at P points.
@@ -260,7 +273,7 @@ def _keys(bits, rank, keys):  # type: ignore[no-untyped-def]
     for p in range(bits.size):
         size = np.int32(bits[p] & 0x7FFFFFFF)
         order = np.int32(-size) if bits[p] < 0 else size
-        order = np.int32(0x7FFFFFFF) if size > 0x7F800000 else order
+        order = np.int32(0x7FFFFFFF) if size > 0x7F800000 else order  # NaN: beyond infinity's bits
         keys[p] = np.float64(order) * _INDEX + rank
 
 
@@ -291,7 +304,7 @@ def choose(bits, band, choices):  # type: ignore[no-untyped-def]
             for g in range(groups):
                 merge_fours(four, best[g])
         for r in range(k):
-            row = best[r // 4, (3 - r % 4) * n :]
+            row = best[r // 4, (3 - r % 4) * n :]  # the four of a group ascend
             for p in range(size):
                 choices[start + p, r] = E - 1 - (np.int64(row[p]) & (_INDEX - 1))
 
