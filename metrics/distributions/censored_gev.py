@@ -33,7 +33,7 @@ from ens10.metrics.distributions.gev import (
     _log_score,
     _log_score_partials,
     _quantile,
-    _without_location,
+    _remainder,
     _z,
     by_shape_of_exponent,
 )
@@ -115,7 +115,7 @@ def _upper_integral(z: Any, shape: Any, below: tuple[Any, Any]) -> tuple[Any, An
     value, slope, shape = np.asarray(value), np.asarray(slope), np.broadcast_to(shape, low_t.shape)
     with np.errstate(over="ignore"):
         t = np.exp(-exponent[high_t])
-    remainder, by_shape = _without_location(exponent[high_t], t, shape[high_t])
+    remainder, by_shape = _remainder(exponent[high_t], t, shape[high_t])
     value[high_t] = z[high_t] * (2 * np.exp(-t) - 1) + remainder - below[0][high_t]
     slope[high_t] = by_shape - below[1][high_t]
     return value, slope

@@ -27,9 +27,10 @@ from ens10.metrics.distributions.gamma_functions import (
 # product of the distances to the nodes, at most 1e-14 here; at the nodes rounding is 1e-14.
 _NEAR = 0.05
 _NODES = 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
-# a z that overflows in no product; a shape at which E|X - X'| / 2 is infinite, as 1 - F falls like
-# z^(-1/shape) and its square must be integrable; an argument whose gamma function is finite
-_MOST_Z, _MOST_SHAPE, _MOST_GAMMA = 1e300, 2.0, 150.0
+_MOST_Z = 1e300  # overflows in no product
+# E|X - X'| / 2 is infinite, as 1 - F falls like z^(-1/shape) and its square must be integrable
+_MOST_SHAPE = 2.0
+_MOST_GAMMA = 150.0  # an argument whose gamma function is finite
 _SMALL = 0.1  # a shape below which the variance is a series
 # (c(-2 s) - c(-s)) / s in powers of s, see `_standard_variance`
 _CHANGE = np.polynomial.Polynomial(
@@ -69,24 +70,21 @@ def _z(mu: Any, sigma: Any, y: Any) -> Any:
     return np.clip(z, -_MOST_Z, _MOST_Z)
 
 
-def _away_from_0(t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
-    """Return the CRPS less z (2 F - 1) at t, and its derivative by the shape, away from shape 0.
-
-    Without `slope` the derivative is NaN.
+def _remainder_away_from_0(t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
+    """Return the result of `_remainder` for shapes up to 1/2 that are not near 0.
 
     It is 2 E[X; S < t] - E[X] - (E max(X, X') - E[X]) of X = (S^-shape - 1) / shape with an
-    exponential S. Gamma functions that overflow are taken by their logarithms.
+    exponential S: `partial` is E[X; S < t], and (`doubled` - 1) / shape is E max(X, X'). Gamma
+    functions that overflow are taken by their logarithms.
     """
+    # with a = 1 - shape: full is Gamma(a), below P(a, t), full_below their product, doubled
+    # 2^shape Gamma(a)
     a = 1 - shape
     log_full, below = special.gammaln(a), special.gammainc(a, t)
     full = special.gamma(np.minimum(a, _MOST_GAMMA))
     vast = a > _MOST_GAMMA
     doubled = np.where(vast, np.exp(log_full + shape * math.log(2)), 2.0**shape * full)
-    full_below = np.where(
-        vast,
-        np.exp(log_full + np.log(below)),
-        full * below,
-    )
+    full_below = np.where(vast, np.exp(log_full + np.log(below)), full * below)
     partial = (full_below + np.expm1(-t)) / shape
     beyond = np.isinf(doubled)
     value = np.where(beyond, math.inf, 2 * partial - (doubled - 1) / shape)
@@ -101,8 +99,8 @@ def _away_from_0(t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
     return value, np.where(beyond, -math.inf, 2 * by_partial - by_double)
 
 
-def _through_1(exponent: Any, t: Any, shape: Any) -> tuple[Any, Any]:
-    """Return the result of `_away_from_0` for shapes from 1/2 to 2.
+def _remainder_through_1(exponent: Any, t: Any, shape: Any) -> tuple[Any, Any]:
+    """Return the result of `_remainder_away_from_0` for shapes from 1/2 to 2.
 
     At 1 its gamma functions diverge, but not their difference.
     With a = 1 - shape, 2 gamma(a, t) - 2^(1 - a) Gamma(a) is
@@ -119,20 +117,38 @@ def _through_1(exponent: Any, t: Any, shape: Any) -> tuple[Any, Any]:
     return value, -(by_a + value) / shape
 
 
-def _without_location(exponent: Any, t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
-    """Return the CRPS less z (2 F - 1) and its derivative by the shape, for every shape below 2."""
+def _remainder(exponent: Any, t: Any, shape: Any, *, slope: bool = True) -> tuple[Any, Any]:
+    """Return R of the CRPS, sigma (z (2 F - 1) + R), and its derivative by the shape.
+
+    R depends on t and the shape alone, and is the derivative of the CRPS by sigma. Near shape 0 it
+    is a polynomial through `_NODES`; otherwise it is that of `_remainder_away_from_0` up to 1/2 and
+    of `_remainder_through_1` from there to 2. From 2 on, where the CRPS is infinite, the result has
+    no meaning.
+
+    Args:
+        exponent: -log t.
+        t: -log F(y).
+        shape: of the distributions.
+        slope: False if no derivative is needed; it may then be NaN.
+
+    Returns:
+        R, and its derivative at a fixed t: that of the CRPS over sigma at a fixed y, in which the
+        changes of t cancel.
+    """
     far, heavy = np.abs(shape) >= _NEAR, (shape > 0.5) & (shape < 2)
     usual = np.where(far & (shape <= 0.5), shape, 0.5)
-    value, by_shape = map(np.asarray, _away_from_0(t, usual, slope=slope))
+    value, by_shape = map(np.asarray, _remainder_away_from_0(t, usual, slope=slope))
     if heavy.any():
-        others = _through_1(np.where(heavy, exponent, 0.0), t, np.where(heavy, shape, 1.0))
+        others = _remainder_through_1(
+            np.where(heavy, exponent, 0.0), t, np.where(heavy, shape, 1.0)
+        )
         value, by_shape = (
             np.where(heavy, h, v) for h, v in zip(others, (value, by_shape), strict=True)
         )
     near = ~far & ~np.isnan(shape + t)
     if near.any():
         at, where = np.broadcast_to(t, value.shape)[near], np.broadcast_to(shape, value.shape)[near]
-        every = [_away_from_0(at, np.full_like(at, node), slope=False) for node in _NODES]
+        every = [_remainder_away_from_0(at, np.full_like(at, node), slope=False) for node in _NODES]
         nodes = np.stack([value_at_node for value_at_node, _ in every])
         value[near], by_shape[near] = _interpolate(nodes, where)
     undefined = np.isnan(shape + t)
@@ -160,7 +176,7 @@ def _crps_terms(mu: Any, sigma: Any, shape: Any, y: Any, *, slope: bool = True) 
         t = np.exp(-exponent)
     by_y = 2 * np.exp(-t) - 1
     arguments = (np.asarray(v, np.float64) for v in (exponent, t, shape))
-    by_sigma, by_shape = _without_location(*arguments, slope=slope)
+    by_sigma, by_shape = _remainder(*arguments, slope=slope)
     return by_y, by_sigma, by_shape
 
 
