@@ -16,6 +16,7 @@ from ens10.metrics._dispatch import dask_array
 
 _MAX_STATES = 256  # states held while more are read
 _DATES = ("time", "valid_time")
+Axis = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
 
 
 def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
@@ -47,20 +48,22 @@ def merge_states(states: Iterable[xr.Dataset]) -> xr.Dataset:
 
 
 def _merge(states: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Join the axes of states that are held, then add variables and join coordinates on them."""
     first = states[0]
     for other in states[1:]:
         _check_alike(first, other)
     if len(states) == 1:
         return first
-    sizes = {str(d): _join(str(d), states) for d in first.dims}
-    positions = [_Positions(state, sizes) for state in states]
-    variables = {str(n): _sum_variable(str(n), states, positions, sizes) for n in first.data_vars}
-    index = {d: (d, i, first[d].attrs) for d, i in sizes.items() if not isinstance(i, int)}
-    shared = [c for c in first.coords if c not in first.indexes]
-    coords = {str(c): _join_coordinate(str(c), states, positions, sizes) for c in shared
-              if all(c in state.coords for state in states)}  # fmt: skip
-    coordinates = {c: variable for c, variable in coords.items() if variable is not None}
-    return xr.Dataset(variables, coords=index | coordinates, attrs=first.attrs)
+    axes = {str(dim): _join_axis(str(dim), states) for dim in first.dims}
+    positions = [_Positions(state, axes) for state in states]
+    variables = {str(n): _sum_variable(str(n), states, positions, axes) for n in first.data_vars}
+    indexes = {d: (d, i, first[d].attrs) for d, i in axes.items() if not isinstance(i, int)}
+    coordinates = {}
+    for name in map(str, first.coords):
+        if name not in first.indexes and all(name in state.coords for state in states):
+            coordinates[name] = _join_coordinate(name, states, positions, axes)
+    kept = {name: joined for name, joined in coordinates.items() if joined is not None}
+    return xr.Dataset(variables, coords=indexes | kept, attrs=first.attrs)
 
 
 def _check_alike(first: xr.Dataset, second: xr.Dataset) -> None:
@@ -95,10 +98,8 @@ def _scalars(state: xr.Dataset) -> dict[str, object]:
     return {k: str(v.values) for k, v in sorted(variables.items()) if not v.dims}
 
 
-Axis = Any  # the (pandas) index of a dimension, or its size where it has no coordinate
-
-
-def _join(dim: str, states: Sequence[xr.Dataset]) -> Axis:
+def _join_axis(dim: str, states: Sequence[xr.Dataset]) -> Axis:
+    """Return the merged axis of a dimension: all coordinates; numbers and dates sorted."""
     indexes = [state.indexes.get(dim) for state in states]
     present = [i for i in indexes if i is not None]
     if not present:
@@ -137,13 +138,13 @@ class _Positions:
 
     def index_of(self, variable: xr.Variable) -> Any:
         """Return the index of a variable in an array of the merged shape."""
-        axes = [self.by_dim.get(str(dim)) for dim in variable.dims]
-        if all(a is None for a in axes):
+        positions = [self.by_dim.get(str(dim)) for dim in variable.dims]
+        if all(p is None for p in positions):
             return ...
-        if sum(a is not None for a in axes) == 1:
-            return tuple(slice(None) if a is None else a for a in axes)
-        sizes = variable.shape
-        return np.ix_(*(np.arange(n) if a is None else a for a, n in zip(axes, sizes, strict=True)))
+        if sum(p is not None for p in positions) == 1:
+            return tuple(slice(None) if p is None else p for p in positions)
+        every = zip(positions, variable.shape, strict=True)
+        return np.ix_(*(np.arange(size) if p is None else p for p, size in every))
 
 
 def _shape(variable: xr.Variable, axes: dict[str, Axis]) -> tuple[int, ...]:
