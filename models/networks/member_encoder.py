@@ -12,6 +12,7 @@ from ens10.models.layers.norm import BatchNorm2d
 from ens10.models.networks.base import DataShape, Network
 
 RESULT_VERSION = 1  # raise it when results change
+# defaults, which `shape_of_inner` takes where a configuration leaves them out
 _CHANNELS = 4
 _POOLS: tuple[Pool, ...] = ("mean", "std")
 
@@ -59,7 +60,8 @@ class WithMembers(Network):
         self.encoder = MemberEncoder(in_channels, channels, hidden, pools)
         self.in_channels, self.out_channels = in_channels, network.out_channels
         self.varying_channels = in_channels - fixed
-        required = in_channels + self.varying_channels + self.encoder.out_channels
+        extra = self.varying_channels + self.encoder.out_channels  # deviations and pools
+        required = in_channels + extra
         name = type(network).__name__
         if network.takes_members:
             raise ArgumentError(
@@ -73,7 +75,7 @@ class WithMembers(Network):
                 f"{name} takes {network.in_channels} channels, the members give {required}",
                 f"Set its in_channels to {required}",
             )
-        self.norm = BatchNorm2d(required - in_channels)
+        self.norm = BatchNorm2d(extra)
         self.network = network
         self.halvings, self.odd = network.halvings, network.odd
         self.pointwise = network.pointwise
