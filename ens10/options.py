@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+# an entry under `Attributes:`: its name, and its words with the lines that continue them
 _ATTRIBUTE = re.compile(r"    (\w+): (.*(?:\n {8}.*)*)")
 
 
@@ -64,14 +65,13 @@ def add_options(parser: Any, options: type) -> None:
     for one in fields(options):
         if one.name not in flags:
             continue
-        text, default = words[one.name], one.default
-        if isinstance(default, str | int | float) and default not in ("", False):
-            text += "" if "default" in text else f" (default: {default})"
-        settings = dict(one.metadata.get("settings", {}))
-        if "type" not in settings:
-            settings = {**_settings(one.type), **settings}
-        settings["default"] = list(default) if isinstance(default, tuple) else default
-        settings |= {"help": text.replace("%", "%%"), "dest": one.name}
+        own = dict(one.metadata.get("settings", {}))
+        settings = own if "type" in own else {**_settings_of(one.type), **own}
+        settings |= {
+            "default": list(one.default) if isinstance(one.default, tuple) else one.default,
+            "help": _help_of(words[one.name], one.default),
+            "dest": one.name,
+        }
         parser.add_argument(flags[one.name], **settings)
 
 
@@ -107,12 +107,19 @@ def chosen(options: type[T], values: T | None, named: Mapping[str, Any]) -> T:
     return options(**named) if values is None else replace(values, **named)  # type: ignore[type-var]
 
 
-def _settings(kind: Any) -> dict[str, Any]:
+def _help_of(words: str, default: Any) -> str:
+    """Return the help text: the words, then the default unless they state it or there is none."""
+    if isinstance(default, str | int | float) and default not in ("", False):  # nor 0, equal to it
+        words += "" if "default" in words else f" (default: {default})"
+    return words.replace("%", "%%")
+
+
+def _settings_of(kind: Any) -> dict[str, Any]:
     """Return the arguments of `add_argument` for a type: that of a union's first part."""
     if get_origin(kind) in (Union, UnionType):
         kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return {"choices": get_args(kind)}
     if get_origin(kind) is Sequence:
-        return {**_settings(get_args(kind)[0]), "nargs": "+"}
+        return {**_settings_of(get_args(kind)[0]), "nargs": "+"}
     return {"action": "store_true"} if kind is bool else {"type": kind}
