@@ -81,23 +81,31 @@ class DimensionNames:
 
     def _names(self, data: Any, name: str, core: Sequence[str]) -> dict[str, str]:
         """Return our name of each of the user's dimensions, and of the places of stations."""
-        dims = tuple(map(str, data.dims))
-        told = {"member_dim": self.member, "time_dim": self.time} if "number" in core else {}
-        for option, dim in told.items():
-            if dim is not None and dim not in dims:
-                raise ArgumentError(
-                    name, f"no dimension {dim!r}, only {dims}", f"Name it: {option}"
-                )
-        names = {self.member: "number"} if "number" in core else {}
+        has_members = "number" in core
+        self._check_given(data, name, has_members)
+        names = {self.member: "number"} if has_members else {}
         names[self._dates(data, name)] = "time"
+        dims = map(str, data.dims)
         points = [d for d in dims if d not in {*names, *core, *STEP_AND_LEVEL}]
-        if len(points) != 1 or points[0] in GRID:
+        if len(points) != 1 or points[0] in GRID:  # one station without a dimension, or a grid
             return names | {d: _ROLES.get(d, d) for d in points}
+        # stations: latitude and longitude along them are places, which have other names here
         places = zip(GRID, PLACES, strict=True)
         names |= {k: v for k, v in places if k in data.coords and data[k].dims == (points[0],)}
         return names | {points[0]: STATION}
 
+    def _check_given(self, data: Any, name: str, has_members: bool) -> None:
+        """Raise an error if data of members lack a dimension that was given."""
+        dims = tuple(map(str, data.dims))
+        given = {"member_dim": self.member, "time_dim": self.time} if has_members else {}
+        for option, dim in given.items():
+            if dim is not None and dim not in dims:
+                raise ArgumentError(
+                    name, f"no dimension {dim!r}, only {dims}", f"Name it: {option}"
+                )
+
     def _dates(self, data: Any, name: str) -> str:
+        """Return the user's dimension of dates: that given, `time`, or the only one with dates."""
         dims = tuple(map(str, data.dims))
         dated = [d for d in dims if np.issubdtype(data[d].dtype, np.datetime64)]
         for dim in (self.time, "time", dated[0] if len(dated) == 1 else None):
@@ -107,4 +115,5 @@ class DimensionNames:
 
 
 def _has_points(names: Mapping[str, str]) -> bool:
+    """Return False for data of one station, without a dimension of points."""
     return bool({STATION, *GRID} & set(names.values()))
