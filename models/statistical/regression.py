@@ -25,7 +25,9 @@ from ens10.models.statistical.score_terms import ScoreTerms, Terms
 from ens10.models.statistical.spool import Blocks
 
 LOCATION, SCALE, THIRD = range(3)  # places of the parameters in `Terms`
-VARIANCE_FLOOR = 1e-8  # in standardised units: keeps the residual over the scale finite
+# Floors in standardised units: they keep the residual over the scale finite
+VARIANCE_FLOOR = 1e-8
+_SCALE_FLOOR = 1e-6
 Predictors = Sequence[Floats | float]  # (P, N), or 1 for a constant
 
 
@@ -75,9 +77,9 @@ def root_of_exponentials(largest: float, floor: float) -> Link:
 
 
 def sum_of_exponentials(eta: Sequence[Floats], x: Predictors) -> Scale:
-    """Return the scale sum of exp(eta_b) x_b + 1e-6."""
+    """Return the scale sum of exp(eta_b) x_b + 1e-6; above 50 an eta counts as 50."""
     terms = [np.exp(np.minimum(e, 50.0)) * v for e, v in zip(eta, x, strict=True)]
-    value = np.asarray(sum(terms, 1e-6))
+    value = np.asarray(sum(terms, _SCALE_FLOOR))
     slopes = [term / value for term in terms]
     return Scale(value, slopes, slopes, -1.0)
 
@@ -135,10 +137,10 @@ class Regression:
 
     def mean_score(self, theta: Floats) -> Evaluation:
         """Return the mean score alone, with gradient and Hessian; theta is (P, D) or (1, D)."""
-        eta = self._at_dates(theta)
+        eta = self._at_dates(theta)  # of location, scale and third parameter, in this order
         first_scale = len(self.location)
         first_third = first_scale + len(self.scale)
-        products = [x * e for x, e in zip(self.location, eta, strict=False)]
+        products = [x * e for x, e in zip(self.location, eta[:first_scale], strict=True)]
         scale = self.link(eta[first_scale:first_third], self.scale)
         parameters = [np.asarray(sum(products, self.offset)), scale.value, *eta[first_third:]]
         parameters = [np.broadcast_to(p, self.y.shape) for p in parameters]
@@ -146,7 +148,11 @@ class Regression:
         return (self.w * terms.value).sum(1), *self._by_coefficients(terms, scale)
 
     def _by_coefficients(self, terms: Terms, scale: Scale) -> tuple[Floats, Floats]:
-        """Return gradient (P, D) and Hessian (P, D, D) of the mean score, by the chain rule."""
+        """Return gradient (P, D) and Hessian (P, D, D) of the mean score, by the chain rule.
+
+        Blocks b and c have the parameters r and s. Blocks are in the order of their parameters, so
+        that c >= b has s >= r, as the keys of `Terms.second`; the Hessian's other half is the same.
+        """
         jacobian: Predictors = [*self.location, *scale.slopes, *[1.0] * self.third]  # J_b
         first_scale, count = len(self.location), len(jacobian)
         parameter_of = [LOCATION] * first_scale + [SCALE] * len(scale.slopes) + [THIRD] * self.third
@@ -195,9 +201,8 @@ class Regression:
             return np.asarray((factor * other) @ functions)
         if isinstance(other, float):
             return np.asarray(factor.sum(1, keepdims=True) * other)
-        return np.asarray(np.einsum("pn,pn->p", factor, other))[
-            :, None
-        ]  # one pass, without a temporary
+        # one pass, without a temporary
+        return np.asarray(np.einsum("pn,pn->p", factor, other))[:, None]
 
 
 @dataclass
