@@ -23,6 +23,8 @@ from ens10.metrics.distributions.gamma_functions import (
     upper_near_0,
 )
 from ens10.metrics.distributions.gev import (
+    _NEAR,
+    _NODES,
     GEV,
     _cdf,
     _cdf_partials,
@@ -41,7 +43,6 @@ from ens10.metrics.distributions.gev import (
 _MOST_SHAPE = 0.6  # that heads forecast
 _GUMBEL = (0.5772156649015329, 0.9890559953279726, 0.9074790760808863)  # of the mean, in powers
 _HEAVIEST = 2.0  # a shape from which on the score is infinite
-_NEAR, _NODES = 0.05, 0.015 * np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
 _TERMS = 32  # of the series in t, up to t = 1: the next one is 2^32 / 32! = 2e-26
 _CLOSE = 0.3  # change of -log t across which a quadrature of F^2 is exact to rounding
 

@@ -94,7 +94,8 @@ class Spool:
         # At offsets, as threads share the file and its position. Not mapped: reading a few bytes
         # of each date would map 64 kB of the file.
         for n, of_field in enumerate(values):
-            os.preadv(self._file.fileno(), [span.data], 4 * (n * size + first))
+            if os.preadv(self._file.fileno(), [span.data], 4 * (n * size + first)) < span.nbytes:
+                raise OSError("the temporary file of the fit has lost data")
             of_field[:] = span if len(span) == len(indices) else span[indices - first]
         order = np.argsort(dates, kind="stable")
         fields = values.reshape(len(dates), -1, len(indices))[order]

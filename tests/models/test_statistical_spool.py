@@ -64,6 +64,14 @@ def test_memory_does_not_grow_with_the_dates():
     assert peaks[1] < peaks[0] + 200_000  # bytes: a day of fields is 120,000
 
 
+def test_a_file_that_lost_data_is_no_field_of_the_date_before():
+    spool = filled()[0]
+    spool.read(slice(3, 9))
+    spool._file.truncate(400)
+    with pytest.raises(OSError, match="has lost data"):
+        spool.read(slice(3, 9))
+
+
 def test_nothing_taken_in_and_other_grids():
     with pytest.raises(ArgumentError, match="no batch was added"):
         _ = Spool().area
