@@ -74,13 +74,18 @@ class SpacingUNet(UNetBody):
 class InTurn(EnsembleDataModule):
     """The fine data, which give coarse batches in some epochs of training.
 
-    Attributes:
+    Args:
+        store: of the fine data.
         coarse: the other data.
         epochs: the kind of each epoch.
+        **options: of the fine data.
     """
 
-    coarse: EnsembleDataModule
-    epochs: Sequence[bool]
+    def __init__(
+        self, store: str, coarse: EnsembleDataModule, epochs: Sequence[bool], **options: Any
+    ) -> None:
+        super().__init__(store, **options)
+        self.coarse, self.epochs = coarse, epochs
 
     def train_dataloader(self) -> TorchBatches:
         """Return the batches of this epoch; the trainer asks in each."""
@@ -119,13 +124,10 @@ class SizesCell(JsonCell):
         """Train, and score on the fine and on the coarse grid."""
         epochs, has_spacing = TRAININGS[self.variant]
         fine = data_of(self.scratch, self.seed, BATCH, grid=GRID)
-        store = Path(str(fine.store))
         options: dict[str, Any] = {"inputs": fine.inputs, "extras": fine.extras, "seed": self.seed}
-        both = InTurn(str(store), batch_size=BATCH, **options)
-        both.coarse = EnsembleDataModule(
-            str(averaged_store(store)), batch_size=BATCH * SMALLER**2, **options
-        )
-        both.epochs = epochs
+        averaged = str(averaged_store(Path(str(fine.store))))
+        coarse = EnsembleDataModule(averaged, batch_size=BATCH * SMALLER**2, **options)
+        both = InTurn(str(fine.store), coarse, epochs, batch_size=BATCH, **options)
         unet = SpacingUNet if has_spacing else UNetBody
         model, start = unet_of(fine, self.seed, len(epochs), RATE, unet), time.process_time()
         every: dict[str, Any] = {"reload_dataloaders_every_n_epochs": 1, "limit_val_batches": 0}
@@ -133,7 +135,7 @@ class SizesCell(JsonCell):
         seconds = time.process_time() - start
         facts = {
             "crps": crps_on_test_dates(model, fine),
-            "coarse_crps": crps_on_test_dates(model, both.coarse),
+            "coarse_crps": crps_on_test_dates(model, coarse),
             "seconds": round(seconds, 1),
         }
         return {"variant": self.variant, "seed": self.seed, **facts}
