@@ -9,6 +9,7 @@ import ast
 from pathlib import Path
 
 import torch
+import torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks
 import torch.distributed.algorithms.ddp_comm_hooks.default_hooks
 import torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook
 import torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook
@@ -83,6 +84,7 @@ NAMES = """
     distributed.algorithms.ddp_comm_hooks.post_localSGD_hook.post_localSGD_hook
     distributed.algorithms.ddp_comm_hooks.powerSGD_hook.PowerSGDState
     distributed.algorithms.ddp_comm_hooks.powerSGD_hook.powerSGD_hook
+    distributed.algorithms.ddp_comm_hooks.debugging_hooks.noop_hook lerp log2
     futures futures.Future nn.utils.prune nn.utils.prune.BasePruningMethod
     nn.utils.prune.L1Unstructured nn.utils.prune.global_unstructured
 """
