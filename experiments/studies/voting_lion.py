@@ -62,7 +62,7 @@ class VotingLion(torch.optim.Optimizer):
 
 
 def majority(values: Tensor) -> Tensor:
-    """Return 1 or -1 where most processes have a value of at least 0 or below, 0 if as many.
+    """Return the vote on each value: 1 for "at least 0", -1 for "below 0", and 0 for a draw.
 
     Args:
         values: one-dimensional, of this process.
