@@ -20,6 +20,8 @@ from common import Line, interleave, run
 
 from ens10.metrics import crps_csgd, crps_gev
 
+CODE = ("metrics/distributions",)
+
 POINTS = 100_000
 
 
@@ -79,4 +81,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 if __name__ == "__main__":
     claim = "CRPS of distributions for precipitation, beside scoringrules, and with gradients"
-    sys.exit(run(claim, measure, rounds=9))
+    sys.exit(run(claim, measure, code=CODE, rounds=9))

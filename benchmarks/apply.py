@@ -30,6 +30,8 @@ from ens10.experiments.forecasts.apply import apply
 from ens10.experiments.forecasts.load import load_model
 from ens10.source import open_source
 
+CODE = ("experiments/forecasts", "source", "grib", "models/networks/unet")
+
 DATES = 5
 CLAIM = "correcting a date takes hardly longer than reading it and running the network on it"
 _PEAK = """
@@ -106,4 +108,4 @@ def measure(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any
 
 
 if __name__ == "__main__":
-    sys.exit(run(CLAIM, measure, rounds=3))
+    sys.exit(run(CLAIM, measure, code=CODE, rounds=3))

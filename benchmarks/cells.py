@@ -26,6 +26,8 @@ from ens10.experiments.runner.running import Children, start_cell
 from ens10.experiments.runner.trainings import ModelCell, find_cells, read_cell
 from ens10.synthetic import World
 
+CODE = ("experiments/runner",)
+
 MODELS = ("raw", "raw_normal", "climatology", "emos_local")
 ALONE = """
 import pickle, sys
@@ -96,4 +98,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=3))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=3))

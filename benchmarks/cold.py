@@ -20,6 +20,8 @@ from common import VARIABLES, Line, run, store
 
 from ens10.loader import Batches
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 
 def drop(path: Path) -> None:
     """Drops a store's files from the page cache, once they are on the disk."""
@@ -68,4 +70,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=3))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=3))

@@ -6,11 +6,14 @@ medians.
 """
 
 import argparse
+import ast
 import contextlib
+import hashlib
 import importlib
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +29,7 @@ import numpy.typing as npt
 GRID = "361x720"
 DATES = 16
 VARIABLES = ("sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "t2m", "tp", "skt")
+_ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("ens10", "numpy", "numba", "zarr", "xarray", "dask", "eccodes", "torch", "cfgrib")
 
 
@@ -71,6 +75,7 @@ def run(
     claim: str,
     measure: Callable[[argparse.Namespace], tuple[Sequence[Line], Mapping[str, Any]]],
     *,
+    code: Sequence[str] = (),
     rounds: int = 15,
     options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> int:
@@ -79,6 +84,7 @@ def run(
     Args:
         claim: what the benchmark shows, in a sentence.
         measure: gives the lines and whatever else is worth keeping.
+        code: modules and packages of ens10 that are measured, such as "store/chunks".
         rounds: how often each subject is timed.
         options: adds options of its own to the command line.
     """
@@ -104,6 +110,7 @@ def run(
         ],
         "rounds": given.rounds,
         **details,
+        **({"code": {"commit": _commit(code), "digests": digests(code)}} if code else {}),
         "machine": machine(),
     }
     text = json.dumps(result, indent=1)
@@ -112,6 +119,37 @@ def run(
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(text + "\n")
     return int(given.check and not all(line.met for line in lines))
+
+
+def digests(code: Sequence[str]) -> dict[str, str]:
+    """A digest of each module or package of ens10, of its syntax without docstrings."""
+    found = {}
+    for name in code:
+        paths = sorted((_ROOT / "ens10" / name).rglob("*.py")) or [_ROOT / "ens10" / f"{name}.py"]
+        trees = [ast.dump(_without_docstrings(ast.parse(path.read_text()))) for path in paths]
+        found[name] = hashlib.sha256("".join(trees).encode()).hexdigest()[:16]
+    return found
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node
+        ):
+            node.body = node.body[1:]
+    return tree
+
+
+def _commit(code: Sequence[str]) -> str:
+    """The commit of the code, and whether it was changed since."""
+
+    def git(*command: str) -> str:
+        return subprocess.run(
+            ["git", *command], cwd=_ROOT, check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    changed = git("status", "--porcelain", *(f"ens10/{name}*" for name in code))
+    return git("rev-parse", "--short=10", "HEAD") + (" with changes" if changed else "")
 
 
 def import_elsewhere(name: str) -> None:

@@ -13,6 +13,8 @@ from common import VARIABLES, Line, run, store
 
 from ens10.loader import Batches, Patches, Slabs
 
+CODE = ("store/chunks", "store/file_bytes", "packed16", "loader")
+
 
 def digests(batches: Iterable[Any]) -> list[str]:
     """A fingerprint of each batch, all its arrays in the order of their names."""
@@ -67,4 +69,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=1))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=1))

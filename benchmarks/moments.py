@@ -20,6 +20,8 @@ from ens10 import open_store
 from ens10.loader import Batches
 from ens10.store.chunks import open_reader
 
+CODE = ("store/chunks", "store/file_bytes", "past_caches", "loader")
+
 DATE = 3
 
 
@@ -55,4 +57,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE))

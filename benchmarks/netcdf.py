@@ -23,6 +23,8 @@ from common import VARIABLES, Line, interleave, run, store
 from ens10 import open_store
 from ens10.loader import Batches, Patches
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 DATES = 16  # more than the HDF5 library keeps
 PATCH = 128
 
@@ -120,4 +122,4 @@ def check(kinds: Mapping[str, Batches], members: Any, moments: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE))

@@ -35,6 +35,8 @@ from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import UNet
 
+CODE = ("models/networks", "models/layers", "models/heads", "metrics/distributions")
+
 GRID, DATES = (46, 96), 4
 CLAIM = "training steps of the networks are faster than in plain torch"
 TOLERANCE = 1e-4
@@ -201,4 +203,4 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run(CLAIM, measure, rounds=9, options=_options))
+    raise SystemExit(run(CLAIM, measure, code=CODE, rounds=9, options=_options))

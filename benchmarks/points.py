@@ -20,6 +20,8 @@ from common import VARIABLES, Line, interleave, run, store
 from ens10 import open_store
 from ens10.loader import Batches, Points
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 PICKED = 512
 
 
@@ -55,4 +57,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=3))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=3))

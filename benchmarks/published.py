@@ -26,6 +26,8 @@ from longstores import lengthened
 from ens10 import open_store
 from ens10.loader import Batches
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 MANY = 400
 _FACTORS = {"mean": 1.0, "std": np.float32(0.9**0.5)}  # the paper's deviation is that with n = 10
 
@@ -100,4 +102,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=5))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=5))

@@ -22,6 +22,8 @@ from common import Line, run, store, world
 
 from ens10 import prepare, verify
 
+CODE = ("convert/work_units", "convert/verification", "convert/preparation")
+
 DATES = 16
 
 
@@ -110,4 +112,4 @@ def compare(one: Path, other: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=1))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=1))

@@ -28,6 +28,8 @@ from ens10.metrics._kernels_torch import EagerEnsemble
 from ens10.metrics.distributions import Normal
 from ens10.metrics.distributions._torch import evaluate
 
+CODE = ("metrics/_kernels_torch", "metrics/_kernels_numpy", "metrics/distributions")
+
 SHAPE = (4, 10, 361, 720)
 SLOW = 5  # a subject that takes this much longer than the others, in fewer rounds
 Subjects = dict[str, Callable[[], Any]]
@@ -258,4 +260,6 @@ def device(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, options=device))
+    sys.exit(
+        run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, options=device)
+    )

@@ -25,6 +25,8 @@ import xarray as xr
 import zarr
 from common import Line, interleave, run
 
+CODE = ("experiments/scoring", "metrics/_kernels_numpy")
+
 DATES, MEMBERS, GRID = 20, 10, (361, 720)
 MORE = 60  # dates of the longer store, for memory
 _PEAK = """
@@ -148,4 +150,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=9))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=9))

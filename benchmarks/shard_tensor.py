@@ -31,6 +31,8 @@ from ens10.models.domain import Cut, use
 from ens10.models.layers import SameConv2d
 from ens10.models.parallel import ProcessGroupExchange, Shard
 
+CODE = ("models/parallel", "models/layers")
+
 GRID, PARTS, WIDTHS = (360, 720), 2, (22, 32, 32, 64, 64)
 
 
@@ -154,4 +156,4 @@ def measure(options: Any) -> tuple[Sequence[Line], Mapping[str, Any]]:
 
 if __name__ == "__main__":
     claim = __doc__.splitlines()[0].removeprefix("Claim: ")
-    sys.exit(run(claim, measure, rounds=9))
+    sys.exit(run(claim, measure, code=CODE, rounds=9))

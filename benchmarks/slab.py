@@ -17,6 +17,8 @@ from common import VARIABLES, Line, interleave, run, store
 from ens10 import open_store
 from ens10.store.chunks import open_reader
 
+CODE = ("store/chunks", "store/file_bytes", "packed16", "past_caches")
+
 DATE, ROWS = 3, slice(90, 270)
 _CODE_BYTES = 2
 
@@ -53,4 +55,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE))

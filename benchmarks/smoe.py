@@ -33,6 +33,8 @@ from torch.nn import functional
 
 from ens10.models.layers.smoe import SMoE2d, TensorGate
 
+CODE = ("models/layers/smoe",)
+
 QUANTILE, DAMPING = 0.3, 0.1
 MARGIN, DAMPING_MARGIN = 1e-5, 1e-3  # in units of the output
 CASES = {  # rows, columns, channels, E, k; how much faster than the dense form
@@ -284,4 +286,4 @@ if __name__ == "__main__":
         print(step_seconds(*sys.argv[2:]))
         sys.exit(0)
     claim = __doc__.splitlines()[0].removeprefix("Claim: ")
-    sys.exit(run(claim, measure, rounds=9, options=device))
+    sys.exit(run(claim, measure, code=CODE, rounds=9, options=device))

@@ -24,6 +24,8 @@ from ens10 import prepare
 from ens10.loader import Batches
 from ens10.protocol import Protocol
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 DATES, MEMBERS, LEAD = 3617, 51, 48
 RULES = Protocol(train=list(range(2014, 2022)), val=[2022], test=[2023])
 
@@ -91,4 +93,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE))

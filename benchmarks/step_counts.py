@@ -63,20 +63,23 @@ def count(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[s
     }
 
 
-def graph_breaks(name: str, grid: tuple[int, int] = (48, 96)) -> dict[str, Any]:
-    """Breaks of the graph of network, head and loss, on a device that is not the CPU ("meta").
+def graph_breaks(
+    name: str, grid: tuple[int, int] = (48, 96), device: str = "meta"
+) -> dict[str, Any]:
+    """Breaks of the graph of network, head and loss.
 
     Args:
         name: of the configuration.
         grid: rows and columns.
+        device: "meta", which is not the CPU, or "cpu" where an operator asks for values.
     """
     torch._dynamo.reset()
     network, head, _ = made.model(name, grid)
-    batch = {key: value.to("meta") for key, value in made.date(network, grid, 2).items()}
+    batch = {key: value.to(device) for key, value in made.date(network, grid, 2).items()}
     for method in (*network.modules(), *head.modules()):
         if isinstance(method, StatisticalMethod):
             method.is_solved  # noqa: B018  (the host reads it before the graph is made)
-    network, head, loss = network.to("meta"), head.to("meta"), CRPSLoss()
+    network, head, loss = network.to(device), head.to(device), CRPSLoss()
 
     def evaluate(batch: dict[str, Tensor]) -> Tensor:
         values = loss.evaluate(forecast_of(network, head, batch), batch["target"], batch["weights"])
@@ -97,7 +100,8 @@ def graph_breaks(name: str, grid: tuple[int, int] = (48, 96)) -> dict[str, Any]:
         f"{str(r.reason).splitlines()[0]}"
         for r in found.break_reasons
     )
-    return {"graph breaks": found.graph_break_count, "places of breaks": dict(places)}
+    broken = {"graph breaks": found.graph_break_count, "places of breaks": dict(places)}
+    return broken if device == "meta" else {**broken, "graph on": device}
 
 
 def table(rows: dict[str, Any]) -> str:
@@ -118,6 +122,7 @@ def main() -> None:
     parser.add_argument("--grid", default="361x720")
     parser.add_argument("--dates", type=int, default=DATES)
     parser.add_argument("--breaks", action="store_true", help="breaks of the graph, too")
+    parser.add_argument("--device", default="meta", choices=("meta", "cpu"), help="of the graph")
     parser.add_argument("--out", type=Path, help="JSON, to which rows are added")
     given = parser.parse_args()
     grid = tuple(map(int, given.grid.split("x")))
@@ -128,7 +133,8 @@ def main() -> None:
         except Exception as error:
             rows[name] = {"failed": f"{type(error).__name__}: {error}"[:300]}
         if given.breaks:
-            rows[name] |= graph_breaks(name)
+            small = {"meta": (48, 96), "cpu": (16, 24)}[given.device]
+            rows[name] |= graph_breaks(name, small, given.device)
         if given.out:
             old = json.loads(given.out.read_text()) if given.out.exists() else {}
             content = {**old, "torch": torch.__version__.split("+")[0], "grid": given.grid}

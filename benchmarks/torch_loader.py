@@ -22,6 +22,8 @@ from torch.utils.data import DataLoader, Dataset
 from ens10.loader import Batches
 from ens10.store.chunks import open_reader
 
+CODE = ("store/chunks", "store/file_bytes", "loader")
+
 
 class Members(Dataset[torch.Tensor]):
     """All members of one date as a tensor (member, variable, row, column).
@@ -75,4 +77,4 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
 
 
 if __name__ == "__main__":
-    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, rounds=5))
+    sys.exit(run(__doc__.splitlines()[0].removeprefix("Claim: "), measure, code=CODE, rounds=5))

@@ -31,6 +31,7 @@ from ens10.packed16.layout import (
 )
 from ens10.packed16.lz4 import inflate
 from ens10.packed16.unpack import unpack
+from ens10.past_caches import MIN_POINTS, write
 from ens10.places import is_url
 from ens10.store.file_bytes import Buffer, FileBytes, MapCache, MemoryBytes, Source
 from ens10.store.manifest import ArraySums, Record, compare
@@ -341,7 +342,7 @@ class ChunkReader(Reader):
             begin = int(record["offset"]) + length_of(record, first * self.columns)
             part = source.read(begin, size, self._scratch("values"))
             if move is None:
-                unpack(record, part, target.reshape(-1))
+                unpack(record, part, target.reshape(-1), read_soon=False)
             else:
                 field_values = self._scratch("field")(points * _FLOAT_BYTES).view("<f4")
                 unpack(record, part, field_values)
@@ -359,11 +360,11 @@ class ChunkReader(Reader):
             size = (last - first) * rows * row_bytes
             part = source.read(begin, size, self._scratch("values")).view(self.dtype)
             values = part.reshape(last - first, rows, self.columns)
-            if move is None:
+            if move is None and (values.dtype != np.float32 or values[0].size < MIN_POINTS):
                 out[first:last] = values
             else:
                 for n in range(first, last):
-                    move(n, values[n - first], out[n])
+                    (move or _copy)(n, values[n - first], out[n])
         return len(fields) * rows * row_bytes
 
     def _decompress(self, source: FileBytes) -> MemoryBytes:
@@ -432,7 +433,7 @@ def _compare_metadata(content: bytes, folder: Path, name: str, record: Record | 
 
 
 def _copy(_: int, values: Field, out: Field) -> None:
-    out[...] = values
+    write(values, out)
 
 
 def _count_outer_dims(folder: Path | str, shape: Place, chunk: Place, dims: Sequence[str]) -> int:

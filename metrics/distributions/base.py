@@ -261,7 +261,11 @@ class Distribution:
             ArgumentError: a probability outside [0, 1], or an array of more than one dimension.
         """
         p = self.ops.double_like(q, self.like)
-        if p.ndim > 1 or not bool(((p >= 0) & (p <= 1)).all()):
+        if isinstance(q, list | tuple) and p.ndim == 1:  # a GPU need not be waited for
+            valid = all(0 <= level <= 1 for level in q)
+        else:
+            valid = p.ndim <= 1 and bool(((p >= 0) & (p <= 1)).all())
+        if not valid:
             raise ArgumentError(
                 "q", f"{q} is not a probability or a vector of probabilities in [0, 1]"
             )

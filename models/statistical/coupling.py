@@ -113,8 +113,8 @@ def couple(
         )
     size = template.shape[1]
     if variant == "quantile":
-        levels = (torch.arange(size, dtype=torch.float64) + 0.5) / size
-        values = forecast.quantile(levels.to(template.device)).transpose(0, 1)
+        levels = [(n + 0.5) / size for n in range(size)]
+        values = forecast.quantile(levels).transpose(0, 1)
     else:
         values = _at_random_levels(forecast, size, dates, seed)
     ranked = values.sort(1).values
@@ -139,10 +139,22 @@ def ranks(template: Tensor, dates: Tensor, seed: int) -> Tensor:
         [2, 0, 1]
     """
     size = template.shape[1]
-    permutations = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
-    order = permutations.to(template.device)[:, :, None, None].expand_as(template)
+    orders = _random_orders(dates.to(template.device), size, seed)
+    order = orders[:, :, None, None].expand_as(template)
     shuffled = template.gather(1, order).argsort(dim=1, stable=True).argsort(dim=1)
     return torch.empty_like(shuffled).scatter_(1, order, shuffled)
+
+
+@torch.library.custom_op("ens10::random_orders", mutates_args=())
+def _random_orders(dates: Tensor, size: int, seed: int) -> Tensor:
+    """Return a random order of members for each date; one node of a compiled graph."""
+    orders = _for_dates(lambda random: random.permutation(size), dates, seed, "ties")
+    return orders.to(dates.device)
+
+
+@_random_orders.register_fake
+def _(dates: Tensor, size: int, seed: int) -> Tensor:  # noqa: ARG001
+    return dates.new_empty((len(dates), size), dtype=torch.int64)
 
 
 def check_variant(variant: str) -> None:

@@ -12,7 +12,7 @@ from ens10.models.losses import CRPSLoss
 from ens10.models.matching import forecast_of
 from ens10.models.statistical.base import StatisticalMethod
 
-_SLOW, _LONG = ("unet_csg", "poet"), ("location_smoe", "unet_truncated")
+_SLOW, _LONG = ("unet_csg", "poet"), ("location_smoe", "unet_truncated", "poet_calibrated")
 BENCHMARKS = str(Path(__file__).resolve().parents[2] / "benchmarks")
 
 
