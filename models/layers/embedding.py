@@ -67,6 +67,12 @@ class PointEmbedding(nn.Module):
         self.gain, self.periodic_longitude = gain, periodic_longitude
         sizes = [[-(-n // 2**level) for n in self.grid] for level in range(levels)]
         self.maps = nn.ParameterList(nn.Parameter(torch.zeros(channels, *size)) for size in sizes)
+        for level, size in enumerate(sizes[1:], 1):
+            for kind, fine, coarse, periodic in zip(
+                ("rows", "columns"), self.grid, size, (False, periodic_longitude), strict=True
+            ):
+                matrix = _interpolation_matrix(fine, coarse, periodic)
+                self.register_buffer(f"{kind}_{level}", matrix, persistent=False)
         nn.init.normal_(self.maps[-1], std=start / gain)  # the coarsest: the start is smooth too
         rows, columns = self.grid
         latitude = np.linspace(90, -90, rows) if rows > 1 else np.zeros(1)
@@ -80,13 +86,8 @@ class PointEmbedding(nn.Module):
     def forward(self) -> Tensor:
         """Return the learned map, (channels, H, W)."""
         total: Tensor = self.maps[0]
-        for coarse in list(self.maps)[1:]:
-            rows, columns = (
-                _interpolation_matrix(fine, few, total, periodic)
-                for fine, few, periodic in zip(
-                    self.grid, coarse.shape[1:], (False, self.periodic_longitude), strict=True
-                )
-            )
+        for level, coarse in enumerate(list(self.maps)[1:], 1):
+            rows, columns = self.get_buffer(f"rows_{level}"), self.get_buffer(f"columns_{level}")
             total = total + rows @ coarse @ columns.T
         scaled: Tensor = self.gain * total
         return scaled
@@ -135,21 +136,20 @@ def _check(
         )
 
 
-def _interpolation_matrix(fine: int, coarse: int, like: Tensor, periodic: bool) -> Tensor:
+def _interpolation_matrix(fine: int, coarse: int, periodic: bool) -> Tensor:
     """Return the matrix (fine, coarse) of linear interpolation between the centres of equal cells.
 
     Args:
         fine: number of cells of the result.
         coarse: number of cells from which it is interpolated.
-        like: tensor of the result's dtype and device.
         periodic: True if the first and last cell are neighbours.
     """
     if coarse == 1:  # its only neighbour around the globe is itself
-        return torch.ones(fine, 1, device=like.device, dtype=like.dtype)
-    place = (torch.arange(fine, device=like.device, dtype=like.dtype) + 0.5) * coarse / fine - 0.5
+        return torch.ones(fine, 1)
+    place = (torch.arange(fine, dtype=torch.float32) + 0.5) * coarse / fine - 0.5
     if not periodic:
         place = place.clamp(0, coarse - 1)
-    distance = (place[:, None] - torch.arange(coarse, device=like.device)).abs()
+    distance = (place[:, None] - torch.arange(coarse)).abs()
     if periodic:
         distance = torch.minimum(distance, coarse - distance)
     return (1 - distance).clamp(min=0)

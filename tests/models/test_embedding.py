@@ -91,7 +91,7 @@ def test_coarse_levels_are_interpolated_and_periodic():
 @pytest.mark.parametrize("periodic", [True, False])
 @pytest.mark.parametrize("coarse", [1, 2, 3, 8])
 def test_weights_of_the_interpolation_sum_to_one(coarse, periodic):
-    weights = _interpolation_matrix(8, coarse, torch.zeros(()), periodic)
+    weights = _interpolation_matrix(8, coarse, periodic)
     torch.testing.assert_close(weights.sum(1), torch.ones(8))
 
 
