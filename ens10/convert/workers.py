@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ens10.convert.files import Folder, Writer
+from ens10.cores import usable_cores
 from ens10.errors import ArgumentError, FileError
 from ens10.extras import cluster_library
 
@@ -72,7 +73,7 @@ def workers_for(size: int, workers: int | None) -> int:
         ArgumentError: `workers` is less than 1.
     """
     if workers is None:
-        return 1 if size < _SMALL_SOURCE else len(os.sched_getaffinity(0))
+        return 1 if size < _SMALL_SOURCE else usable_cores()
     if workers < 1:
         raise ArgumentError("workers", f"{workers} workers", "Choose at least 1")
     return workers

@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 
 from ens10.climate import Normaliser
+from ens10.cores import usable_cores
 from ens10.errors import ArgumentError
 from ens10.identity import Label
 from ens10.loader.batch import Batch
@@ -60,7 +61,8 @@ class EnsembleDataModule(pl.LightningDataModule):
             and is validated, tested and applied on full fields.
         ensemble: members that make the ensemble, counted from the first (5 for 5-ENS); None for
             all.
-        threads: number of threads that read ahead; 0 to read on demand.
+        threads: number of threads that read ahead; 0 to read on demand. None for two where each
+            process of the trainer has more than two cores, and else one. Batches are the same.
         ring: number of read-ahead buffers.
         cache: part of the training dates to keep in memory: "2GB", or a share from 0 to 1.
         step: lead time of the target, if the truth has several; or a list of lead times, which are
@@ -84,7 +86,7 @@ class EnsembleDataModule(pl.LightningDataModule):
         truth: xr.Dataset | None = None,
         kind: KindName | Kind = "fields",
         ensemble: int | None = None,
-        threads: int = 1,
+        threads: int | None = None,
         ring: int = 3,
         cache: str | float | None = None,
         step: list[float] | float | None = None,
@@ -132,7 +134,7 @@ class EnsembleDataModule(pl.LightningDataModule):
                 world=share.world,
                 even="drop" if split == "train" else "pad",
                 kind=share.kind(kind if split == "train" else kind.evaluation),
-                threads=self.threads,
+                threads=self._reader_threads,
                 ring=self.ring,
                 cache=self.cache if split == "train" else None,
                 normaliser=self._normaliser,
@@ -149,6 +151,13 @@ class EnsembleDataModule(pl.LightningDataModule):
     def share(self) -> Share:
         """The dates, rows and columns of this process, as the trainer's strategy defines them."""
         return share_of(self.trainer, self.grid)
+
+    @property
+    def _reader_threads(self) -> int:
+        if self.threads is not None:
+            return self.threads
+        processes = self.trainer.num_devices if self.trainer else 1
+        return 2 if usable_cores() > 2 * processes else 1
 
     @property
     def bytes_read(self) -> int:

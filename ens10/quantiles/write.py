@@ -26,6 +26,7 @@ import zarr
 
 from ens10.channels import attributes_of, channel_names, resolve
 from ens10.climate import years_of
+from ens10.cores import usable_cores
 from ens10.durable import clear_leftovers, whole_file, write_whole
 from ens10.errors import FileError, UnknownNameError
 from ens10.file_locks import folder_lock
@@ -256,7 +257,7 @@ def write_climate(
     """
     store = Path(store)
     arrays = create_climate(store, options)
-    count = workers or len(os.sched_getaffinity(0))
+    count = workers or usable_cores()
     in_use = FileError(arrays.folder, "another process is writing it", "Wait for it to end")
     with folder_lock(arrays.folder, in_use), ThreadPoolExecutor(count) as pool:
         runs = list(_runs(arrays))

@@ -281,3 +281,22 @@ def test_split_of_predictions(store):
     dates = torch.cat([p.dates for p in predictions]).numpy()
     want = Batches(store, "t2m", INPUTS, "val").dates.astype("datetime64[s]").astype(np.int64)
     np.testing.assert_array_equal(dates, want)
+
+
+@pytest.mark.parametrize(
+    ("threads", "cores", "processes", "used"),
+    [
+        (None, 1, 1, 1),
+        (None, 2, 1, 1),
+        (None, 3, 1, 2),
+        (None, 16, 8, 1),
+        (None, 17, 8, 2),
+        (0, 16, 1, 0),
+        (5, 1, 1, 5),
+    ],
+)
+def test_two_threads_read_where_cores_allow(monkeypatch, threads, cores, processes, used):
+    monkeypatch.setattr("ens10.loader.datamodule.usable_cores", lambda: cores)
+    data = EnsembleDataModule("store.zarr", threads=threads)
+    data.trainer = SimpleNamespace(num_devices=processes)
+    assert data._reader_threads == used
