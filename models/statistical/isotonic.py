@@ -1,19 +1,30 @@
 """Isotonic distributional regression on the ensemble mean, at each grid point."""
 
+from typing import Literal, get_args
+
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from ens10.compiled import OPTIONS
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.loader.batch import Batch
 from ens10.metrics.distributions import Quantiles
 from ens10.models.statistical.base import SpooledMethod, require_same_grid
 from ens10.models.statistical.newton import Floats
+from ens10.models.statistical.pareto_tails import (
+    PROBABILITY,
+    SHARES,
+    common_shape,
+    excess_quantiles,
+    mean_and_shape,
+)
 from ens10.models.statistical.spool import Spool, map_blocks
 
 RESULT_VERSION = 2  # raise it when results change
+Tails = Literal["none", "upper", "both"]
+_SIDES = {"none": (), "upper": (1,), "both": (-1, 1)}
 
 
 @numba.njit(**OPTIONS)  # type: ignore[untyped-decorator]
@@ -116,6 +127,11 @@ class IsotonicRegression(SpooledMethod):
     (`benchmarks/isotonic.py`). At points with few dates fewer nodes are better: they smooth a fit
     that is too free.
 
+    A regression knows no value beyond those of its training. With `tails` the outermost tenth has a
+    generalised Pareto distribution above the quantile at 0.9 (below that at 0.1), see
+    `pareto_tails`: its mean excess is that of each point, its shape the median of all points. The
+    levels are then those of `levels` inside, and up to 0.9999 in the tail.
+
     The raw spread and the season are not used. A point without valid dates has a NaN forecast.
 
     Training batches are kept in a temporary file, 8 bytes for each date and point; main memory
@@ -125,15 +141,21 @@ class IsotonicRegression(SpooledMethod):
         levels: number K of quantiles.
         nodes: number G of values of the mean.
         thresholds: maximum number of thresholds at each point, quantiles of its truth.
+        tails: which tails have a Pareto distribution: "none", "upper" or "both".
 
     Raises:
         ArgumentError: fewer than one level or threshold, or than two nodes.
+        UnknownNameError: other tails.
     """
 
     may_be_nan = ("node_means", "quantiles")
 
-    def __init__(self, levels: int = 20, nodes: int = 64, thresholds: int = 400) -> None:
+    def __init__(
+        self, levels: int = 20, nodes: int = 64, thresholds: int = 400, tails: Tails = "none"
+    ) -> None:
         super().__init__()
+        if tails not in get_args(Tails):
+            raise UnknownNameError("tails", tails, get_args(Tails))
         for name, value, least in (
             ("levels", levels, 1),
             ("nodes", nodes, 2),
@@ -145,7 +167,13 @@ class IsotonicRegression(SpooledMethod):
         self.node_means: Tensor
         self.quantiles: Tensor
         self.register_buffer("node_means", torch.zeros(nodes, 0, 0))
-        self.register_buffer("quantiles", torch.zeros(levels, nodes, 0, 0))
+        self.tails, self._sides = tails, _SIDES[tails]
+        self.register_buffer("quantiles", torch.zeros(len(self._fitted_levels), nodes, 0, 0))
+        if tails != "none":
+            self.mean_excess: Tensor
+            self.tail_shapes: Tensor
+            self.register_buffer("mean_excess", torch.zeros(len(self._sides), 0, 0))
+            self.register_buffer("tail_shapes", torch.zeros(len(self._sides)))
 
     @property
     def fitted_parameters(self) -> int:
@@ -157,18 +185,31 @@ class IsotonicRegression(SpooledMethod):
 
     def _fit(self, spool: Spool) -> dict[str, Tensor]:
         # 5.4 kB for each point: blocks write them where they stay, in float32
-        means = torch.empty(self.nodes, spool.area.size)
-        quantiles = torch.empty(self.levels * self.nodes, spool.area.size)
+        parts = {
+            "node_means": torch.empty(self.nodes, spool.area.size),
+            "quantiles": torch.empty(self.quantiles.shape[0] * self.nodes, spool.area.size),
+            "tails": torch.empty(2 * len(self._sides), spool.area.size),
+        }
 
         def of_block(points: slice) -> None:
             data = spool.read(points).swapaxes(0, 1)
             columns = torch.from_numpy(np.stack([self._fit_point(*pair) for pair in data], 1))
-            means[:, points], quantiles[:, points] = columns[: self.nodes], columns[self.nodes :]
+            sizes = [len(part) for part in parts.values()]
+            for part, rows in zip(parts.values(), columns.split(sizes), strict=True):
+                part[:, points] = rows
 
         map_blocks(of_block, spool.blocks())
-        node_means = means.reshape(-1, *spool.area.shape)
-        quantiles = quantiles.reshape(self.levels, *node_means.shape)
-        return {"node_means": node_means, "quantiles": quantiles}
+        node_means = parts["node_means"].reshape(-1, *spool.area.shape)
+        fitted = {
+            "node_means": node_means,
+            "quantiles": parts["quantiles"].reshape(-1, *node_means.shape),
+        }
+        if self._sides:
+            means, shapes = parts["tails"].reshape(2, -1, *spool.area.shape)
+            fitted["mean_excess"] = means.nan_to_num(0)  # of a point whose truth never exceeds
+            common = [common_shape(shape.numpy().astype(np.float64)) for shape in shapes]
+            fitted["tail_shapes"] = torch.tensor(common)
+        return fitted
 
     def forward(self, batch: Batch) -> Quantiles:
         """Return the quantiles, (N, K, H, W)."""
@@ -183,23 +224,47 @@ class IsotonicRegression(SpooledMethod):
         gap = high - low
         share = ((mean.unsqueeze(1) - low) / torch.where(gap > 0, gap, 1)).clamp(0, 1)
         below, above = (self._quantiles_at(place + i) for i in (0, 1))
-        return Quantiles(below + share * (above - below), self._levels)
+        values = below + share * (above - below)
+        levels = self._fitted_levels
+        for side, mean_excess, shape in self._tails:
+            excess = excess_quantiles(mean_excess, shape)
+            beyond = [1 - PROBABILITY * s for s in SHARES]
+            if side > 0:
+                values, levels = torch.cat([values, values[:, -1:] + excess], 1), [*levels, *beyond]
+            else:
+                values = torch.cat([values[:, :1] - excess.flip(0), values], 1)
+                levels = [*(1 - p for p in reversed(beyond)), *levels]
+        return Quantiles(values, levels)
 
     @property
-    def _levels(self) -> list[float]:
-        return [(k + 0.5) / self.levels for k in range(self.levels)]
+    def _tails(self) -> list[tuple[int, Tensor, Tensor]]:
+        """The sides with a Pareto distribution, with its mean excess and shape."""
+        if not self._sides:
+            return []
+        return list(zip(self._sides, self.mean_excess, self.tail_shapes, strict=True))
+
+    @property
+    def _fitted_levels(self) -> list[float]:
+        """Levels of the regression; with tails those between, and the one where a tail begins."""
+        levels = [(k + 0.5) / self.levels for k in range(self.levels)]
+        for side in self._sides:
+            edge = 1 - PROBABILITY if side > 0 else PROBABILITY
+            levels = [p for p in levels if side * (edge - p) > 1e-9]
+            levels = sorted([*levels, edge])
+        return levels
 
     def _quantiles_at(self, place: Tensor) -> Tensor:
         """Return the quantiles (N, K, H, W) at the nodes of index `place` (N, 1, H, W)."""
         wide = self.quantiles.unsqueeze(0).expand(len(place), -1, -1, -1, -1)
-        index = place.unsqueeze(1).expand(-1, self.levels, -1, -1, -1)
+        index = place.unsqueeze(1).expand(-1, len(self.quantiles), -1, -1, -1)
         return wide.gather(2, index).squeeze(2)
 
     def _fit_point(self, mean: Floats, truth: Floats) -> Floats:
-        """Fit one point: return G nodes and K G quantiles, (G + K G,)."""
+        """Fit one point: return G nodes, K G quantiles, and mean excess and shape of S tails."""
         valid = np.isfinite(mean) & np.isfinite(truth)
         if not valid.any():
-            return np.full(self.nodes * (1 + self.levels), np.nan)
+            sizes = self.nodes * (1 + len(self.quantiles)) + 2 * len(self._sides)
+            return np.full(sizes, np.nan)
         order = np.argsort(mean[valid], kind="stable")
         x, y = mean[valid][order], truth[valid][order]
         nodes = node_values(x, self.nodes)
@@ -208,7 +273,14 @@ class IsotonicRegression(SpooledMethod):
             places = np.linspace(0, len(thresholds) - 1, self.thresholds).round().astype(int)
             thresholds = thresholds[places]
         probability = step_functions(x, y, thresholds, nodes)
-        levels = np.array(self._levels)
+        levels = np.array(self._fitted_levels)
         # the small number: a probability of 0.05 may come out just below it
         reaches_level = probability[None] >= levels[:, None, None] - 1e-9
-        return np.concatenate([nodes, thresholds[reaches_level.argmax(1)].reshape(-1)])
+        quantiles = thresholds[reaches_level.argmax(1)]
+        tails = []
+        for side in self._sides:
+            edge = np.interp(x, nodes, quantiles[-1 if side > 0 else 0])
+            distance = side * (y - edge)
+            tails.append(mean_and_shape(distance[distance > 0]))
+        found = np.reshape(tails, (-1, 2)).T.reshape(-1)
+        return np.concatenate([nodes, quantiles.reshape(-1), found])
