@@ -93,6 +93,9 @@ NOT_RUN = {
         "ens10 predict --run runs/wb2": "the same",
         "ens10 score runs/wb2": "the same",
     },
+    "docs/cards_statistical.md": {
+        "python -m ens10.experiments.studies": "tests/experiments/test_beyond_training.py",
+    },
     "docs/scores.md": {
         "ens10 report": "the same runs; tests/test_readme.py makes one of others",
         "python -m ens10.experiments.studies": "tests/experiments/test_uncertain_truth.py",
