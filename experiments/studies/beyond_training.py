@@ -47,7 +47,7 @@ _DATES = 73  # a year: every fifth day
 _TREND = 0.1  # K a year
 
 
-def make_world(places: int = 40, seed: int = 0) -> tuple[xr.DataArray, xr.DataArray]:
+def make_world(places: int = 100, seed: int = 0) -> tuple[xr.DataArray, xr.DataArray]:
     """Return members and truth (K) at stations, of every fifth day of `YEARS` years.
 
     Args:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command_parser("python -m ens10.experiments.studies.beyond_training")
     parser.add_argument("out", type=Path, help="folder of the table")
     parser.add_argument("--seeds", type=count, default=3, help="worlds (default: %(default)s)")
-    parser.add_argument("--places", type=count, default=40, help="stations (default: %(default)s)")
+    parser.add_argument("--places", type=count, default=100, help="stations (default: %(default)s)")
     options = parser.parse_args(arguments)
     refuse_file(options.out)
     worlds = [scores_of(*make_world(options.places, seed)) for seed in range(options.seeds)]
