@@ -195,7 +195,7 @@ class IsotonicRegression(SpooledMethod):
             data = spool.read(points).swapaxes(0, 1)
             columns = torch.from_numpy(np.stack([self._fit_point(*pair) for pair in data], 1))
             sizes = [len(part) for part in parts.values()]
-            for part, rows in zip(parts.values(), columns.split(sizes), strict=True):
+            for part, rows in zip(parts.values(), torch.split(columns, sizes), strict=True):
                 part[:, points] = rows
 
         map_blocks(of_block, spool.blocks())
