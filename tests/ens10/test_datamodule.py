@@ -119,7 +119,7 @@ def test_ranks_train_in_step_and_count_each_date_once(store):
     for rank in range(3):
         data = EnsembleDataModule(str(store), "t2m", INPUTS)
         data.trainer = SimpleNamespace(
-            global_rank=rank, world_size=3, current_epoch=0,
+            global_rank=rank, world_size=3, num_devices=3, current_epoch=0,
             strategy=SimpleNamespace(root_device=torch.device("cpu")),
         )  # fmt: skip
         parts.append((len(data.train_dataloader()), list(data.test_dataloader())))
@@ -139,7 +139,8 @@ def of_a_part(rank, rows, asked):
         return Share(rank, 2, slice(*rows), slice(0, grid[1]), bounds)
 
     strategy = SimpleNamespace(root_device=torch.device("cpu"), share=share)
-    return SimpleNamespace(global_rank=3, world_size=4, current_epoch=0, strategy=strategy)
+    ranks = {"global_rank": 3, "world_size": 4, "num_devices": 4}
+    return SimpleNamespace(**ranks, current_epoch=0, strategy=strategy)
 
 
 @pytest.mark.parametrize("kind", ["fields", "members", Fields(features="members")])
