@@ -28,8 +28,9 @@ def data_of(store, share=None, first=True):
     if share is not None:
         strategy.share = lambda _: share
     data.trainer = SimpleNamespace(
-        strategy=strategy, global_rank=0, world_size=1, is_global_zero=first, current_epoch=0
-    )
+        strategy=strategy, global_rank=0, world_size=1, num_devices=1, is_global_zero=first,
+        current_epoch=0,
+    )  # fmt: skip
     return data
 
 

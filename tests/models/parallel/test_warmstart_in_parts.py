@@ -92,7 +92,7 @@ def solved(lat, lon, dates=None):
     strategy, rank = Strategy(lat, lon), dist.get_rank()
     data.trainer = SimpleNamespace(
         strategy=strategy, global_rank=rank, world_size=lat * lon, is_global_zero=rank == 0,
-        current_epoch=0,
+        num_devices=lat * lon, current_epoch=0,
     )  # fmt: skip
     loader = data.train_dataloader()
     if dates is not None:
