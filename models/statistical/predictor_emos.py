@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ RESULT_VERSION = 1  # raise it when results change
 _COLLINEAR = 1e-6  # penalty of common coefficients: the raw mean is a feature, too
 _COMMON_SAMPLES = 1 << 18  # that common coefficients are fitted to, at 16 points at least
 _CHOICE_SAMPLES = 1 << 14  # that strength and number of steps are chosen at
+_LARGEST = math.log(10.0)  # of a log scale, beyond the largest of the training
 _PER_DATE = 2  # blocks of points are this much smaller than those of methods with few fields
 _STRENGTHS = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)  # in dates
 _FEATURE_FACTORS = (1.0, 10.0, 100.0)  # times the strength of the others
@@ -50,7 +51,11 @@ Fit = tuple[Problem | None, Floats | None]
 
 
 class _PredictorEMOS(SpooledMethod):
-    """Normal with location and log scale linear in the features of the batch."""
+    """Normal with location and log scale linear in the features of the batch.
+
+    A feature far outside its training range, such as rain at a place that was dry, would make the
+    exponential of the log scale absurd: a scale is at most ten times the largest of the training.
+    """
 
     def __init__(
         self,
@@ -71,9 +76,16 @@ class _PredictorEMOS(SpooledMethod):
         self.location: Tensor
         self.log_scale: Tensor
         self.floor: Tensor
+        self.limit: Tensor  # of the log scale
         self.register_buffer("location", torch.zeros(0, 0, 0))
         self.register_buffer("log_scale", torch.zeros(0, 0, 0))
         self.register_buffer("floor", torch.zeros(0, 0))
+        self.register_buffer("limit", torch.zeros(0, 0))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        if (floor := state_dict.get(f"{prefix}floor")) is not None:  # fits had no limit before
+            state_dict.setdefault(f"{prefix}limit", torch.full_like(floor, torch.inf))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def fitted_parameters(self) -> int:
@@ -110,20 +122,26 @@ class _PredictorEMOS(SpooledMethod):
             rows = self._fit_rows(design, sample_of(spool, _COMMON_SAMPLES))
             maps = rows.reshape(-1, 1, 1)
         # float32 keeps the digits: features are normalised, and mu is a correction to the mean
-        location, log_scale = np.split(maps[:-1], 2)
-        return {"location": location, "log_scale": log_scale, "floor": maps[-1]}
+        location, log_scale = np.split(maps[:-2], 2)
+        last = {"floor": maps[-2], "limit": maps[-1]}
+        return {"location": location, "log_scale": log_scale, **last}
 
     def _fit_rows(self, design: Design, points: Points) -> Floats:
-        """Fit some points: coefficients of location and log scale, and floor, a row per problem."""
+        """Fit some points: coefficients of location and log scale, floor and limit of the scale.
+
+        Returns:
+            A row for each problem.
+        """
         data, area = design.read(points)
-        same = np.concatenate([raw_coefficients(design.size).reshape(-1), [TINY]])
+        same = np.concatenate([raw_coefficients(design.size).reshape(-1), [TINY, np.inf]])
         rows = []
         for problem, theta in self._fit_problems(design, data, area):
             if problem is None or theta is None:
                 rows.append(same)
             else:
                 physical = problem.physical(theta).reshape(-1)
-                rows.append(np.concatenate([physical, [problem.floor]]))
+                largest = (theta[1] @ problem.x).max() + math.log(problem.scale)
+                rows.append(np.concatenate([physical, [problem.floor, largest + _LARGEST]]))
         return np.array(rows)
 
     @abstractmethod
@@ -142,8 +160,8 @@ class _PredictorEMOS(SpooledMethod):
         features = self._features(batch)
         if self.advection is not None:
             features = torch.cat([features, self.advection(batch)], 1)
-        maps = (self.location, self.log_scale, self.floor)
-        location, log_scale, floor = map(current().of_samples, maps)
+        maps = (self.location, self.log_scale, self.floor, self.limit)
+        location, log_scale, floor, limit = map(current().of_samples, maps)
         count, extras = features.shape[1], 0 if self.advection is None else 3 * self.advection.size
         fitted_count = len(location) - 2 * self.harmonics - 3
         if count != fitted_count:
@@ -164,7 +182,8 @@ class _PredictorEMOS(SpooledMethod):
             changes: Tensor = total + 0 * std  # NaN where the raw ensemble is
             return changes
 
-        return Normal(mean + linear(location), linear(log_scale).exp(), positive=True)
+        scale = torch.minimum(linear(log_scale), limit).exp()
+        return Normal(mean + linear(location), scale, positive=True)
 
 
 class RidgeEMOS(_PredictorEMOS):
@@ -223,6 +242,7 @@ class RidgeEMOS(_PredictorEMOS):
     """
 
     may_be_nan = ("chosen_strength",)
+    may_be_infinite = ("limit",)
 
     def __init__(
         self,
@@ -347,6 +367,7 @@ class BoostedEMOS(_PredictorEMOS):
     """
 
     may_be_nan = ("chosen_steps",)
+    may_be_infinite = ("limit",)
 
     def __init__(
         self,

@@ -365,6 +365,34 @@ def test_a_perfect_ensemble_and_no_spread_stay_finite():
             assert torch.isfinite(forecast.sigma).all()
 
 
+@pytest.mark.parametrize("name", ["ridge", "boosting"])
+def test_a_feature_far_outside_its_training_range_gives_no_absurd_scale(name):
+    batch = batch_of()
+    batch["target"] += batch["raw_std"] * torch.sinh(
+        batch["features"][:, 1]
+    )  # its scale depends on it
+    method = solved(METHODS[name](), batch)
+    largest = method(batch).sigma.max(0).values
+    rain = {key: value[:1].clone() for key, value in batch.items()}
+    rain["features"][:, 1] = 1e6 * method.log_scale[2].sign()
+    sigma = method(rain).sigma[0]
+    depends = method.log_scale[2].abs() > 1e-4
+    assert depends.sum() >= 3
+    torch.testing.assert_close(sigma[depends], 10 * largest[depends])
+    assert (sigma <= 10.001 * largest).all()
+    assert (method(batch).sigma < 10 * largest).all()
+
+
+def test_older_fits_have_no_limit_of_the_scale():
+    batch = batch_of()
+    method = solved(METHODS["ridge"](), batch)
+    older = {key: value for key, value in method.state_dict().items() if key != "limit"}
+    loaded = METHODS["ridge"]()
+    loaded.load_state_dict(older)
+    assert loaded.limit.isinf().all()
+    torch.testing.assert_close(loaded(batch).sigma, method(batch).sigma)
+
+
 def test_a_checkpoint_gives_the_same_forecast():
     batch = batch_of(60)
     for method, empty in ((RidgeEMOS(), RidgeEMOS()), (BoostedEMOS(), BoostedEMOS())):
