@@ -43,7 +43,13 @@ def test_the_table_of_models_is_that_of_the_results():
     shown = re.findall(
         r"^\| [^|]+ \| `(\w+)` \| ([\d.]+) \| ([\d.]+|–) \| ([\d.]+|–) \|$", TEXT, re.M
     )
-    assert [name for name, *_ in shown] == ["raw", "raw_normal", "unet", "emos_seasonal", "deep_ensemble"]
+    assert [name for name, *_ in shown] == [
+        "raw",
+        "raw_normal",
+        "unet",
+        "emos_seasonal",
+        "deep_ensemble",
+    ]
     assert shown[-1][0] == min(means, key=lambda name: means[name][0])
     for name, crps, gain, seconds in shown:
         assert crps == f"{means[name][0]:.4f}", name
