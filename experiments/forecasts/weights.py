@@ -71,7 +71,9 @@ def load_weights(
             reason = f"damaged weights ({' '.join(str(error).split())[:_LONGEST]})"
             raise FileError(path, reason, REMEDY) from error
         raise other_architecture(path, differing) from error
-    for name, value in module.state_dict().items():
+    # a module adds what fits of older versions lack
+    loaded = {name: value for name, value in module.state_dict().items() if name in state}
+    for name, value in loaded.items():
         if _kind_of_numbers(value) != _kind_of_numbers(state[name]):
             reason = (
                 f"damaged: {name} is of the type {state[name].dtype}, in the model {value.dtype}"
