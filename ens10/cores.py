@@ -4,7 +4,7 @@ import os
 
 
 def usable_cores() -> int:
-    """Return the number of cores of this process, or of the machine where the system has no such.
+    """Return the number of cores of this process, or of the machine where it cannot be told.
 
     Linux tells those that a container, `taskset` or a scheduler grants; macOS and Windows do not.
     """
