@@ -27,7 +27,7 @@ SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
 DIRECTIVE = re.compile(r"^::: ([\w.]+)$(?:\n    options:\n      members: \[(.*)\])?", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s#]+)")
 # what the commands are made of, and what others are built upon: not for import by users
-INTERNAL = re.compile(r"ens10\.(cli(\.\w+)?|compiled|progress|vector_math)")
+INTERNAL = re.compile(r"ens10\.(cli(\.\w+)?|compiled|cores|past_caches|progress|vector_math)")
 PACKAGES = ("ens10", "metrics", "models")
 INSTALLED = find_spec("mkdocs") and find_spec("mkdocstrings") and find_spec("material")
 

@@ -71,7 +71,7 @@ class PointEmbedding(nn.Module):
             for kind, fine, coarse, periodic in zip(
                 ("rows", "columns"), self.grid, size, (False, periodic_longitude), strict=True
             ):
-                matrix = _interpolation_matrix(fine, coarse, periodic)
+                matrix = _interpolation_matrix(fine, coarse, periodic).to(self.maps[0].dtype)
                 self.register_buffer(f"{kind}_{level}", matrix, persistent=False)
         nn.init.normal_(self.maps[-1], std=start / gain)  # the coarsest: the start is smooth too
         rows, columns = self.grid
