@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_page.py
 
-The counts are those of `benchmarks/results/step_counts.json` (`step_counts.py`). Bytes of dates are
+The counts are those of `benchmarks/results/step_counts.json` (`step_counts.py`, and
+`compiled_counts.py`). Bytes of dates are
 computed here, by the function by which `--data.resident` decides, and added to that file.
 """
 
@@ -30,7 +31,10 @@ PAGE = ROOT / "docs" / "gpu.md"
 GRID, DATES = (361, 720), 1784  # of ENS-10, and of its training
 # bytes: of an H100 as its users report them, of an H200 as in second_device/loader.json
 DEVICES = {"H100": 78 * 2**30, "H200": 150_109_880_320}
-_LEFT_OUT = {"deep_ensemble": "a step trains five networks; of one of them see `location_unet`"}
+_LEFT_OUT = {
+    "deep_ensemble": "a step trains five networks; of one of them see `location_unet`",
+    "shared_trunk": "a step trains several heads on one network",
+}
 _GAPS = "sst"  # the one variable of ENS-10 with gaps
 
 
@@ -101,10 +105,13 @@ def reductions_table(counts: dict[str, Any], measured: dict[str, Any]) -> str:
     """Returns counts of earlier and of this code, and times on an H200, as Markdown."""
     before, now = counts["earlier code, b6be3e1a"], counts["rows"]
     keys = {"operations": "operations", "GB": "GB", "synchronisations": "waits", "K, ms": "K (ms)"}
-    titles = [f"{title} {when}" for title in (*keys.values(), "measured (ms)") for when in _WHEN]
+    titles = [f"{title} {when}" for title in keys.values() for when in _WHEN]
+    titles += ["kernels compiled", "GB compiled", *(f"measured (ms) {when}" for when in _WHEN)]
     lines = [f"| network | {' | '.join(titles)} |", "|---|" + "---:|" * len(titles)]
     for name in before:
         cells = [f"{rows[name][key]:,}" for key in keys for rows in (before, now)]
+        compiled = counts["compiled"].get(name, {})
+        cells += [f"{compiled[key]:,}" if compiled else "–" for key in ("kernels", "GB")]
         cells += _milliseconds(measured["milliseconds of a step, median"], name)
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ edges. `torch.nn.functional.pad` takes twice the time for periodic columns and l
 format.
 """
 
+from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -83,12 +84,12 @@ class _Extend(torch.autograd.Function):
                 columns.copy_(fields.narrow(-1, first, count))
             elif count:
                 columns.copy_(fields.narrow(-1, last, 1).expand_as(columns))
-        for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
-            rows = padded.narrow(-2, start, count)
-            if edges.rows == "zeros":
-                rows.zero_()
-            elif count:
-                rows.copy_(middle.narrow(-2, edge, 1).expand_as(rows))
+        if edges.rows == "zeros":
+            padded.narrow(-2, 0, top).zero_()
+            padded.narrow(-2, top + height, bottom).zero_()
+        else:
+            for beyond, edge in _edge_rows(padded, middle, top, bottom):
+                beyond.copy_(edge.expand_as(beyond))
         return padded
 
     @staticmethod
@@ -97,21 +98,41 @@ class _Extend(torch.autograd.Function):
         height, width = (grad.shape[-2] - top - bottom), (grad.shape[-1] - left - right)
         middle = grad.narrow(-2, top, height)
         inner = _empty(grad, height, width).copy_(middle.narrow(-1, left, width))
-        west = middle.narrow(-1, 0, left).clone()
-        east = middle.narrow(-1, left + width, right).clone()
+        _add_edge_columns(inner, middle, left, right, ctx.edges.columns)
         if ctx.edges.rows == "replicate":
-            for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
-                rows = grad.narrow(-2, start, count).sum(-2, keepdim=True)
-                parts = torch.split(rows, [left, width, right], -1)
-                for part, whole in zip(parts, (west, inner, east), strict=True):
-                    whole.narrow(-2, edge, 1).add_(part)
-        if ctx.edges.columns == "circular":
-            inner.narrow(-1, width - left, left).add_(west)
-            inner.narrow(-1, 0, right).add_(east)
-        elif ctx.edges.columns == "replicate":
-            inner.narrow(-1, 0, 1).add_(west.sum(-1, keepdim=True))
-            inner.narrow(-1, width - 1, 1).add_(east.sum(-1, keepdim=True))
+            for beyond, edge in _edge_rows(grad, inner, top, bottom):
+                is_sum = beyond.shape[-2] == edge.shape[-2]
+                rows = beyond if is_sum else beyond.sum(-2, keepdim=True)
+                edge.add_(rows.narrow(-1, left, width))
+                _add_edge_columns(edge, rows, left, right, ctx.edges.columns)
         return inner, None, None
+
+
+def _edge_rows(
+    padded: Tensor, inner: Tensor, top: int, bottom: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the rows beyond an edge, and the row at it; both edges at once if each has one."""
+    height = inner.shape[-2]
+    if top == bottom == 1 and height > 1:
+        yield padded[..., :: height + 1, :], inner[..., :: height - 1, :]
+        return
+    for start, count, edge in ((0, top, 0), (top + height, bottom, height - 1)):
+        if count:
+            yield padded.narrow(-2, start, count), inner.narrow(-2, edge, 1)
+
+
+def _add_edge_columns(inner: Tensor, padded: Tensor, left: int, right: int, kind: str) -> None:
+    """Add the columns beyond the edges of `padded` to those of `inner` whose values they had."""
+    width = inner.shape[-1]
+    for count, start, edge, periodic in (
+        (left, 0, 0, width - left),
+        (right, left + width, width - 1, 0),
+    ):
+        beyond = padded.narrow(-1, start, count)
+        if count and kind == "circular":
+            inner.narrow(-1, periodic, count).add_(beyond)
+        elif count and kind == "replicate":
+            inner.narrow(-1, edge, 1).add_(beyond.sum(-1, keepdim=True))
 
 
 def _empty(like: Tensor, height: int, width: int) -> Tensor:

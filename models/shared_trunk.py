@@ -44,10 +44,11 @@ class MemberScales(nn.Module):
         self.before = nn.Parameter(1 + _DEVIATION * torch.randn(size, conv.in_channels))
         self.after = nn.Parameter(1 + _DEVIATION * torch.randn(size, conv.out_channels))
 
-    def forward(self, fields: Tensor) -> Tensor:
-        """(N, in_channels, H, W) -> (N, out_channels, H, W)."""
+    def forward(self, *parts: Tensor) -> Tensor:
+        """(N, in_channels, H, W), or parts of the channels -> (N, out_channels, H, W)."""
         before, after = (s[self.members, ..., None, None] for s in (self.before, self.after))
-        outputs: Tensor = after * self.conv(before * fields)
+        factors = torch.split(before, [part.shape[-3] for part in parts], -3)
+        outputs: Tensor = after * self.conv(*(f * p for f, p in zip(factors, parts, strict=True)))
         return outputs
 
 

@@ -6,7 +6,9 @@ does not depend on where its bytes are. `FileBytes` avoids a copy of large parts
 Python code that touches a page of a map that is not in memory holds the interpreter lock while the
 system reads the page, which stops all threads; an unreadable page ends the process (SIGBUS).
 Therefore pages are fetched by `MADV_POPULATE_READ` (Linux 5.14), which releases the lock and
-returns an error code. Where that is not available, parts are copied.
+returns an error code. Where that is not available, parts are copied. To ask for pages that are in
+memory takes a fifth of the time of a copy, so at later readings `mincore` is asked first, which
+takes a tenth of that; it answers only the owner of a file.
 
 Mapping and unmapping a file takes about as long as copying it, so maps are cached: a training reads
 each file in every epoch. The pages of a map belong to the system's file cache, which can reclaim
@@ -49,6 +51,8 @@ class MappedFile:
 
     def __init__(self, file: int, size: int) -> None:
         self._bytes = None if _libc() is None else _map_file(file, size)
+        self._is_own = self._bytes is not None and os.fstat(file).st_uid == os.geteuid()
+        self._fetched: set[int] = set()  # where parts begin whose pages are in the process's table
 
     def part(self, begin: int, size: int) -> Buffer | None:
         """Return bytes of the file, read-only, after their pages were read; None if they cannot be.
@@ -60,9 +64,13 @@ class MappedFile:
             return None
         first = begin - begin % mmap.PAGESIZE  # madvise takes whole pages
         address = self._bytes.ctypes.data + first
-        error_code = _libc().madvise(address, begin + size - first, _MADV_POPULATE_READ)
-        if error_code:
-            return None
+        length = begin + size - first
+        if begin not in self._fetched or not _is_in_memory(address, length):
+            error_code = _libc().madvise(address, length, _MADV_POPULATE_READ)
+            if error_code:
+                return None
+            if self._is_own:
+                self._fetched.add(begin)
         return self._bytes[begin : begin + size]
 
 
@@ -76,6 +84,13 @@ class _Pages:
         }  # fmt: skip
         # not at exit, when other threads may still read
         weakref.finalize(self, _libc().munmap, address, size).atexit = False
+
+
+def _is_in_memory(address: int, length: int) -> bool:
+    """Return True if all pages of a map of an own file are in the system's file cache."""
+    pages = np.empty(-(-length // mmap.PAGESIZE), np.uint8)
+    error_code = _libc().mincore(address, length, pages.ctypes.data)
+    return not error_code and bool((pages & 1).all())
 
 
 def _map_file(file: int, size: int) -> Buffer | None:
@@ -122,6 +137,7 @@ def _libc() -> Any:
     library = ctypes.CDLL(None)
     number, size, pointer = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p
     library.madvise.argtypes = (pointer, size, number)
+    library.mincore.argtypes = (pointer, size, pointer)
     library.munmap.argtypes = (pointer, size)
     library.mmap.argtypes = (pointer, size, number, number, number, ctypes.c_long)
     library.mmap.restype = pointer

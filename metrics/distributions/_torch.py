@@ -163,7 +163,9 @@ def _apply_to_tensors(kernel: Any, function: Any, tensors: tuple[Tensor, ...]) -
     """Apply a kernel's function to tensors, and return its results in their dtype and device."""
     like = tensors[-1]
     if kernel.on_host or (kernel.double and like.device.type == "mps"):  # which has no float64
-        result = kernel.apply_to_numpy(function, *(on_host(t) for t in tensors))
+        is_there = like.device.type == "cpu"
+        arrays = map(on_host, tensors) if is_there else on_host(torch.stack(tensors))  # one wait
+        result = kernel.apply_to_numpy(function, *arrays)
     else:
         result = function(TORCH, *([t.double() for t in tensors] if kernel.double else tensors))
     if isinstance(result, tuple):

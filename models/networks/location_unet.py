@@ -158,7 +158,7 @@ class LocationUNet(Network):
             ArgumentError: another grid than that of the embedding.
         """
         place = self._embedding_maps(features)
-        fields = self.stem(features if place is None else _append_embedding(features, place))
+        fields = self.stem(features) if place is None else self.stem(features, place)
         skips: list[Tensor] = []
         for n, blocks in enumerate(self.down):
             if n:
@@ -206,10 +206,6 @@ class LocationUNet(Network):
         head_outputs = heads.view(len(heads), -1, self.out_channels, *heads.shape[-2:])
         mixture: Tensor = head_outputs[:, 0] + (head_outputs[:, 1:] * place[:, :, None]).sum(1)
         return mixture
-
-
-def _append_embedding(features: Tensor, place: Tensor) -> Tensor:
-    return torch.cat([features, place.expand(len(features), -1, -1, -1)], dim=1)
 
 
 def _level_grids(grid: Grid, widths: Sequence[int]) -> list[Grid]:

@@ -13,7 +13,7 @@ from ens10.metrics.distributions.formula import KERNELS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 # operations and MB at 24 x 48 points with two dates, in bfloat16
-LIMITS = {"paper_unet": (272, 54), "unet": (432, 61), "location_unet": (640, 29)}
+LIMITS = {"paper_unet": (272, 54), "unet": (390, 61), "location_unet": (450, 26)}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_closed_form_on_the_host_is_a_wait(step_counts):
     with step_counts.on_gpu() as counts:
         parameters = [torch.ones(3, 4, requires_grad=True) for _ in range(4)]
         evaluate(kernel, *parameters).sum().backward()
-    assert list(counts.syncs.values()) == [8]  # four fields, forward and backward
+    assert list(counts.syncs.values()) == [2]  # four fields at once, forward and backward
 
 
 def test_bytes_are_those_of_a_sum_by_hand(step_counts):

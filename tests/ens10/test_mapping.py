@@ -50,6 +50,41 @@ def test_what_cannot_be_read_is_no_memory(tmp_path, content):
     os.close(file)
 
 
+class CountingLibrary:
+    """The system's library, with the number of times that pages were fetched."""
+
+    def __init__(self, library):
+        self._library, self.fetches = library, 0
+
+    def __getattr__(self, name):
+        return getattr(self._library, name)
+
+    def madvise(self, *arguments):
+        self.fetches += 1
+        return self._library.madvise(*arguments)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_pages_in_memory_are_fetched_once_and_lost_ones_again(
+    tmp_path, content, monkeypatch, is_own
+):
+    library = CountingLibrary(file_bytes._libc())
+    monkeypatch.setattr(file_bytes, "_libc", lambda: library)
+    if not is_own:  # of whose files the system does not tell
+        monkeypatch.setattr(os, "geteuid", lambda: -1)
+    file = opened(tmp_path / "f", content)
+    mapped = MappedFile(file, content.size)
+    for _ in range(3):
+        np.testing.assert_array_equal(mapped.part(100_000, 50_000), content[100_000:150_000])
+    assert library.fetches == (1 if is_own else 3)
+    mapped.part(0, 4096)
+    assert library.fetches == (2 if is_own else 4)
+    os.truncate(tmp_path / "f", 8192)
+    assert mapped.part(100_000, 50_000) is None
+    np.testing.assert_array_equal(mapped.part(0, 4096), content[:4096])
+    os.close(file)
+
+
 def test_maps_keep_no_file_open_and_are_unmapped_when_unused(tmp_path, content):
     """A training maps more files than a process may have open."""
 

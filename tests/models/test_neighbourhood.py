@@ -216,3 +216,20 @@ def test_point_convolutions_are_convolutions():
     assert {name: p.shape for name, p in PointConv2d(3, 5).named_parameters()} == {
         name: p.shape for name, p in torch.nn.Conv2d(3, 5, 1).named_parameters()
     }
+
+
+def test_a_point_convolution_of_parts_is_that_of_the_joined_channels():
+    torch.manual_seed(0)
+    layer = PointConv2d(5, 4).double()
+    own, common = fields(2, 3, 4, 6).requires_grad_(), fields(1, 2, 4, 6).requires_grad_()
+    joined = functional.conv2d(
+        torch.cat([own, common.expand(2, -1, -1, -1)], 1), layer.weight, layer.bias
+    )
+    slope = torch.randn_like(joined)
+    inputs = (own, common, layer.weight, layer.bias)
+    expected = torch.autograd.grad(joined, inputs, slope)
+    found = torch.autograd.grad(layer(own, common), inputs, slope)
+    torch.testing.assert_close(layer(own, common), joined)
+    torch.testing.assert_close(found, expected)
+    with pytest.raises(ArgumentError, match=r"3 \+ 3 channels for 5"):
+        layer(own, own)
