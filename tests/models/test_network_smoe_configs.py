@@ -13,6 +13,7 @@ GRID = "--model.init_args.network.init_args.grid"
 ROUTED = ("--model.init_args.network.init_args.experts.routing_loss", "true")
 CONFIGS = {
     "smoe_unet": (GRID, "[8,16]"),
+    "smoe_paper": (GRID, "[8,16]"),
     "smoe_regions": (GRID, "[8,16]"),
     "smoe_resnet": (GRID, "[8,16]", *ROUTED),
     "unet_members": (),
@@ -43,8 +44,9 @@ def test_a_few_steps_train_predict_and_score(name, store, tmp_path):
     losses = [float(row["train_loss"]) for row in rows if row["train_loss"]]
     assert losses[-1] < losses[0]
     routing = [float(value) for row in rows if (value := row.get("train_routing_loss"))]
-    assert len(routing) == (2 if name == "smoe_resnet" else 0)  # one for each epoch
-    assert all(0.1 < value < 1 for value in routing)  # log 2 = 0.69 where gates are at 0
+    assert len(routing) == (2 if name in ("smoe_resnet", "smoe_paper") else 0)  # one for each epoch
+    # log 2 = 0.69 where gates are at 0, more where they start at random
+    assert all(0.1 < value < 1.5 for value in routing)
     command("predict", "--run", run, "--quiet")
     assert open_predictions(run)[0].attrs["forecast_kind"] == "normal"
     command("score", run)
