@@ -38,6 +38,7 @@ from ens10.experiments.runs.commands import add_world_options, world_options_of
 from ens10.experiments.runs.reading import PREDICTIONS, open_predictions
 from ens10.experiments.scoring.run_results import read_run
 from ens10.experiments.scoring.writers import columns_of, markdown_of
+from ens10.experiments.studies import error_flow
 from ens10.experiments.studies.study import (
     compute,
     image_of,
@@ -64,7 +65,7 @@ from ens10.usage import count, reports_errors
 
 Floats = npt.NDArray[np.floating[Any]]
 TARGET = "t2m"
-MARGINS, GENERATOR = "location_unet", "coherent_members"
+MARGINS, GENERATOR, FLOW = "location_unet", "coherent_members", "flow"
 SCORES, SPECTRA, EXAMPLE = "scores.nc", "spectra", "example"
 REFERENCE = f"{MARGINS}, ECC"
 REGION = (6, 8)  # rows and columns of the patches
@@ -109,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--step", type=int, metavar="HOURS", help=text)
     parser.add_argument("--seed", type=int, default=0, help="of world and trainings")
     parser.add_argument("--epochs", type=count, default=16, help="of each training")
+    parser.add_argument("--flow-epochs", type=count, default=error_flow.EPOCHS, help="of the flow")
     add_world_options(parser)
     options = parser.parse_args(arguments)
     return run_study(options, partial(_run, options), lambda *_: _write(options.out), of_call=True)
@@ -132,7 +134,7 @@ def _run(options: Namespace) -> Outcome:
     cells = [_cell(model, store, options) for model in (MARGINS, GENERATOR)]
     outcome = compute(cells, options)
     if not outcome.failed:
-        scores = score_all(members_of(cells), store)
+        scores = score_all(members_of(cells, options.flow_epochs), store)
         improving = [c.model for c in cells if read_run(c.run).still_improving]
         scores.attrs["improving"] = " ".join(improving)
         scores.attrs["grid"] = f"{scores.sizes['latitude']}x{scores.sizes['longitude']}"
@@ -160,7 +162,7 @@ def _cell(model: str, store: Path, options: Namespace) -> ModelCell:
 # ---------------------------------------------------------------------------------- members
 
 
-def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
+def members_of(cells: Sequence[ModelCell], flow_epochs: int) -> dict[str, xr.DataArray]:
     """Return members (time, number, latitude, longitude) by name, and the truth as "truth"."""
     margins, generator = cells[0].run, cells[1]
     members: dict[str, xr.DataArray] = {}
@@ -172,10 +174,20 @@ def members_of(cells: Sequence[ModelCell]) -> dict[str, xr.DataArray]:
         run = _with_members(generator, number, variant)
         forecast, truth = open_predictions(run)
         members[f"{GENERATOR}, {name}"], members["truth"] = forecast["members"], truth
+    kept = margins.with_name(f"{FLOW}-{flow_epochs}-{digest_of(cells[0].key)[:8]}.pt")
+    flow = error_flow.FlowMembers(margins, kept, cells[0].seed, flow_epochs)
+    for name, fields in flow.members(sorted({size for size, _ in _GENERATED.values()})).items():
+        members[f"{FLOW}, {name}"] = _like(members["truth"], fields)
     world = cells[0].folder / "world"
     if world.exists():
         members["law, 50 draws"] = draws_of_law(World.load(world), members["truth"])
     return members
+
+
+def _like(truth: xr.DataArray, fields: Floats) -> xr.DataArray:
+    """Return members (time, number, latitude, longitude) at the places and dates of the truth."""
+    dims = ("time", "number", *truth.dims[1:])
+    return xr.DataArray(fields, dims=dims, coords={"time": truth["time"]})
 
 
 def _with_members(cell: ModelCell, number: int, variant: str) -> Path:
@@ -210,8 +222,7 @@ def draws_of_law(world: World, truth: xr.DataArray, members: int = 50) -> xr.Dat
         start = time.astype("datetime64[D]").astype(object)
         for m in range(members):
             draws[n, m] = law.truth(optimum, world._atmosphere.error(start, _STREAMS + m, step))
-    dims = ("time", "number", *truth.dims[1:])
-    return xr.DataArray(draws, dims=dims, coords={"time": truth["time"]})
+    return _like(truth, draws)
 
 
 # ----------------------------------------------------------------------------------- scores
