@@ -15,11 +15,12 @@ from torch import Tensor
 
 from ens10.durable import whole_file
 from ens10.experiments.forecasts.load import TrainedModel, load_model
-from ens10.loader.datamodule import EnsembleDataModule, Split
+from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Normal
 from ens10.models.flow_matching import ErrorFlow, white_noise
 from ens10.models.networks import LocationUNet
 from ens10.models.statistical.coupling import couple
+from ens10.protocol import Split
 from ens10.untrusted import read_mapping
 
 EPOCHS, BATCH, RATE = 60, 8, 2e-3
@@ -93,7 +94,7 @@ class FlowMembers:
         best, state = np.inf, {}
         for _ in range(epochs):
             self.flow.train()
-            for part in torch.randperm(len(train.dates), generator=random).split(BATCH):
+            for part in _parts(torch.randperm(len(train.dates), generator=random)):
                 optimizer.zero_grad()
                 errors = train.errors[part]
                 white = torch.randn(errors.shape, generator=random)
@@ -102,7 +103,7 @@ class FlowMembers:
                     errors, train.features[part], train.weights[part], white, time
                 )
                 penalty = self.flow.network.penalty()
-                (loss if penalty is None else loss + penalty).backward()
+                torch.autograd.backward(loss if penalty is None else loss + penalty)
                 optimizer.step()
                 schedule.step()
             loss_of_val = self._loss(val, noise, times)
@@ -116,7 +117,7 @@ class FlowMembers:
         """Return the mean loss of dates, at each of the times with noise of its own."""
         self.flow.eval()
         losses = []
-        for part in torch.arange(len(dates.dates)).split(BATCH):
+        for part in _parts(torch.arange(len(dates.dates))):
             for white, time in zip(noise, times, strict=True):
                 loss = self.flow.loss(
                     dates.errors[part], dates.features[part], dates.weights[part], white[part],
@@ -149,3 +150,8 @@ class FlowMembers:
                 lists.setdefault(f"{size} quantiles", []).append(coupled[0])
             lists.setdefault(f"{sizes[-1]} draws", []).append(mean + std * draws[: sizes[-1]])
         return {name: torch.stack(fields).numpy() for name, fields in lists.items()}
+
+
+def _parts(indices: Tensor) -> list[Tensor]:
+    """Return the indices of batches."""
+    return [indices[n : n + BATCH] for n in range(0, len(indices), BATCH)]

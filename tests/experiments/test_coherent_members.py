@@ -57,12 +57,16 @@ def test_the_spectrum_of_one_wave():
 def test_the_study_trains_scores_and_draws(tmp_path, capsys):
     work, out = tmp_path / "work", tmp_path / "out"
     options = ["--grid", "12x16", "--years", "6", "--dates", "4", "--epochs", "1"]
+    options += ["--flow-epochs", "1"]
     assert study.main([str(work), "--out", str(out), *options]) == 0
     table = (out / "table.md").read_text()
     assert table in capsys.readouterr().out
     with xr.open_dataset(out / study.SCORES) as scores:
         names = list(scores["forecast"].to_numpy())
         assert names[0] == study.REFERENCE
+        assert {"flow, 10 quantiles", "flow, 50 quantiles", "flow, 50 draws"} <= set(names)
+        same = scores["crps"].sel(forecast=["flow, 10 quantiles", study.REFERENCE])
+        np.testing.assert_allclose(*same.mean("time"), rtol=1e-3)  # quantiles of the same margins
         # the law that the truth is drawn from has the least energy score
         energy = scores["energy"].mean("time")
         assert str(energy.idxmin().item()) == "law, 50 draws"
@@ -82,7 +86,8 @@ def test_the_study_trains_scores_and_draws(tmp_path, capsys):
         "msl",
     ]
     other = tmp_path / "other"
-    assert study.main([str(other), "--out", str(other / "out"), *given, "--epochs", "1"]) == 0
+    short = ["--epochs", "1", "--flow-epochs", "1"]
+    assert study.main([str(other), "--out", str(other / "out"), *given, *short]) == 0
     with xr.open_dataset(other / "out" / study.SCORES) as scores:
         shown = list(scores["forecast"].to_numpy())
         assert names == [*shown, "law, 50 draws"]
