@@ -36,6 +36,7 @@ from ens10.metrics.distributions.gamma_functions import (
 
 _SMOOTHING = 0.1  # of the mean of G over its deviation, near 0
 _LARGEST_LOG = 15.0  # of the shift over its unit
+_TENSORS = "ens10.metrics.distributions._csgd_tensors"
 _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order than its terms
 
 
@@ -262,7 +263,7 @@ class CSGD(ClosedForm, kind="csgd"):
     }
     oracles = "scoringrules, simulation, mpmath"
     kernels: ClassVar = {
-        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True, tensors=_TENSORS),
         "log_score": Kernel(_log_score, _log_score_partials, on_host=True, double=True),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "cdf_below": Kernel(_cdf_below, _cdf_partials, on_host=True, double=True),
