@@ -35,7 +35,10 @@ class ErrorFlow(nn.Module):
     def __init__(self, network: Network) -> None:
         super().__init__()
         if network.out_channels != 1 or network.takes_members:
-            reason = f"{type(network).__name__} has {network.out_channels} output channels"
+            takes = "members" if network.takes_members else "fields"
+            reason = (
+                f"{type(network).__name__} of {takes} has {network.out_channels} output channels"
+            )
             raise ArgumentError("network", reason, "Give one of fields, with one output channel")
         self.network = network
 
@@ -57,9 +60,10 @@ class ErrorFlow(nn.Module):
         """Return the weighted mean square error of the velocity, a number.
 
         Args:
-            errors: (N, H, W) standardised errors; of no effect where the weight is 0.
+            errors: (N, H, W) standardised errors; 0 where there is no truth, since neighbours of
+                such points see them.
             features: (N, C, H, W).
-            weights: (N, H, W), of the loss.
+            weights: (N, H, W), of the loss; not 0 everywhere.
             noise: (N, H, W), from N(0, 1).
             time: (N,), from U(0, 1).
         """

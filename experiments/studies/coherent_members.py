@@ -174,8 +174,7 @@ def members_of(cells: Sequence[ModelCell], flow_epochs: int) -> dict[str, xr.Dat
         run = _with_members(generator, number, variant)
         forecast, truth = open_predictions(run)
         members[f"{GENERATOR}, {name}"], members["truth"] = forecast["members"], truth
-    kept = margins.with_name(f"{FLOW}-{flow_epochs}-{digest_of(cells[0].key)[:8]}.pt")
-    flow = error_flow.FlowMembers(margins, kept, cells[0].seed, flow_epochs)
+    flow = error_flow.FlowMembers(margins, margins.parent, cells[0].seed, flow_epochs)
     for name, fields in flow.members(sorted({size for size, _ in _GENERATED.values()})).items():
         members[f"{FLOW}, {name}"] = _like(members["truth"], fields)
     world = cells[0].folder / "world"

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from ens10.durable import whole_file
+from ens10.errors import ArgumentError
 from ens10.experiments.forecasts.load import TrainedModel, load_model
+from ens10.experiments.runner.key import digest_of
 from ens10.loader.datamodule import EnsembleDataModule
 from ens10.metrics.distributions import Normal
 from ens10.models.flow_matching import ErrorFlow, white_noise
@@ -24,6 +26,7 @@ from ens10.protocol import Split
 from ens10.untrusted import read_mapping
 
 EPOCHS, BATCH, RATE = 60, 8, 2e-3
+VERSION = 1  # raise it when the flow's training changes
 _WIDTHS = (16, 32, 48)
 _VALIDATION = 8  # draws of noise and time for each date
 
@@ -44,12 +47,13 @@ class FlowMembers:
 
     Args:
         run: folder of a run whose forecasts are normal distributions.
-        kept: file of the flow's weights; trained and written if missing.
+        folder: of the flow's weights, in a file named by all that they depend on; the flow is
+            trained if it is missing.
         seed: of the training and the draws.
         epochs: of the training.
     """
 
-    def __init__(self, run: Path, kept: Path, seed: int, epochs: int = EPOCHS) -> None:
+    def __init__(self, run: Path, folder: Path, seed: int, epochs: int = EPOCHS) -> None:
         self.seed = seed
         options = read_mapping(run / "config.yaml")["data"]
         self._model = cast("TrainedModel", load_model(run))
@@ -62,6 +66,8 @@ class FlowMembers:
                 channels + 2, grid, 1, _WIDTHS, embedding=8, embedding_levels=4, embedding_gain=2.0
             )
         )
+        depends = {"run": self._model.checksum, "seed": seed, "epochs": epochs, "version": VERSION}
+        kept = folder / f"flow-{digest_of(depends)}.pt"
         if not kept.exists():
             state = self._trained(epochs)
             with whole_file(kept) as file:
@@ -70,16 +76,19 @@ class FlowMembers:
         self.flow.eval().requires_grad_(False)
 
     def _dates(self, split: Split) -> _Dates:
-        """Return all dates of a split, in memory."""
+        """Return all dates of a split with truth, in memory."""
         parts = []
         for batch in self._data.batches(split, BATCH):
             tensors = self._model.on_device(batch)
             forecast = cast("Normal", self._model.distribution(tensors))
             mean, std = forecast.mu.float(), forecast.sigma.float()
-            errors = torch.nan_to_num((tensors["target"] - mean) / std)
+            errors = (tensors["target"] - mean) / std
+            errors = torch.where(tensors["weights"] > 0, errors, 0)
             one = (tensors["features"], errors, tensors["weights"], mean, std, tensors["dates"])
             parts.append([part.clone() for part in one])
-        return _Dates(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        dates = _Dates(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        has_truth = dates.weights.flatten(1).any(1)
+        return _Dates(*(part[has_truth] for part in dates)) if split != "test" else dates
 
     def _trained(self, epochs: int) -> dict[str, Any]:
         """Return the weights of the epoch whose validation loss is the smallest."""
@@ -110,6 +119,8 @@ class FlowMembers:
             if loss_of_val < best:
                 best = loss_of_val
                 state = {name: value.clone() for name, value in self.flow.state_dict().items()}
+        if not state:
+            raise ArgumentError("run", "the validation loss of its flow is NaN in each epoch")
         return state
 
     @torch.inference_mode()

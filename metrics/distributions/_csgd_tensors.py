@@ -1,7 +1,8 @@
 """The CRPS of the censored, shifted gamma distribution in torch alone, for tensors of a device.
 
-The forms of `csgd` without its branches: for shapes up to 10^4, errors are below 2e-8 of the scale.
-Derivatives by the shape are differences of four values.
+The forms of `csgd` without its branches: for shapes from 10^-4 to 10^4, errors are below 2e-8 of the
+scale; beyond 10^6, where the deviation is below a thousandth of the mean, digits are lost. Derivatives
+by the shape are finite differences.
 """
 
 import math
@@ -13,7 +14,9 @@ from ens10.metrics._ops_torch import TORCH
 from ens10.metrics.distributions.gamma_functions import half_step, half_step_slope
 
 Tensor = torch.Tensor
-_STEP = 0.002  # of the shape, in units of the smaller of it and its root: errors are (x / s)^4 / 30
+# of the shape, in units of the smaller of it and its root, in which P has slopes of order 1: the
+# differences are off by the fourth power of the step over 30
+_STEP = 0.002
 _MOST = 1e300
 
 
@@ -25,6 +28,7 @@ def value(_ops: Any, k: Tensor, scale: Tensor, shift: Tensor, y: Tensor) -> Tens
     above = _upper(k, x)
     tail = (k - x) * above**2 + 2 * k * above * _change(k, x) - half * _upper(2 * k, 2 * x)
     score = scale * (from_c + tail.clamp(min=0)) + (-y).clamp(min=0)
+    score = torch.where(y > _MOST * scale, (y - k * scale).abs(), score)
     infinite = _is_infinite(k, scale, y) & ~torch.isnan(shift)
     return torch.where(infinite, math.inf, score)
 

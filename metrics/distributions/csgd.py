@@ -322,7 +322,7 @@ def crps_csgd(
 
     The closed form of Scheuerer & Hamill (2015, doi:10.1175/MWR-D-15-0061.1, eq. 10), used for
     precipitation, as the integrals of F^2 up to y and of (1 - F)^2 above it: each keeps its digits
-    where the score is near 0. Tensors are computed on the host; gradients are analytic.
+    where the score is near 0. Tensors on a device have errors up to 2e-8 of the scale there.
 
     Args:
         shape: of the gamma variable G, above 0; no unit.

@@ -95,9 +95,12 @@ def test_noise_is_that_of_a_date_and_a_seed():
     assert math.isclose(float(one.std()), 1, abs_tol=0.1)
 
 
-@pytest.mark.parametrize(("network", "number"), [(MLP(3, 2), 2), (Transformer(3, 2), 2)])
-def test_networks_of_several_outputs_or_of_members_are_refused(network, number):
-    with pytest.raises(ArgumentError, match=f"has {number} output channels"):
+@pytest.mark.parametrize(
+    ("network", "text"),
+    [(MLP(3, 2), "MLP of fields has 2"), (Transformer(3, 1), "Transformer of members has 1")],
+)
+def test_networks_of_several_outputs_or_of_members_are_refused(network, text):
+    with pytest.raises(ArgumentError, match=f"{text} output channels"):
         ErrorFlow(network)
 
 
