@@ -1,8 +1,8 @@
 """The CRPS of the censored, shifted gamma distribution in torch alone, for tensors of a device.
 
-The forms of `csgd` without its branches: for shapes from 10^-4 to 10^4, errors are below 2e-8 of the
-scale; beyond 10^6, where the deviation is below a thousandth of the mean, digits are lost. Derivatives
-by the shape are finite differences.
+The forms of `csgd` without its branches: for shapes from 10^-4 to 10^4, errors are below 2e-8 of
+the scale; beyond 10^6, where the deviation is below a thousandth of the mean, digits are lost.
+Derivatives by the shape are finite differences.
 """
 
 import math
