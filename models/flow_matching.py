@@ -32,6 +32,8 @@ class ErrorFlow(nn.Module):
         ArgumentError: a network of more outputs, or over members.
     """
 
+    splittable = False
+
     def __init__(self, network: Network) -> None:
         super().__init__()
         if network.out_channels != 1 or network.takes_members:
