@@ -36,7 +36,7 @@ from ens10.metrics.distributions.gamma_functions import (
 
 _SMOOTHING = 0.1  # of the mean of G over its deviation, near 0
 _LARGEST_LOG = 15.0  # of the shift over its unit
-_TENSORS = "ens10.metrics.distributions._csgd_tensors"
+_TENSORS = "ens10.metrics.distributions._csgd_torch"
 _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order than its terms
 
 

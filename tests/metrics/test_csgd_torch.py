@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ens10.metrics._ops_torch import TORCH
-from ens10.metrics.distributions import _csgd_tensors as csgd_tensors
+from ens10.metrics.distributions import _csgd_torch as csgd_tensors
 from ens10.metrics.distributions.csgd import CSGD
 
 KERNEL = CSGD.kernels["crps"]
