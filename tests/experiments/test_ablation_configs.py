@@ -29,10 +29,10 @@ SLOW = [pytest.param(*v, marks=pytest.mark.slow) for v in VARIANTS if v not in O
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A store of all variables, levels and leads that configurations ask for."""
+    """A store of all variables, levels and leads that configurations ask for; wind speed, too."""
     top = tmp_path_factory.mktemp("whole")
-    names = [*catalog.names_of_kind("sfc"), *catalog.names_of_kind("pl")]
-    world = World("9x16", range(2000, 2004), 1, names, seed=0)
+    names = [*catalog.names_of_kind("sfc"), "si10", *catalog.names_of_kind("pl")]
+    world = World("9x16", range(2000, 2004), 1, names, seed=0, kind="displaced")
     world.write(top / "world")
     return prepare(top / "world", top / "store.zarr", truth=top / "world" / "truth")
 
@@ -66,7 +66,7 @@ def test_the_overlay_is_taken_and_the_model_built(whole, tmp_path, name, variant
     model = build(models.parse_object({"model": held.model})).model
     network = getattr(model, "network", None)
     if network is not None:
-        names = {k: held["data"][k] for k in ("target", "inputs", "extras", "ensemble")}
+        names = {k: held["data"][k] for k in ("target", "inputs", "extras", "ensemble", "kind")}
         channels = Batches(whole, split="train", **names).channels
         assert network.in_channels == len(channels)
 
