@@ -6,7 +6,6 @@ here only the parameters and the observation are kept.
 
 import math
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ class _Evaluate(torch.autograd.Function):
         ctx.save_for_backward(*tensors)
         if kernel.loop and uses_loops(tensors[0]):
             return torch.from_numpy(kernel.loops.scores(*map(_as_numpy, tensors)))
-        value: Tensor = _apply_to_tensors(kernel, "value", tensors)
+        value: Tensor = _apply_to_tensors(kernel, kernel.value, tensors)
         return value
 
     @staticmethod
@@ -146,7 +145,7 @@ def _without_nan(partial: Tensor) -> Tensor:
 def _partials(kernel: Any, tensors: tuple[Tensor, ...]) -> Any:
     """Return the derivatives of a kernel, by its own function or by autograd."""
     if kernel.partials is not None:
-        return _apply_to_tensors(kernel, "partials", tensors)
+        return _apply_to_tensors(kernel, kernel.partials, tensors)
     like = tensors[-1]
     wide = [t.cpu() if like.device.type == "mps" else t for t in tensors]  # which has no float64
     leaves = [(t.double() if kernel.double else t).detach().requires_grad_() for t in wide]
@@ -160,15 +159,12 @@ def _as_numpy(tensor: Tensor) -> Any:
     return tensor.detach().resolve_neg().numpy()
 
 
-def _apply_to_tensors(kernel: Any, name: str, tensors: tuple[Tensor, ...]) -> Any:
+def _apply_to_tensors(kernel: Any, function: Any, tensors: tuple[Tensor, ...]) -> Any:
     """Apply a kernel's function to tensors, and return its results in their dtype and device."""
-    like, function = tensors[-1], getattr(kernel, name)
-    has_double = like.device.type != "mps"
+    like = tensors[-1]
     is_there = like.device.type == "cpu"
-    if kernel.tensors and has_double and not is_there:
-        form = getattr(import_module(kernel.tensors), name)
-        result = form(TORCH, *(t.double() for t in tensors))
-    elif kernel.on_host or (kernel.double and not has_double):
+    needs_host = kernel.on_host and (is_there or not kernel.takes_tensors)
+    if needs_host or (kernel.double and like.device.type == "mps"):  # which has no float64
         arrays = map(on_host, tensors) if is_there else on_host(torch.stack(tensors))  # one wait
         result = kernel.apply_to_numpy(function, *arrays)
     else:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import special
 
-from ens10.metrics._ops import ops_of
+from ens10.metrics._ops import NUMPY, ops_of
 from ens10.metrics._reduce import Over
 from ens10.metrics.distributions.base import POSITIVE_SCALE, SHAPE, ClosedForm, clip
 from ens10.metrics.distributions.formula import Kernel, Parameter
@@ -26,8 +26,8 @@ from ens10.metrics.distributions.gamma import (
 from ens10.metrics.distributions.gamma_functions import (
     UNIT_POINTS,
     UNIT_WEIGHTS,
+    functions_for,
     gammainc_by_shape,
-    log_less_digamma,
     lower,
     step,
     upper,
@@ -36,15 +36,26 @@ from ens10.metrics.distributions.gamma_functions import (
 
 _SMOOTHING = 0.1  # of the mean of G over its deviation, near 0
 _LARGEST_LOG = 15.0  # of the shift over its unit
-_TENSORS = "ens10.metrics.distributions._csgd_torch"
 _FEW = 0.01  # a shape below which the integral of (1 - F)^2 is of smaller order than its terms
 
 
-def _points(scale: Any, shift: Any, y: Any) -> tuple[Any, Any, Any]:
+def _points(scale: Any, shift: Any, y: Any, ops: Any = NUMPY) -> tuple[Any, Any, Any]:
     """Return y and 0 as values of G over the scale, and their exact difference."""
-    d = ratio_to_scale(y, scale)
-    c = np.minimum(shift / scale, 1e300)
+    d = ratio_to_scale(y, scale, ops)
+    c = ops.minimum(shift / scale, 1e300)
     return c + d, c, d
+
+
+def _tail(k: Any, t: Any, above: Any, change: Any, half: Any, double: Any) -> Any:
+    """Return the integral of (1 - F)^2 above t; `double` is Q of twice the shape and twice t."""
+    return (k - t) * above**2 + 2 * k * above * change - half * double
+
+
+def _lower_square(k: Any, t: Any, ops: Any) -> Any:
+    """Return the integral of F^2 from 0 to t."""
+    of = functions_for(ops)
+    below, double = of.lower(k, t), of.lower(2 * k, 2 * t)
+    return (t - k) * below**2 + 2 * k * below * of.step(k, t) - half_beta(k, ops) * double
 
 
 def _upper_square(k: Any, c: Any) -> Any:
@@ -55,7 +66,7 @@ def _upper_square(k: Any, c: Any) -> Any:
     """
     above = upper(k, c)
     double = upper(2 * k, 2 * c)
-    plain = np.asarray((k - c) * above**2 + 2 * k * above * step(k, c) - half_beta(k) * double)
+    plain = np.asarray(_tail(k, c, above, step(k, c), half_beta(k), double))
     small = (k < _FEW) & (c > 0)
     if small.any():
         plain[small] = _upper_square_small_shape(k[small], c[small])
@@ -96,62 +107,72 @@ def _upper_between(k: Any, c: Any, x: Any, d: Any) -> Any:
     return result
 
 
-def _crps(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
+def _crps(ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
     """Return the CRPS: integrals of F^2 between 0 and y and of (1 - F)^2 above y.
 
     Where the censored part is most of the probability, or the shape is below 1, the first is that
     of 1 - 2 (1 - F) + (1 - F)^2; else a difference of (x - k) F^2 + 2 k F (F - F') less half the
     mean difference times F of twice the shape.
     """
+    if ops is not NUMPY:
+        return _crps_in_one_form(ops, k, scale, shift, y)
     k, scale, shift, y = np.broadcast_arrays(k, scale, shift, y)
     x, c, d = _points(scale, shift, y)
-
-    def lower_square(k: Any, t: Any) -> Any:
-        below = lower(k, t)
-        double = lower(2 * k, 2 * t)
-        return (t - k) * below**2 + 2 * k * below * step(k, t) - half_beta(k) * double
-
     mostly = (k < 1) | (c > k)
     tail = _upper_square(k, np.where(mostly, c, x))
     between = np.zeros(d.shape)  # the costly functions only where they are needed
     wide, narrow = mostly & (d != 0), ~mostly & (d != 0)
     between[wide] = d[wide] - 2 * _upper_between(*(a[wide] for a in (k, c, x, d)))
-    between[narrow] = lower_square(k[narrow], x[narrow]) - lower_square(k[narrow], c[narrow])
+    of_x, of_c = (_lower_square(k[narrow], t[narrow], ops) for t in (x, c))
+    between[narrow] = of_x - of_c
     score = scale * (between + tail) + np.maximum(-y, 0.0)
     score = np.where(y > MOST * scale, np.abs(y - k * scale), score)
     return np.where(is_score_infinite(k, scale, y) & ~np.isnan(shift), math.inf, score)
 
 
-def _crps_partials(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
-    x, c, _ = _points(scale, shift, y)
-    f, g, f_0, g_0 = lower(k, x), upper(k, x), lower(k, c), upper(k, c)
-    step_y, step_0, half = step(k, x), step(k, c), half_beta(k)
-    d_y, d_0 = gammainc_by_shape(k, x), gammainc_by_shape(k, c)
-    double = upper(2 * k, 2 * c)
+def _crps_in_one_form(ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
+    """Return the CRPS without branches, which loses digits where its terms cancel."""
+    of = functions_for(ops)
+    x, c, _ = _points(scale, shift, y, ops)
+    between = _lower_square(k, x, ops) - _lower_square(k, c, ops)
+    above, double = of.upper(k, x), of.upper(2 * k, 2 * x)
+    tail = ops.maximum(_tail(k, x, above, of.step(k, x), half_beta(k, ops), double), 0.0)
+    score = scale * (between + tail) + ops.maximum(-y, 0.0)
+    score = ops.where(y > MOST * scale, ops.abs(y - k * scale), score)
+    return ops.where(is_score_infinite(k, scale, y, ops) & ~ops.isnan(shift), math.inf, score)
+
+
+def _crps_partials(ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> tuple[Any, ...]:
+    of = functions_for(ops)
+    x, c, _ = _points(scale, shift, y, ops)
+    f, g, f_0, g_0 = of.lower(k, x), of.upper(k, x), of.lower(k, c), of.upper(k, c)
+    step_y, step_0, half = of.step(k, x), of.step(k, c), half_beta(k, ops)
+    d_y, d_0 = of.gammainc_by_shape(k, x), of.gammainc_by_shape(k, c)
+    double = of.upper(2 * k, 2 * c)
     # g - f + f_0^2, by what is small
-    level = np.where(f_0 > 0.5, 2 * (g - g_0) + g_0**2, g - f + f_0**2)
-    gaps = np.where(f_0 > 0.5, step_y - step_0 + g_0 * step_0, step_y - f_0 * step_0)
-    turn_y, turn_0 = (_step_by_shape(k, *p) for p in ((x, step_y), (c, step_0)))
+    level = ops.where(f_0 > 0.5, 2 * (g - g_0) + g_0**2, g - f + f_0**2)
+    gaps = ops.where(f_0 > 0.5, step_y - step_0 + g_0 * step_0, step_y - f_0 * step_0)
+    turn_y, turn_0 = (_step_by_shape(ops, k, *p) for p in ((x, step_y), (c, step_0)))
     by_shape = scale * (
         level
         + 2 * (x - k) * d_y
         - 2 * (c - k) * f_0 * d_0
         + 2 * (turn_y - f_0 * turn_0 - k * d_0 * step_0)
-        - half * half_beta_slope(k) * double
-        + 2 * half * gammainc_by_shape(2 * k, 2 * c)
+        - half * half_beta_slope(k, ops) * double
+        + 2 * half * of.gammainc_by_shape(2 * k, 2 * c)
     )
     by_scale = k * level + 2 * k * gaps - half * double
     by_shift = (f - f_0) * (f + f_0) - g**2
-    by_y = np.where(y < 0, -1.0, f - g)
-    flat = is_score_infinite(k, scale, y)  # an infinite score has no slope by the parameters
-    return *(np.where(flat, 0.0, part) for part in (by_shape, by_scale, by_shift)), by_y
+    by_y = ops.where(y < 0, -1.0, f - g)
+    flat = is_score_infinite(k, scale, y, ops)  # an infinite score has no slope by the parameters
+    return *(ops.where(flat, 0.0, part) for part in (by_shape, by_scale, by_shift)), by_y
 
 
-def _step_by_shape(k: Any, x: Any, change: Any) -> Any:
+def _step_by_shape(ops: Any, k: Any, x: Any, change: Any) -> Any:
     """Return the derivative of k times `step` by k."""
     positive = x > 0
-    log = log_less_digamma(k, np.where(positive, x, 1.0))
-    return np.where(positive, change * (1 + k * log), 0.0)
+    log = functions_for(ops).log_less_digamma(k, ops.where(positive, x, 1.0))
+    return ops.where(positive, change * (1 + k * log), 0.0)
 
 
 def _cdf(_ops: Any, k: Any, scale: Any, shift: Any, y: Any) -> Any:
@@ -263,7 +284,7 @@ class CSGD(ClosedForm, kind="csgd"):
     }
     oracles = "scoringrules, simulation, mpmath"
     kernels: ClassVar = {
-        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True, tensors=_TENSORS),
+        "crps": Kernel(_crps, _crps_partials, on_host=True, double=True, takes_tensors=True),
         "log_score": Kernel(_log_score, _log_score_partials, on_host=True, double=True),
         "cdf": Kernel(_cdf, _cdf_partials, on_host=True, double=True),
         "cdf_below": Kernel(_cdf_below, _cdf_partials, on_host=True, double=True),

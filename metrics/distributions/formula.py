@@ -80,8 +80,8 @@ class Kernel:
             with `on_host` there is then no gradient.
         double: True to compute in float64 and return the arrays' dtype, for formulas that cancel.
         on_host: True if torch lacks a function, so that tensors are computed by scipy on the host.
-        tensors: with `on_host`, module with functions `value` and `partials` of torch alone, for
-            tensors of a device; "" for none, so that they are copied to the host.
+        takes_tensors: with `on_host`, True if the functions take `TORCH` as well, with larger
+            errors: tensors of a device then stay there.
         positive: names of scales that must not be 0.
         loop: module with the functions `scores` and `gradients`, compiled loops over many numbers
             in the host's memory; "" for none. It is imported when it is used.
@@ -96,7 +96,7 @@ class Kernel:
     partials: Function | None = None
     double: bool = False
     on_host: bool = False
-    tensors: str = ""
+    takes_tensors: bool = False
     positive: tuple[str, ...] = ()
     loop: str = ""
     traceable: bool = False

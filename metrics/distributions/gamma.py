@@ -26,17 +26,17 @@ _SMALL = 0.25  # shape below which the closed form of the CRPS at 0 cancels
 MOST = 1e300  # of y in units of the scale; beyond it, the score is the distance
 
 
-def half_beta(shape: Any) -> Any:
+def half_beta(shape: Any, ops: Any = NUMPY) -> Any:
     """Return 1 / B(1/2, shape), half the mean absolute difference of two draws over the scale.
 
     It is Gamma(shape + 1/2) / (sqrt(pi) Gamma(shape)), whose logarithms cancel at large shapes.
     """
-    return np.sqrt(shape / math.pi) * np.exp(half_step(NUMPY, shape))
+    return ops.sqrt(shape / math.pi) * ops.exp(half_step(ops, shape))
 
 
-def half_beta_slope(shape: Any) -> Any:
+def half_beta_slope(shape: Any, ops: Any = NUMPY) -> Any:
     """Return the derivative of the logarithm of `half_beta`."""
-    return 0.5 / shape + half_step_slope(NUMPY, shape)
+    return 0.5 / shape + half_step_slope(ops, shape)
 
 
 def at_origin(shape: Any) -> Any:
@@ -47,9 +47,9 @@ def at_origin(shape: Any) -> Any:
     return np.where(small, near, shape - half_beta(shape))
 
 
-def ratio_to_scale(y: Any, scale: Any) -> Any:
+def ratio_to_scale(y: Any, scale: Any, ops: Any = NUMPY) -> Any:
     """Return y / scale, clipped below at 0 and above at `MOST`."""
-    return np.minimum(np.maximum(y, 0.0) / scale, MOST)
+    return ops.minimum(ops.maximum(y, 0.0) / scale, MOST)
 
 
 def _crps(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
@@ -68,10 +68,10 @@ def _crps(_ops: Any, shape: Any, scale: Any, y: Any) -> Any:
     return np.where(is_score_infinite(shape, scale, y), math.inf, score)
 
 
-def is_score_infinite(shape: Any, scale: Any, y: Any) -> Any:
+def is_score_infinite(shape: Any, scale: Any, y: Any, ops: Any = NUMPY) -> Any:
     """Return True where the score is infinite: an infinite argument, or a mean that overflows."""
-    finite_inputs = ~(np.isnan(shape) | np.isnan(scale) | np.isnan(y))
-    return finite_inputs & (np.isinf(y) | np.isinf(shape * scale))
+    known = ~(ops.isnan(shape) | ops.isnan(scale) | ops.isnan(y))
+    return known & ((ops.abs(y) == math.inf) | (ops.abs(shape * scale) == math.inf))
 
 
 def _crps_partials(_ops: Any, shape: Any, scale: Any, y: Any) -> tuple[Any, ...]:

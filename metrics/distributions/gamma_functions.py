@@ -8,11 +8,15 @@ P = Phi(eta sqrt(a)) - phi(eta sqrt(a)) / sqrt(a) sum c_j(eta) / a^j.
 """
 
 import math
+import sys
 from fractions import Fraction
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from scipy import special
+
+from ens10.metrics._ops import NUMPY
 
 _MOST_TERMS = 200_000
 # Shapes above which series suffice: three terms of Temme's (relative error 2e-15, by mpmath, at
@@ -35,6 +39,11 @@ _LARGE_HALF_STEP = 16.0  # above it six terms of the asymptotic series have 16 d
 _HALF_STEP = [-1 / 8, 1 / 192, -1 / 640, 17 / 14336, -31 / 18432, 691 / 180224]
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(10)
 UNIT_POINTS, UNIT_WEIGHTS = 0.5 * (_POINTS + 1), 0.5 * _WEIGHTS  # of the interval [0, 1]
+
+
+def functions_for(ops: Any) -> Any:
+    """Return the module of `lower`, `upper`, `step` and derivatives for arrays or for tensors."""
+    return sys.modules[__name__] if ops is NUMPY else import_module(f"{__name__}_torch")
 
 
 def lower(a: Any, x: Any) -> Any:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ens10.metrics.distributions._torch import evaluate
+from ens10.metrics.distributions.csgd import CSGD
 from ens10.metrics.distributions.formula import KERNELS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -48,11 +49,19 @@ def test_a_waiting_host_is_counted(step_counts):
 
 
 def test_a_closed_form_on_the_host_is_a_wait(step_counts):
-    kernel = next(one for one in KERNELS if one.on_host and not one.tensors)
+    kernel = next(one for one in KERNELS if one.on_host and not one.takes_tensors)
     with step_counts.on_gpu() as counts:
         parameters = [torch.ones(3, 4, requires_grad=True) for _ in range(4)]
         evaluate(kernel, *parameters).sum().backward()
     assert list(counts.syncs.values()) == [2]  # four fields at once, forward and backward
+
+
+def test_a_closed_form_that_takes_tensors_is_no_wait(step_counts):
+    parameters = [torch.ones(3, 4, requires_grad=True) for _ in range(4)]
+    with step_counts.on_gpu() as counts:
+        evaluate(CSGD.kernels["crps"], *(p.clone() for p in parameters)).sum().backward()
+    assert counts.total.operations > 50
+    assert not counts.syncs
 
 
 def test_bytes_are_those_of_a_sum_by_hand(step_counts):

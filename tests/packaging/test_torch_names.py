@@ -87,7 +87,7 @@ NAMES = """
     distributed.algorithms.ddp_comm_hooks.debugging_hooks.noop_hook lerp log2
     futures futures.Future nn.utils.prune nn.utils.prune.BasePruningMethod
     nn.utils.prune.L1Unstructured nn.utils.prune.global_unstructured
-    isinf special.gammaincc special.xlogy
+    special.gammaincc special.xlogy
 """
 OLD = {"torch", *(f"torch.{name}" for name in NAMES.split())}
 
