@@ -30,6 +30,7 @@ from torch.nn import functional
 from ens10.metrics.distributions import _torch as distributions
 from ens10.metrics.distributions.mixture import crps_of_components
 from ens10.models import domain
+from ens10.models.extend import Edges, Sides
 from ens10.models.layers import neighbourhood
 from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network
@@ -77,11 +78,13 @@ class PlainUNet(Network):
         return functional.pad(upper, (0, 0, like.shape[-2] - upper.shape[-2], 0), mode="replicate")
 
 
-def plain_padding(fields: Tensor, widths: tuple[int, int, int, int], mode: str) -> Tensor:
-    """Padding of the fields by torch."""
-    if not any(widths):
-        return fields
-    return functional.pad(fields, widths, mode="constant" if mode == "zeros" else mode)
+def plain_padding(fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
+    """Padding of the columns and then of the rows by torch."""
+    top, bottom, left, right = sides
+    for widths, edge in (((left, right, 0, 0), edges.columns), ((0, 0, top, bottom), edges.rows)):
+        if any(widths):
+            fields = functional.pad(fields, widths, mode="constant" if edge == "zeros" else edge)
+    return fields
 
 
 _contiguous = Tensor.contiguous
@@ -122,7 +125,7 @@ class Subject:
         """Processor seconds of a step."""
         with ExitStack() as stack:
             if self.plain:
-                stack.enter_context(patch.object(domain, "_pad", plain_padding))
+                stack.enter_context(patch.object(domain, "extend", plain_padding))
                 stack.enter_context(patch.object(PointConv2d, "forward", nn.Conv2d.forward))
                 stack.enter_context(patch.object(neighbourhood, "_use_compiled", lambda *_: False))
                 stack.enter_context(patch.object(distributions, "CompiledMixture", TracedMixture))

@@ -38,15 +38,15 @@ class Subject:
     Args:
         parts: of the rows; with 1, the whole grid.
         grid: rows and columns.
-        dtype: of all numbers.
+        dtype: of all numbers, which are drawn in float64.
         device: where it runs; parts on one GPU exchange through the host.
     """
 
     def __init__(self, parts: int, grid: Grid, dtype: torch.dtype, device: str = "cpu") -> None:
         torch.manual_seed(0)
         self.network = UNet(CHANNELS).to(dtype).to(device)
-        features = torch.randn(1, CHANNELS, *grid, dtype=dtype)
-        chosen = torch.randn(1, self.network.out_channels, *grid, dtype=dtype)
+        features = torch.randn(1, CHANNELS, *grid, dtype=torch.float64).to(dtype)
+        chosen = torch.randn(1, self.network.out_channels, *grid, dtype=torch.float64).to(dtype)
         self.domain, self.exchange = _domain(parts, grid)
         rows = self.domain.local_slices[0] if isinstance(self.domain, Shard) else slice(None)
         self.features = features[:, :, rows].clone().to(device)
