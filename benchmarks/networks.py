@@ -87,6 +87,14 @@ def plain_padding(fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
     return fields
 
 
+def plain_points(layer: PointConv2d, *parts: Tensor) -> Tensor:
+    """Convolution of points by torch, of parts that are joined."""
+    samples = max(len(part) for part in parts)
+    return layer._conv_forward(
+        torch.cat([part.expand(samples, -1, -1, -1) for part in parts], 1), layer.weight, layer.bias
+    )
+
+
 _contiguous = Tensor.contiguous
 
 
@@ -126,7 +134,7 @@ class Subject:
         with ExitStack() as stack:
             if self.plain:
                 stack.enter_context(patch.object(domain, "extend", plain_padding))
-                stack.enter_context(patch.object(PointConv2d, "forward", nn.Conv2d.forward))
+                stack.enter_context(patch.object(PointConv2d, "forward", plain_points))
                 stack.enter_context(patch.object(neighbourhood, "_use_compiled", lambda *_: False))
                 stack.enter_context(patch.object(distributions, "CompiledMixture", TracedMixture))
                 stack.enter_context(patch.object(Tensor, "contiguous", plain_contiguous))
