@@ -4,14 +4,14 @@
 
 The paper's U-Net with 22 channels and one sample on the whole grid, against 2 and 4 parts of its
 rows over gloo, one thread a process, serial included. Equality comes first: float64 outputs and
-gradients on 37 x 48; float32 outputs on the whole grid, which are compared with float64. A step is forward, backward and the sum of
-the parameters' gradients over the processes; serial and split steps take turns, and each round is
-kept with the load of the machine before it. CPU work is that of all processes of a step. Saved
-activations are the storages that the graph keeps, counted once and without parameters; the peak
-of resident memory is that of a step in processes that give memory back at once. Bytes sent are
-compared with a formula of the layers, below. A process reads its rows alone: bytes are those of
-the loader. `--device cuda` times forward and backward against rows on one device instead,
-without messages.
+gradients on 37 x 48; float32 outputs on the whole grid, which are compared with float64. A step is
+forward, backward and the sum of the parameters' gradients over the processes; serial and split
+steps take turns, and each round is kept with the load of the machine before it. CPU work is that of
+all processes of a step. Saved activations are the storages that the graph keeps, counted once and
+without parameters; the peak of resident memory is that of a step in processes that give memory back
+at once. Bytes sent are compared with a formula of the layers, below. A process reads its rows
+alone: bytes are those of the loader. `--device cuda` times forward and backward against rows on one
+device instead, without messages.
 """
 
 import argparse

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ens10.compiled import OPTIONS
+from ens10.metrics import _few_member_loops as few
+from ens10.metrics._sorting_networks import exchanges, minmax
 
 # of a block: 10 members (12 rows) are 12 KB in single precision, and the L1 cache has 32 KB or more
 POINTS = 256
@@ -23,30 +25,25 @@ Array = npt.NDArray[Any]
 
 
 @numba.njit(**OPTIONS)
-def _minmax(u, v):  # type: ignore[no-untyped-def]
-    return (u if u < v else v), (v if u < v else u)
-
-
-@numba.njit(**OPTIONS)
 def sort_four(rows):  # type: ignore[no-untyped-def]
     """Sort four rows at each point."""
     n = POINTS
     for p in range(n):
-        a, b = _minmax(rows[p], rows[n + p])
-        c, d = _minmax(rows[2 * n + p], rows[3 * n + p])
-        a, c = _minmax(a, c)
-        b, d = _minmax(b, d)
-        b, c = _minmax(b, c)
+        a, b = minmax(rows[p], rows[n + p])
+        c, d = minmax(rows[2 * n + p], rows[3 * n + p])
+        a, c = minmax(a, c)
+        b, d = minmax(b, d)
+        b, c = minmax(b, c)
         rows[p], rows[n + p], rows[2 * n + p], rows[3 * n + p] = a, b, c, d
 
 
 @numba.njit(**OPTIONS)
 def _sort_bitonic(a, b, c, d):  # type: ignore[no-untyped-def]
     """Sort four numbers that first rise and then fall, or are a rotation of such numbers."""
-    a, c = _minmax(a, c)
-    b, d = _minmax(b, d)
-    a, b = _minmax(a, b)
-    c, d = _minmax(c, d)
+    a, c = minmax(a, c)
+    b, d = minmax(b, d)
+    a, b = minmax(a, b)
+    c, d = minmax(c, d)
     return a, b, c, d
 
 
@@ -55,10 +52,10 @@ def merge_fours(low, high):  # type: ignore[no-untyped-def]
     """Merge two sorted groups of four rows: the four lowest to `low`, the others to `high`."""
     n = POINTS
     for p in range(n):
-        a, h = _minmax(low[p], high[3 * n + p])
-        b, g = _minmax(low[n + p], high[2 * n + p])
-        c, f = _minmax(low[2 * n + p], high[n + p])
-        d, e = _minmax(low[3 * n + p], high[p])
+        a, h = minmax(low[p], high[3 * n + p])
+        b, g = minmax(low[n + p], high[2 * n + p])
+        c, f = minmax(low[2 * n + p], high[n + p])
+        d, e = minmax(low[3 * n + p], high[p])
         low[p], low[n + p], low[2 * n + p], low[3 * n + p] = _sort_bitonic(a, b, c, d)
         high[p], high[n + p], high[2 * n + p], high[3 * n + p] = _sort_bitonic(e, f, g, h)
 
@@ -103,15 +100,15 @@ def _subtract(distance, spread, factor, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(**OPTIONS)
-def _crps(x, y, merges, factor, out):  # type: ignore[no-untyped-def]
+def _crps(x, y, factor, out, merges):  # type: ignore[no-untyped-def]
     """CRPS of the ensembles at points that lie one after the other in memory.
 
     Args:
         x: members, (M, P).
         y: observations, (P,).
-        merges: sorting network of the groups of four members.
         factor: of the spread term.
         out: output, (P,).
+        merges: sorting network of the groups of four members.
     """
     M, P = x.shape
     kind, n = x.dtype.type, POINTS
@@ -207,8 +204,11 @@ def crps(x: Array, y: Any, factor: float) -> Array:
     x, y = x.transpose(axes), np.broadcast_to(y, x.shape[1:]).transpose(order)
     out = np.empty(x.shape[1:], x.dtype)
     if y.size:
+        kind = x.dtype.type
         for (members, observed), (scores,) in flat_pieces([x, y], [out], points):
-            _crps(members, contiguous(observed), merges_of(len(x)), x.dtype.type(factor), scores)
+            is_few = len(x) <= few.MOST and members.strides[-1] == x.itemsize
+            loop, how = (few.crps, (0,) * len(x)) if is_few else (_crps, merges_of(len(x)))
+            loop(members, contiguous(observed), kind(factor), scores, how)
     return out.transpose(back)
 
 
@@ -239,30 +239,6 @@ def gradients(x: Array, y: Array, grad: Array, factor: float) -> tuple[Array, Ar
             inputs = members, contiguous(observed), contiguous(outer)
             _gradients(*inputs, side, pair, *results)
     return by_x.transpose(back), by_y.transpose(back[1:] - 1)
-
-
-@lru_cache(maxsize=64)
-def exchanges(n: int) -> npt.NDArray[np.int64]:
-    """Return Batcher's odd-even merge sort of n numbers (Knuth, TAOCP, 5.2.2 M).
-
-    It has about n log2(n)^2 / 4 exchanges, more than the comparisons of a branching sort, but each
-    is two vector instructions for 8 or 16 points.
-
-    Returns:
-        Shape (exchanges, 2): the positions of the lower and of the higher number, in order.
-    """
-    pairs = []
-    p = 1 << max((n - 1).bit_length() - 1, 0)
-    first = p
-    while p > 0:
-        q, r, d = first, 0, p
-        while True:
-            pairs += [(i, i + d) for i in range(n - d) if i & p == r]
-            if q == p:
-                break
-            d, q, r = q - p, q // 2, p
-        p //= 2
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 _SMALL = 2**20  # numbers: copying a smaller piece takes less time than calls for its parts

@@ -19,9 +19,9 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ens10.metrics._dispatch import uses_loops
-from ens10.metrics._ensemble_loops import exchanges
 from ens10.metrics._kernels_numpy import check_weights, crps_weighted
 from ens10.metrics._ops_torch import TORCH
+from ens10.metrics._sorting_networks import exchanges
 
 Tensor = torch.Tensor
 _HALF = (torch.float16, torch.bfloat16)

@@ -35,12 +35,15 @@ def plainly(x, y, factor=1.0):
         return distance - x.dtype.type(factor) * spread
 
 
-SLOW = [(1, "f4"), (2, "f4"), (16, "f4"), (23, "f8")]  # each is compiled
+SLOW = [  # each is compiled
+    pytest.param(M, dtype, marks=pytest.mark.slow)
+    for M, dtype in [(1, "f4"), (2, "f4"), (13, "f4"), (16, "f4"), (23, "f8")]
+]
 
 
 @pytest.mark.parametrize(
     ("M", "dtype"),
-    [(10, "f4"), (10, "f8"), (23, "f4"), *(pytest.param(*c, marks=pytest.mark.slow) for c in SLOW)],
+    [(3, "f4"), (10, "f4"), (10, "f8"), (12, "f4"), (23, "f4"), *SLOW],
 )
 def test_compiled_and_plain_ensembles_have_the_same_bits(M, dtype):
     x, y = ensembles(M, dtype, n=40_000 // M)

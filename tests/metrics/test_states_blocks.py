@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from ens10.errors import ArgumentError, UnknownNameError
 from ens10.metrics import merge_states, score_states, verify
-from ens10.metrics._ensemble_loops import exchanges
 from ens10.metrics._field_sums import add_map, field_sums
 from ens10.metrics._random_loops import date_key, rank_counts
+from ens10.metrics._sorting_networks import exchanges
 from ens10.metrics.distributions._sweep import LANES, scores_of_members
 from ens10.metrics.verification import block_scoring
 
