@@ -209,7 +209,8 @@ def measure(given: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, Any
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--networks", nargs="+", default=cuda_steps.networks(), metavar="NAME")
+    alone = [name for name in cuda_steps.networks() if name != "shared_trunk"]  # has several heads
+    parser.add_argument("--networks", nargs="+", default=alone, metavar="NAME")
     parser.add_argument("--compiled", action="store_true")
 
 
