@@ -26,6 +26,7 @@ _SMALL_SOURCE = 1 << 30  # bytes; one process is done with it before others have
 _BATCH = 32  # groups of each worker that are described to dask at a time
 GROUP_BYTES = 1 << 24  # bytes of the units of a group
 _MAX_DEATHS = 3
+_PRELOADED = ["ens10.convert.work_units"]
 Notify = Callable[[str], None]
 
 
@@ -126,25 +127,28 @@ def work_on(
 
 
 def _in_processes(folder: Folder, groups: Iterable[Group], workers: int, notify: Notify) -> None:
-    remaining_groups = iter(groups)
-    while batch := list(islice(remaining_groups, _BATCH * workers)):
-        deaths = 0
-        while batch:
-            try:
-                _batch_in_processes(folder, batch, workers, notify)
-                break
-            except BrokenProcessPool as error:
-                deaths += 1
-                if deaths > _MAX_DEATHS:
-                    raise dead_worker_error(folder.path) from error
-                batch = [group for group in batch if not _is_complete(folder, group)]
+    remaining_groups, deaths = iter(groups), 0
+    batch: list[Group] = []
+    while batch := batch or list(islice(remaining_groups, _BATCH * workers)):
+        try:
+            with processes(workers) as pool:  # once: to start takes as long as many groups
+                while batch:
+                    _in_pool(pool, folder, batch, workers, notify)
+                    batch, deaths = list(islice(remaining_groups, _BATCH * workers)), 0
+        except BrokenProcessPool as error:
+            deaths += 1
+            if deaths > _MAX_DEATHS:
+                raise dead_worker_error(folder.path) from error
+            batch = [group for group in batch if not _is_complete(folder, group)]
 
 
 def _is_complete(folder: Folder, group: Group) -> bool:
     return all(folder.entry(unit.name).exists() for unit in group)
 
 
-def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, notify: Notify) -> None:
+def _in_pool(
+    pool: ProcessPoolExecutor, folder: Folder, batch: list[Group], workers: int, notify: Notify
+) -> None:
     callbacks: Any = import_module("dask.callbacks")
     from dask.multiprocessing import get
 
@@ -154,15 +158,21 @@ def _batch_in_processes(folder: Folder, batch: list[Group], workers: int, notify
         for unit in graph[key][2]:
             notify(unit.name)
 
-    callback = callbacks.Callback(posttask=notify_units)
-    with processes(workers) as pool, callback:
+    with callbacks.Callback(posttask=notify_units):
         get(graph, list(graph), num_workers=workers, pool=pool, chunksize=1, optimize_graph=False)
 
 
 @contextmanager
 def processes(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Start a pool of processes that end with this process, however it ends."""
-    context = multiprocessing.get_context("spawn")
+    """Start a pool of processes that end with this process, however it ends.
+
+    Where the system can fork, one process imports the modules and becomes all of them.
+    """
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context: Any = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(_PRELOADED)
+    else:
+        context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
     try:
         yield pool
