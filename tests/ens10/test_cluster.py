@@ -95,6 +95,24 @@ def test_how_many_workers():
         workers.workers_for(10, 0)
 
 
+@pytest.mark.slow
+def test_processes_start_once_for_many_batches(write, tmp_path, monkeypatch):
+    started, real = [], workers.processes
+
+    def counted(count):
+        started.append(count)
+        return real(count)
+
+    source = write(cube())
+    prepare(source, tmp_path / "other")
+    monkeypatch.setattr(workers, "GROUP_BYTES", 0)  # a unit each
+    monkeypatch.setattr(workers, "_BATCH", 1)
+    monkeypatch.setattr(workers, "processes", counted)
+    prepare(source, tmp_path / "s", workers=2)
+    assert started == [2, 2]  # for the units, then for their sums
+    assert_same(tmp_path / "s", tmp_path / "other")
+
+
 def is_fatal(group):
     return any(unit.name == "forecast-000001-001" for unit in group)
 
