@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -75,6 +76,14 @@ def test_permuted_gates_are_frozen_and_keep_the_experts_of_a_point_together():
         points = [x.reshape(len(x), -1).T.tolist() for x in (before, one.gate.weight.numpy())]
         assert points[0] != points[1]
         assert sorted(points[0]) == sorted(points[1])
+
+
+@pytest.mark.parametrize("target", ["t850", "tp"])
+def test_network_and_head_of_each_arm_match(target, tmp_path):
+    data = SimpleNamespace(channels=["a", "b"], grid=(8, 16))
+    for arm in cells.arms_of(target):
+        cell = cells.ExpertCell(arm, 0, tmp_path, tmp_path, target, WorldSize())
+        assert cell.model(data).network.out_channels == (3 if target == "tp" else 2)
 
 
 def test_kept_results_have_the_keys_of_these_arms(tmp_path):

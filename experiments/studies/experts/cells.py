@@ -182,20 +182,21 @@ class ExpertCell(JsonCell):
     def model(self, data: EnsembleDataModule) -> PostProcessor:
         """Return the arm's model before its training."""
         options = options_of(self.variant)
-        torch.manual_seed(self.seed)
         experts = options.get("experts")
         convolution = experts and partial(
             ExpertConvolution, experts=Experts(**CONTENT["gates"], **experts)
         )
-        network = LocationUNet(
-            len(data.channels), data.grid, widths=_WIDTHS, embedding=options["embedding"],
-            embedding_levels=4, embedding_gain=2.0, convolution=convolution,
-        )  # fmt: skip
         head: Any = ResidualNormalHead()
         if options["emos"]:
             head = MethodHead(SeasonalEMOS(harmonics=1, strength=300.0))
         elif self.target == "tp":
             head = FamilyHead("csgd", floor=1e-4)
+        torch.manual_seed(self.seed)
+        network = LocationUNet(
+            len(data.channels), data.grid, head.out_channels, _WIDTHS,
+            embedding=options["embedding"], embedding_levels=4, embedding_gain=2.0,
+            convolution=convolution,
+        )  # fmt: skip
         rate = RATE * self.factor
         return PostProcessor(
             network,
