@@ -88,11 +88,12 @@ def plain_padding(fields: Tensor, sides: Sides, edges: Edges) -> Tensor:
 
 
 def plain_points(layer: PointConv2d, *parts: Tensor) -> Tensor:
-    """Convolution of points by torch, of parts that are joined."""
-    samples = max(len(part) for part in parts)
-    return layer._conv_forward(
-        torch.cat([part.expand(samples, -1, -1, -1) for part in parts], 1), layer.weight, layer.bias
-    )
+    """Convolution of points by torch; several parts are joined first."""
+    fields = parts[0]
+    if len(parts) > 1:
+        samples = max(len(part) for part in parts)
+        fields = torch.cat([part.expand(samples, -1, -1, -1) for part in parts], 1)
+    return layer._conv_forward(fields, layer.weight, layer.bias)
 
 
 _contiguous = Tensor.contiguous

@@ -8,8 +8,8 @@ has converted a file of one date before the clock starts, so that imports do not
 writes ensemble means and deviations, their sums, checksums and a manifest, and syncs every file to
 the disk; the others write the values alone, with Zarr's own defaults. One worker of ours is
 compared with cfgrib in one thread (with dask, and as its documentation has it, without; the faster
-counts) and with ecCodes, a worker for each core, with the time until they are there, with cfgrib
-and dask's threads.
+counts) and with ecCodes; a worker for each core, forked by a process that the first conversion
+started, with cfgrib and dask's threads.
 """
 
 import argparse
