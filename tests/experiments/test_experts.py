@@ -1,18 +1,22 @@
 """The study of experts: its command end to end, permuted gates, and the arithmetic of contrasts."""
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from realruns import compute_here
 
+from ens10.errors import UnknownNameError
 from ens10.experiments.runner import running
 from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.tasks import WorldSize
 from ens10.experiments.studies.experts import __main__ as experts
 from ens10.experiments.studies.experts import cells, tables
+from ens10.experiments.studies.experts.forms import Form, form_of, walk
 from ens10.experiments.studies.json_cells import read_json_cells
 from ens10.models.layers import ExpertConvolution
 from ens10.models.layers.expert_layers import Experts
@@ -78,6 +82,41 @@ def test_permuted_gates_are_frozen_and_keep_the_experts_of_a_point_together():
         assert sorted(points[0]) == sorted(points[1])
 
 
+def test_a_form_sets_levels_filters_and_experts(tmp_path):
+    data = SimpleNamespace(channels=["a", "b"], grid=(8, 16))
+    arm = tables.arm_of(Form((1,), 4.0, 16), "t2m")
+    cell = cells.ExpertCell(arm, 0, tmp_path, tmp_path, "t2m", WorldSize())
+    layers = cells.gates_of(cell.model(data))
+    # level 1 has 32 channels: two experts of 16 filters at a point, eight in all; once each way
+    assert [one.gate.weight.shape for one in layers] == [(8, 4, 8)] * 2
+    every = tables.arm_of(Form((0, 1, 2), 2.0, 8), "t2m")
+    ours, arms = (
+        replace(cell, variant=name).model(data).network.state_dict()
+        for name in (every, "experts-embedded-emos")
+    )
+    assert all(torch.equal(ours[name], arms[name]) for name in arms)
+    assert len(ours) == len(arms)
+
+
+def test_a_form_is_read_from_its_name():
+    form = Form((0, 2), 1.0, 4)
+    assert form_of(form.name) == form
+    assert form_of("experts") is None
+    with pytest.raises(UnknownNameError, match=r"form\.0"):
+        form_of("form.0")
+
+
+def test_the_search_varies_one_part_at_a_time_from_the_best():
+    start, parts = Form((0,), 2.0, 8), {"levels": [[0], [1]], "filters": [4, 8]}
+    steps, best = walk(start, parts, {})
+    assert (steps, best) == ([[start, Form((1,), 2.0, 8)]], None)
+    losses = {start: 2.0, Form((1,), 2.0, 8): 1.0, Form((0,), 2.0, 4): 0.1}
+    steps, best = walk(start, parts, losses)
+    assert (steps[1], best) == ([Form((1,), 2.0, 4), Form((1,), 2.0, 8)], None)
+    steps, best = walk(start, parts, losses | {Form((1,), 2.0, 4): 1.5})
+    assert best == Form((1,), 2.0, 8)
+
+
 @pytest.mark.parametrize("target", ["t850", "tp"])
 def test_network_and_head_of_each_arm_match(target, tmp_path):
     data = SimpleNamespace(channels=["a", "b"], grid=(8, 16))
@@ -128,6 +167,13 @@ def test_the_command_trains_scores_and_compares(tmp_path, monkeypatch):
     assert all(len(r["crps"]) == 8 for r in results.values())
     raw, optimum = (np.mean(results[f"t850/seed0/{name}"]["crps"]) for name in ("raw", "optimum"))
     assert optimum < raw
+    assert not (out / "search-t850.md").exists()
+    monkeypatch.setitem(
+        cells.CONTENT["search"], "parts", {"levels": [[0], [2]], "filters": [8, 16]}
+    )
+    assert experts.main([*command, "--search"]) == 0
+    assert (out / "search-t850.md").read_text().count("yes") == 2
+    assert "against no experts" in (out / "best-t850.md").read_text()
     (out / "contrasts-t850.md").unlink()
     assert experts.main([*command, "--tables"]) == 0
     assert (out / "contrasts-t850.md").read_text() == text

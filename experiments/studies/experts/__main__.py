@@ -1,13 +1,14 @@
 """The command line: try learning rates, train all arms, and write the tables."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
 
 from jsonargparse import Namespace
 
+from ens10.experiments.runner.results import Results
 from ens10.experiments.runner.running import Outcome
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.tasks import WorldSize
@@ -22,6 +23,7 @@ from ens10.experiments.studies.experts.cells import (
     ExpertCell,
     arms_of,
 )
+from ens10.experiments.studies.json_cells import Result
 from ens10.experiments.studies.study import compute, run_study, study_parser
 from ens10.synthetic.world import WorldKind
 from ens10.usage import count, positive, reports_errors
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = study_parser("experts", "What experts bring to a network, at equal schedules.")
     parser.add_argument("--targets", nargs="+", default=["t2m"], choices=list(CONTENT["arms"]))
     parser.add_argument("--arms", nargs="+", help="those alone whose names contain one of these")
+    text = "search the best form of experts by validation, instead of training the arms"
+    parser.add_argument("--search", action="store_true", help=text)
     parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument("--world", choices=get_args(WorldKind), default="displaced")
     parser.add_argument("--store", type=Path, help="prepared data of all seeds, instead of worlds")
@@ -88,22 +92,47 @@ def _run_target(options: Namespace, target: str) -> Outcome:
     outcome = compute([*scored, *tries], options)
     if outcome.failed:
         return outcome
-    with tries[0].results.temporary_folder(None) as folder:
-        _, tried = tables.read_scores(folder, target)
-    factors = tables.chosen_factors(tried)
+    factors = tables.chosen_factors(_read(options, target)[1])
+
+    def cells(arms: Sequence[str], seeds: Sequence[int]) -> list[ExpertCell]:
+        return [
+            ExpertCell(arm, seed, factor=factors[tables.convolution_of(arm)], **common)
+            for seed in seeds
+            for arm in arms
+        ]
+
+    if options.search:
+        return _search(options, target, cells)
     arms = [
         arm for arm in arms_of(target)
         if not options.arms or any(part in arm for part in options.arms)
     ]  # fmt: skip
     arms.sort(key=lambda arm: arm.startswith("permuted"))  # after those whose gates they take
-    return compute(
-        [
-            ExpertCell(arm, seed, factor=factors[tables.convolution_of(arm)], **common)
-            for seed in seeds
-            for arm in arms
-        ],
-        options,
-    )
+    return compute(cells(arms, seeds), options)
+
+
+def _search(
+    options: Namespace,
+    target: str,
+    cells: Callable[[Sequence[str], Sequence[int]], list[ExpertCell]],
+) -> Outcome:
+    """Try the forms of experts with the first seed, and train the best with all seeds."""
+    best = None
+    while best is None:
+        scores, _ = _read(options, target)
+        steps, best = tables.walk_of(scores)
+        arms = [tables.arm_of(form, target) for form in ([best] if best else steps[-1])]
+        if best:
+            arms.append(tables.trunk_of(target)["plain"])
+        outcome = compute(cells(arms, range(options.seeds) if best else [0]), options)
+        if outcome.failed:
+            break
+    return outcome
+
+
+def _read(options: Namespace, target: str) -> tuple[tables.Scores, list[Result]]:
+    with Results(options.out).temporary_folder(None) as folder:
+        return tables.read_scores(folder, target)
 
 
 def _write(options: Namespace, cells_folder: Path, _: Outcome) -> str:
@@ -114,7 +143,11 @@ def _write(options: Namespace, cells_folder: Path, _: Outcome) -> str:
             ("table", tables.ARM_HEADINGS, tables.arm_rows(scores, target), (0, 1, 2)),
             ("contrasts", tables.CONTRAST_HEADINGS, tables.contrast_rows(scores, target), (0, 6)),
             ("tries", tables.TRY_HEADINGS, tables.try_rows(tried), (0,)),
+            ("search", tables.SEARCH_HEADINGS, tables.search_rows(scores, target), (0, 1)),
+            ("best", tables.CONTRAST_HEADINGS, tables.best_rows(scores, target), (0, 6)),
         ):
+            if not rows:
+                continue
             text = markdown_of(columns_of(headings, rows, left))
             files[f"{name}-{target}.md"] = text
             files[f"{name}-{target}.csv"] = csv_of(headings, rows)

@@ -1,6 +1,7 @@
 """Cells of the study of experts: one arm, trained with one seed, and its CRPS of each test date."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from ens10.errors import UnknownNameError
 from ens10.experiments.runner.key import Key, digest_of, key_of
 from ens10.experiments.runner.tasks import WorldSize, store_of
 from ens10.experiments.runs.lightning_warnings import suppress_lightning_warnings
 from ens10.experiments.runs.provenance import checksum
+from ens10.experiments.studies.experts.forms import form_of
 from ens10.experiments.studies.json_cells import JsonCell, Result
 from ens10.experiments.studies.short_training import BestWeights, train_briefly
 from ens10.loader.content import Extra
@@ -24,6 +27,7 @@ from ens10.metrics.distributions import Distribution
 from ens10.models import FamilyHead, MethodHead, PostProcessor, ResidualNormalHead
 from ens10.models.layers import ExpertConvolution
 from ens10.models.layers.expert_layers import Experts
+from ens10.models.layers.padding import SameConv2d
 from ens10.models.layers.smoe import FixedGate, SMoE2d
 from ens10.models.networks import LocationUNet
 from ens10.models.statistical import SeasonalEMOS
@@ -56,10 +60,18 @@ def arms_of(target: str) -> list[str]:
 def options_of(arm: str) -> dict[str, Any]:
     """Return the options of an arm, and the labels of its factors by their names."""
     levels = zip(CONTENT["factors"].items(), arm.split("-"), strict=True)
-    chosen = {factor: dict(values[name]) for (factor, values), name in levels}
+    chosen = {factor: _level(values, name) for (factor, values), name in levels}
     labels = {factor: options.pop("label") for factor, options in chosen.items()}
     merged = {key: value for options in chosen.values() for key, value in options.items()}
     return merged | {"labels": labels, "frozen": arm.startswith("permuted")}
+
+
+def _level(values: dict[str, Any], name: str) -> dict[str, Any]:
+    form = form_of(name)
+    if form is None:
+        return dict(values[name])
+    experts = {"per_selected": form.per_selected, "filters": form.filters}
+    return {"label": form.label, "experts": experts, "levels": form.levels}
 
 
 @dataclass(frozen=True)
@@ -182,10 +194,10 @@ class ExpertCell(JsonCell):
     def model(self, data: EnsembleDataModule) -> PostProcessor:
         """Return the arm's model before its training."""
         options = options_of(self.variant)
-        experts = options.get("experts")
-        convolution = experts and partial(
-            ExpertConvolution, experts=Experts(**CONTENT["gates"], **experts)
-        )
+        convolution = None
+        if "experts" in options:
+            experts = Experts(**(CONTENT["gates"] | options["experts"]))
+            convolution = partial(_convolution, experts, options.get("levels"))
         head: Any = ResidualNormalHead()
         if options["emos"]:
             head = MethodHead(SeasonalEMOS(harmonics=1, strength=300.0))
@@ -204,6 +216,15 @@ class ExpertCell(JsonCell):
             optimizer=partial(torch.optim.AdamW, lr=rate, weight_decay=0.001),
             scheduler=partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=self.epochs),
         )
+
+
+def _convolution(
+    experts: Experts, levels: tuple[int, ...] | None, before: int, after: int, grid: Sequence[int]
+) -> nn.Module:
+    """Return a layer of experts; a plain convolution at a level that is not among those given."""
+    if levels is None or _WIDTHS.index(after) in levels:
+        return ExpertConvolution(before, after, grid, experts)
+    return SameConv2d(before, after, periodic_longitude=True, poles="replicate")
 
 
 def gates_of(model: PostProcessor) -> list[SMoE2d]:

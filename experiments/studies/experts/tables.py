@@ -16,6 +16,7 @@ from ens10.experiments.scoring.contrasts import (
     pooled_variance,
 )
 from ens10.experiments.studies.experts.cells import CONTENT, OPTIMUM, RAW, arms_of, options_of
+from ens10.experiments.studies.experts.forms import Form, form_of, walk
 from ens10.experiments.studies.json_cells import Result, read_json_cells
 
 Scores = dict[tuple[str, int], Result]
@@ -24,6 +25,7 @@ ARM_HEADINGS = (
     *("seeds", "parameters"),
 )
 CONTRAST_HEADINGS = ("contrast", "gain (% of the raw CRPS)", *CONTRAST_COLUMNS)
+SEARCH_HEADINGS = ("varied", "form", "validation loss", "best epoch", "kept")
 TRY_HEADINGS = ("arm", "factor", "validation loss", "best epoch")
 
 
@@ -143,3 +145,47 @@ def try_rows(tried: Sequence[Result]) -> list[list[Any]]:
     """Return a row for each try of a learning rate, under `TRY_HEADINGS`."""
     ordered = sorted(tried, key=lambda r: (r["variant"], r["factor"]))
     return [[r["variant"], f"{r['factor']:g}", f"{r['val']:.5f}", str(r["epoch"])] for r in ordered]
+
+
+def arm_of(form: Form, target: str) -> str:
+    """Return the arm of the target's trunk whose experts have a form."""
+    _, rest = trunk_of(target)["experts"].split("-", 1)
+    return f"{form.name}-{rest}"
+
+
+def walk_of(scores: Scores) -> tuple[list[list[Form]], Form | None]:
+    """Return how far the search came, and the best form; see `walk`."""
+    losses = {}
+    for (arm, seed), result in scores.items():
+        form = form_of(arm.split("-")[0])
+        if form and seed == 0:
+            losses[form] = result["val"]
+    content = CONTENT["search"]
+    start = Form(**{**content["start"], "levels": tuple(content["start"]["levels"])})
+    return walk(start, content["parts"], losses)
+
+
+def search_rows(scores: Scores, target: str) -> list[list[str]]:
+    """Return a row for each form of the search, under `SEARCH_HEADINGS`; none without a search."""
+    steps, _ = walk_of(scores)
+    rows = []
+    for part, forms in zip(CONTENT["search"]["parts"], steps, strict=False):
+        known = {form: scores.get((arm_of(form, target), 0)) for form in forms}
+        losses = {form: result["val"] for form, result in known.items() if result}
+        for form in losses:
+            result = scores[arm_of(form, target), 0]
+            kept = "yes" if losses[form] == min(losses.values()) else ""
+            rows.append([part, form.label, f"{result['val']:.5f}", str(result["epoch"]), kept])
+    return rows
+
+
+def best_rows(scores: Scores, target: str) -> list[list[str]]:
+    """Return what the best form gains on the same trunk without experts, as `contrast_rows`."""
+    _, best = walk_of(scores)
+    plain = trunk_of(target)["plain"]
+    arm = best and arm_of(best, target)
+    seeds = sorted(n for name, n in scores if name == arm and (plain, n) in scores)
+    if not (best and arm and seeds):
+        return []
+    one = contrast(scores, arm, plain, seeds)
+    return [contrast_row(f"{best.label}, against no experts", one, one.p)]
