@@ -1,12 +1,14 @@
 """Layers, networks, heads and losses on any device give what they give on the CPU."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from ens10.errors import ArgumentError
 from ens10.models import (
     BernsteinHead,
     CRPSLoss,
@@ -25,7 +27,8 @@ from ens10.models.layers import SMoE2d
 from ens10.models.layers.expert_layers import Experts
 from ens10.models.layers.norm import Normalise, group_norm, moments
 from ens10.models.layers.smoe import FixedGate, TensorGate
-from ens10.models.layers.smoe.tracking import track_loss
+from ens10.models.layers.smoe.routing import incorrect_choices
+from ens10.models.layers.smoe.tracking import RoutingState, track_loss
 from ens10.models.matching import forecast_of, require_match
 from ens10.models.networks import (
     MLP,
@@ -181,6 +184,21 @@ def test_smoe2d_is_that_of_the_cpu(device, dtype, options):
     for key, value in found.items():
         assert value.device.type == device.type, key
         torch.testing.assert_close(value.cpu(), wanted[key], **bounds, msg=key)
+
+
+def test_a_device_is_not_waited_for_where_a_gradient_is_not_finite(device):
+    """No choice counts as incorrect; the values reach the weights, and the check of gradients."""
+    torch.manual_seed(0)
+    layer = SMoE2d(C, 8, 3, TensorGate(8, 3, GRID), routing_loss=True, damping=0.1)
+    rule = layer.rule
+    rule.state.loss_scale = device(torch.ones(()))
+    gradient = torch.randn(2, 3, 1, *GRID)
+    assert any(mask.cpu().any() for mask in incorrect_choices(device(gradient), rule))
+    gradient[1, 0, 0, 2, 3] = torch.nan
+    assert not any(mask.cpu().any() for mask in incorrect_choices(device(gradient), rule))
+    on_cpu = dataclasses.replace(rule, state=RoutingState())
+    with pytest.raises(ArgumentError, match="not finite"):
+        incorrect_choices(gradient, on_cpu)
 
 
 def passes(layer, given):

@@ -14,7 +14,15 @@ from ens10.metrics.distributions.formula import KERNELS
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 # operations and MB at 24 x 48 points with two dates, in bfloat16
-LIMITS = {"paper_unet": (272, 54), "unet": (390, 61), "location_unet": (450, 26)}
+LIMITS = {
+    "paper_unet": (272, 54),
+    "unet": (390, 61),
+    "location_unet": (450, 26),
+    "smoe_unet": (411, 69),
+    "smoe_paper": (525, 113),
+    "transformer": (274, 890),
+    "transformer_neighbours": (1376, 124),
+}
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ens10.errors import ArgumentError
 from ens10.models.layers.smoe import ComparingSMoE2d, ConvGate, SMoE2d, TensorGate, track_loss
-from ens10.models.layers.smoe.comparing import _compare_experts
-from ens10.models.layers.smoe.routing import _classify_choices, layer_of
+from ens10.models.layers.smoe.routing import layer_of
 
 GRID = (6, 8)
 
@@ -282,9 +281,10 @@ def test_operators_return_the_layout_that_graphs_expect(loops):
     gradient = moved(noise(2, 2, 3, *GRID).float())
     check = partial(torch.library.opcheck, test_utils="test_faketensor")
     arguments = (gradient, None, gate, choices, None, None, layers[0].key, loops)
-    check(_classify_choices, arguments)
+    check(torch.ops.ens10.classify_choices.default, arguments)
     values = moved(noise(2, 4, 3, *GRID).float())
-    check(_compare_experts, (gradient[:, :1], values, gate, choices[..., :1], None, layers[1].key))
+    arguments = (gradient[:, :1], values, gate, choices[..., :1], None, layers[1].key)
+    check(torch.ops.ens10.compare_experts.default, arguments)
 
 
 def test_distributed_training_takes_many_steps(tmp_path):

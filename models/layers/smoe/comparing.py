@@ -1,7 +1,7 @@
 """A spatial mixture of experts whose gate learns from the errors of the experts not chosen."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -220,17 +220,16 @@ class ComparedOutput(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values and gate."""
-        return *_compare_experts(gradient, *ctx.saved_tensors, ctx.key), None, None, None
+        # opaque to `torch.compile`: it raises errors that depend on values, and updates the layer
+        compare: Callable[..., tuple[Tensor, Tensor]]
+        compare = _operator if torch.compiler.is_compiling() else _compare_experts
+        return *compare(gradient, *ctx.saved_tensors, ctx.key), None, None, None
 
 
-@torch.library.custom_op("ens10::compare_experts", mutates_args=())
 def _compare_experts(
     gradient: Tensor, values: Tensor, gate: Tensor, indices: Tensor, area: Tensor | None, key: int
 ) -> tuple[Tensor, Tensor]:
-    """Return gradients for values and gate.
-
-    Opaque to `torch.compile`: it raises errors that depend on values, and updates the layer.
-    """
+    """Return gradients for values and gate."""
     layer: ComparingSMoE2d = layer_of(key)
     choices, scale = planes(indices), layer.rule.loss_scale(gradient)
     errors = rival_errors(gradient, values, choices, layer.rule.unit(gradient), area)
@@ -253,7 +252,10 @@ def _compare_experts(
     return for_values, for_gate.to(gate.dtype).contiguous()
 
 
-@_compare_experts.register_fake
+_operator = torch.library.custom_op("ens10::compare_experts", mutates_args=())(_compare_experts)
+
+
+@_operator.register_fake
 def _(_: Tensor, values: Tensor, gate: Tensor, *__: Any) -> tuple[Tensor, Tensor]:
     return values.new_empty(values.shape), gate.new_empty(gate.shape)
 

@@ -1,6 +1,7 @@
 """The routing classification loss and expert damping, inside the one backward pass."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, get_args
@@ -212,7 +213,11 @@ class RoutedOutput(torch.autograd.Function):
             for_weights = products.sum(2, keepdim=True)
             for_weights = for_weights.sum_to_size(weights.shape).to(weights.dtype)
         signal = products if ctx.uses_weight_signal else None
-        for_damping, for_gate = _classify_choices(
+        # opaque to `torch.compile`: it raises errors that depend on values, and reads the scale of
+        # the loss of the backward pass it runs in
+        classify: Callable[..., tuple[Tensor, Tensor]]
+        classify = _operator if torch.compiler.is_compiling() else _classify_choices
+        for_damping, for_gate = classify(
             gradient, signal, gate, indices, area, scale, ctx.key, ctx.loops
         )
         part = gradient if weights is None else gradient * weights.to(gradient.dtype)
@@ -221,7 +226,6 @@ class RoutedOutput(torch.autograd.Function):
         return part, for_weights, for_gate if ctx.classify else None, *(None,) * 5
 
 
-@torch.library.custom_op("ens10::classify_choices", mutates_args=())
 def _classify_choices(
     gradient: Tensor,
     signal: Tensor | None,
@@ -234,8 +238,7 @@ def _classify_choices(
 ) -> tuple[Tensor, Tensor]:
     """Return where choices are damped, (N, k, H, W) bool, and the gate's gradient (0 without one).
 
-    Arguments as in `incorrect_choices`, and `RoutedOutput`. Opaque to `torch.compile`: it raises
-    errors that depend on values, and reads the scale of the loss of the backward pass it runs in.
+    Arguments as in `incorrect_choices`, and `RoutedOutput`.
     """
     rule: RoutingRule = layer_of(key).rule
     for_routing, for_damping = incorrect_choices(gradient, rule, area, scale, signal)
@@ -249,7 +252,10 @@ def _classify_choices(
     return for_damping, for_gate.contiguous()
 
 
-@_classify_choices.register_fake
+_operator = torch.library.custom_op("ens10::classify_choices", mutates_args=())(_classify_choices)
+
+
+@_operator.register_fake
 def _(gradient: Tensor, _: Any, gate: Tensor | None, *__: Any) -> tuple[Tensor, Tensor]:
     for_gate = gradient.new_empty(0) if gate is None else gate.new_empty(gate.shape)
     return gradient.new_empty(gradient[:, :, 0].shape, dtype=torch.bool), for_gate
@@ -279,8 +285,9 @@ def incorrect_choices(
     the margins depend on any of these factors but `area`. The quantile is the error at its rank or
     just below it, where the published code interpolates between the two.
 
-    In float16 the loss is scaled, and values that are not finite are left to the loss scaler, which
-    skips the step.
+    Values that are not finite are an error on the CPU. On a device, whose values the host does not
+    wait for, they are left to the check of losses and gradients, and in float16 to the loss scaler,
+    which skips the step: no choice is incorrect then.
 
     Args:
         gradient: (N, k, F, H, W) gradient of the loss at the output.
@@ -297,7 +304,9 @@ def incorrect_choices(
     """
     sizes = error_sizes(gradient, area)
     signals = sizes if signal is None else error_sizes(signal, area)
-    if not (all_finite(sizes) and (signal is None or all_finite(signals))):
+    finite = all_finite(sizes) if signal is None else all_finite(sizes) & all_finite(signals)
+    on_host = gradient.device.type == "cpu"
+    if on_host and not finite:
         if gradient.dtype != torch.float16:
             raise not_finite_error()
         none = torch.zeros_like(sizes, dtype=torch.bool)
@@ -310,7 +319,9 @@ def incorrect_choices(
     signal_quantiles = quantiles if signal is None else _quantiles(signals, rule.quantile, area)
     routing_limits = (signal_quantiles + rule.margin * unit).to(sizes.dtype)
     damping_limits = (quantiles + rule.damping_margin * unit).to(sizes.dtype)
-    return signals > routing_limits.view(-1, 1, 1, 1), sizes > damping_limits.view(-1, 1, 1, 1)
+    for_routing = signals > routing_limits.view(-1, 1, 1, 1)
+    for_damping = sizes > damping_limits.view(-1, 1, 1, 1)
+    return (for_routing, for_damping) if on_host else (for_routing & finite, for_damping & finite)
 
 
 def amplitude(outputs: Tensor, area: Tensor | None = None) -> Tensor:
@@ -353,14 +364,14 @@ def _at_least_single(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def all_finite(values: Tensor) -> bool:
-    """Return True if all values in all parts of the grid are finite; equal on all processes."""
+def all_finite(values: Tensor) -> Tensor:
+    """Return whether all values in all parts of the grid are finite, () bool on their device."""
     # one pass without a mask: a sum with NaN or inf is not finite; but it may overflow by itself
-    finite = bool(values.sum().isfinite()) or bool(values.isfinite().all())
+    finite = values.sum().isfinite()
+    if values.device.type != "cpu" or not finite:
+        finite = values.isfinite().all()
     domain = current()
-    if not domain.is_split:
-        return finite
-    return not bool(domain.total(torch.tensor(float(not finite), device=values.device)))
+    return domain.total((~finite).float()) == 0 if domain.is_split else finite
 
 
 def not_finite_error() -> ArgumentError:
