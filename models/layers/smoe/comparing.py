@@ -1,7 +1,7 @@
 """A spatial mixture of experts whose gate learns from the errors of the experts not chosen."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -221,9 +221,9 @@ class ComparedOutput(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return gradients for values and gate."""
         # opaque to `torch.compile`: it raises errors that depend on values, and updates the layer
-        compare: Callable[..., tuple[Tensor, Tensor]]
         compare = _operator if torch.compiler.is_compiling() else _compare_experts
-        return *compare(gradient, *ctx.saved_tensors, ctx.key), None, None, None
+        values, gate, indices, area = ctx.saved_tensors
+        return *compare(gradient, values, gate, indices, area, ctx.key), None, None, None
 
 
 def _compare_experts(

@@ -1,7 +1,6 @@
 """The routing classification loss and expert damping, inside the one backward pass."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Literal, get_args
@@ -215,7 +214,6 @@ class RoutedOutput(torch.autograd.Function):
         signal = products if ctx.uses_weight_signal else None
         # opaque to `torch.compile`: it raises errors that depend on values, and reads the scale of
         # the loss of the backward pass it runs in
-        classify: Callable[..., tuple[Tensor, Tensor]]
         classify = _operator if torch.compiler.is_compiling() else _classify_choices
         for_damping, for_gate = classify(
             gradient, signal, gate, indices, area, scale, ctx.key, ctx.loops
