@@ -1,4 +1,4 @@
-"""Tables of docs/gpu.md: counts of steps, and what the dates of training take on a device.
+"""Tables of docs/gpu.md: times and counts of steps, and what the dates of training take.
 
     python benchmarks/gpu_page.py
 
@@ -27,7 +27,15 @@ from ens10.protocol import protocol_of
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ROOT / "benchmarks" / "results" / "step_counts.json"
 MEASURED = ROOT / "benchmarks" / "results" / "second_device" / "step_reductions.json"
+STEPS = ROOT / "benchmarks" / "results" / "second_device" / "today.json"
 PAGE = ROOT / "docs" / "gpu.md"
+ENS10_DATES = 17840  # of ten epochs
+GOALS = {  # seconds for them on an H200
+    "paper_unet": 25,
+    "location_unet": 25,
+    "transformer_neighbours": 110,
+    "transformer": 375,
+}
 GRID, DATES = (361, 720), 1784  # of ENS-10, and of its training
 # bytes: of an H100 as its users report them, of an H200 as in second_device/loader.json
 DEVICES = {"H100": 78 * 2**30, "H200": 150_109_880_320}
@@ -81,10 +89,38 @@ def _samples(data: dict[str, Any], grid: tuple[int, int]) -> made.MemorySamples:
     return samples
 
 
+def steps_table(measured: dict[str, Any], counts: dict[str, Any]) -> str:
+    """Returns dates a second of each network, peak memory, and K's share of the time."""
+    steps = measured["parts"]["steps"]
+    columns = ("float32", "float32, 4 dates", "bfloat16, 4 dates")
+    titles = [c if "dates" in c else f"{c}, 1 date" for c in columns]
+    lines = [f"| network | {' | '.join(titles)} | peak memory (GB) | K's share of the time (%) |"]
+    lines.append("|---|" + "---:|" * (len(columns) + 2))
+    for name in made.CONFIGS:
+        rows = [steps[f"{name}, {column}"] for column in columns]
+        share = 100 * counts["rows"][name]["K, ms"] / rows[-1]["milliseconds"]
+        cells = [f"{row['samples a second']:.3g}" for row in rows]
+        cells += [f"{rows[-1]['peak memory, GB']:.1f}", f"{share:.0f}"]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    about = measured["about"]
+    device = f"{about['device']['name']}, torch {about['versions']['torch']}"
+    return "\n".join([*lines, "", f"{device}, code of commit {about['commit']}."])
+
+
+def epochs_table(counts: dict[str, Any]) -> str:
+    """Returns the seconds of ten epochs of ENS-10, predicted from the counts, and the goals."""
+    lines = ["| network | at K (s) | at twice K (s) | goal (s) |", "|---|---:|---:|---:|"]
+    for name, goal in GOALS.items():
+        seconds = counts["rows"][name]["K, ms"] / 1e3 * ENS10_DATES / counts["dates"]
+        lines.append(f"| `{name}` | {seconds:.1f} | {2 * seconds:.1f} | {goal} |")
+    return "\n".join(lines)
+
+
 def counts_table(counts: dict[str, Any]) -> str:
     """Returns the counts of all configurations as Markdown, and reasons where there are none."""
-    columns = {"operations": "operations", "GB": "GB", "saved GB": "saved GB"}
-    columns |= {"waits": "synchronisations", "K (ms)": "K, ms", "graph breaks": "graph breaks"}
+    columns = {"operations": "operations", "GB": "GB", "GFLOP": "GFLOP", "saved GB": "saved GB"}
+    columns |= {"waits": "synchronisations", "K (ms)": "K, ms"}
+    columns |= {"fused (ms)": "saved once, ms", "graph breaks": "graph breaks"}
     rows: list[str] = []
     reasons: dict[str, list[str]] = {}
     for name, row in sorted(counts["rows"].items()):
@@ -144,8 +180,10 @@ def sizes_table(sizes: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def page(text: str, counts: dict[str, Any], measured: dict[str, Any]) -> str:
+def page(text: str, counts: dict[str, Any], measured: dict[str, Any], steps: dict[str, Any]) -> str:
     """Returns the page with its tables replaced."""
+    text = fill_section(text, "step times", steps_table(steps, counts))
+    text = fill_section(text, "epochs", epochs_table(counts))
     text = fill_section(text, "step reductions", reductions_table(counts, measured))
     text = fill_section(text, "step counts", counts_table(counts))
     return fill_section(text, "resident sizes", sizes_table(counts["resident"]))
@@ -156,7 +194,8 @@ def main() -> None:
     counts = json.loads(COUNTS.read_text())
     counts["resident"] = {name: size_of_dates(name) for name in made.networks()}
     COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
-    PAGE.write_text(page(PAGE.read_text(), counts, json.loads(MEASURED.read_text())))
+    measured, steps = (json.loads(path.read_text()) for path in (MEASURED, STEPS))
+    PAGE.write_text(page(PAGE.read_text(), counts, measured, steps))
 
 
 if __name__ == "__main__":

@@ -98,9 +98,10 @@ def gpu_page(monkeypatch):
 
 
 def test_the_tables_of_the_page_are_those_of_the_results(gpu_page):
-    counts, measured = (json.loads(p.read_text()) for p in (gpu_page.COUNTS, gpu_page.MEASURED))
+    files = (gpu_page.COUNTS, gpu_page.MEASURED, gpu_page.STEPS)
+    counts, measured, steps = (json.loads(path.read_text()) for path in files)
     text = gpu_page.PAGE.read_text()
-    assert gpu_page.page(text, counts, measured) == text
+    assert gpu_page.page(text, counts, measured, steps) == text
     sizes = counts["resident"]
     assert list(sizes) == gpu_page.made.networks()
     for name in ("paper_unet", "poet", "transformer_members"):
