@@ -48,7 +48,7 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
         subjects[f"epoch of batches, {threads} threads"] = lambda b=batches: [None for _ in b]
         dates = len(batches)
     seconds = interleave(subjects, options.rounds)
-    lines = [Line("mean/std sample, share of the bound", seconds["bound"] / seconds["ours"], 0.85)]
+    lines = [Line("mean/std sample, share of the bound", seconds["bound"] / seconds["ours"], 0.9)]
     per_sample = {k: v / (dates if "epoch" in k else 1) for k, v in seconds.items()}
     return lines, {
         "milliseconds_a_sample": {k: round(1e3 * v, 3) for k, v in per_sample.items()},

@@ -36,7 +36,10 @@ from ens10.models.layers.pointwise import PointConv2d
 from ens10.models.networks.base import Network
 from ens10.models.networks.unet import UNet
 
-CODE = ("models/networks", "models/layers", "models/heads", "metrics/distributions")
+CODE = (
+    "models/networks", "models/layers", "models/heads", "models/losses", "models/domain",
+    "models/extend", "models/around", "metrics/distributions",
+)  # fmt: skip
 
 GRID, DATES = (46, 96), 4
 CLAIM = "training steps of the networks are faster than in plain torch"

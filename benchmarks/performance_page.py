@@ -33,12 +33,14 @@ class Row:
         script: that measures it.
         lines: numbers of the lines of its result.
         unit: of the figures, after the last one.
+        bounds: the best conceivable value of each figure, or one for all.
     """
 
     what: str
     script: str
     lines: Sequence[int] = (0,)
     unit: str = ""
+    bounds: Sequence[str] = ()
 
 
 def number(value: float) -> str:
@@ -59,7 +61,7 @@ def rows() -> list[Row]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The rows, in Markdown."""
-    head = "| what | target | measured | code | script |\n|---|---:|---:|---|---|"
+    head = "| what | target | measured | bound | code | script |\n|---|---:|---:|---:|---|---|"
     return "\n".join([head, *(line_of(row, results[row.script]) for row in rows())])
 
 
@@ -79,7 +81,8 @@ def line_of(row: Row, result: Mapping[str, Any]) -> str:
     commit = result.get("code", {}).get("commit", "unknown")
     mark = OLD if is_old(result) else ""
     unit = f" {row.unit}" if row.unit else ""
-    return f"| {what} | {target} | {values}{unit} | {commit}{mark} | {row.script} |"
+    bound = "; ".join(row.bounds or result.get("bounds", ())) or "–"
+    return f"| {what} | {target} | {values}{unit} | {bound} | {commit}{mark} | {row.script} |"
 
 
 def _target(line: Mapping[str, Any]) -> str:

@@ -31,7 +31,10 @@ from common import VARIABLES, Line, run, world
 
 from ens10 import open_store, prepare
 
-CODE = ("convert/moments", "convert/work_units", "grib", "packed16")
+CODE = (
+    "convert/moments", "convert/work_units", "convert/workers", "convert/preparation", "grib",
+    "packed16",
+)  # fmt: skip
 
 DATES = 8
 MANY = 32  # with which the start of worker processes counts less

@@ -22,7 +22,7 @@ from common import Line, run, store, world
 
 from ens10 import prepare, verify
 
-CODE = ("convert/work_units", "convert/verification", "convert/preparation")
+CODE = ("convert/work_units", "convert/workers", "convert/verification", "convert/preparation")
 
 DATES = 16
 

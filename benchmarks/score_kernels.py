@@ -28,7 +28,11 @@ from ens10.metrics._kernels_torch import EagerEnsemble
 from ens10.metrics.distributions import Normal
 from ens10.metrics.distributions._torch import evaluate
 
-CODE = ("metrics/_kernels_torch", "metrics/_kernels_numpy", "metrics/distributions")
+CODE = (
+    "metrics/crps", "metrics/_kernels_torch", "metrics/_kernels_numpy",
+    "metrics/_ensemble_loops", "metrics/_few_member_loops", "metrics/_sorting_networks",
+    "metrics/distributions",
+)  # fmt: skip
 
 SHAPE = (4, 10, 361, 720)
 SLOW = 5  # a subject that takes this much longer than the others, in fewer rounds

@@ -25,7 +25,10 @@ import xarray as xr
 import zarr
 from common import Line, interleave, run
 
-CODE = ("experiments/scoring", "metrics/_kernels_numpy")
+CODE = (
+    "experiments/scoring", "metrics/_kernels_numpy", "metrics/_ensemble_loops",
+    "metrics/_few_member_loops", "metrics/_sorting_networks",
+)  # fmt: skip
 
 DATES, MEMBERS, GRID = 20, 10, (361, 720)
 MORE = 60  # dates of the longer store, for memory

@@ -31,7 +31,10 @@ from ens10.models.domain import Cut, use
 from ens10.models.layers import SameConv2d
 from ens10.models.parallel import ProcessGroupExchange, Shard
 
-CODE = ("models/parallel", "models/layers")
+CODE = (
+    "models/parallel", "models/layers/padding", "models/domain", "models/extend",
+    "models/around",
+)  # fmt: skip
 
 GRID, PARTS, WIDTHS = (360, 720), 2, (22, 32, 32, 64, 64)
 

@@ -260,7 +260,9 @@ def measure(options: argparse.Namespace) -> tuple[Sequence[Line], Mapping[str, A
             lines.append(Line(what, max(above.values()), 1.5, at_least=False))
         print(case, found, file=sys.stderr, flush=True)
         details[case] = found
-    return lines, {"device": options.device, "cases": details}
+    times = [case["milliseconds"] for case in details.values()]
+    bounds = [f"{t['dense'] / t['convolution']:.1f}" for t in times]  # of k filters, without gates
+    return lines, {"device": options.device, "cases": details, "bounds": bounds}
 
 
 def _ratios(seconds: Mapping[str, Sequence[float]], one: str, two: str) -> list[float]:

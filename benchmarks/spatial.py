@@ -36,7 +36,10 @@ from ens10.models.layers import SameConv2d
 from ens10.models.networks import UNet
 from ens10.models.networks.unet import PLACES
 
-CODE = ("models/parallel", "models/networks/unet", "models/layers")
+CODE = (
+    "models/parallel", "models/networks/unet", "models/layers/padding", "models/layers/norm",
+    "models/domain", "models/extend", "models/around",
+)  # fmt: skip
 
 SMALL = (37, 48)
 PARTS = (2, 4)

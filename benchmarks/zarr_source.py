@@ -22,7 +22,7 @@ from common import Line, run
 
 from ens10 import prepare
 
-CODE = ("convert/moments", "convert/work_units", "source")
+CODE = ("convert/moments", "convert/work_units", "convert/workers", "source")
 
 DATES, MEMBERS, ROWS, COLUMNS = 40, 50, 121, 240
 

@@ -1,8 +1,6 @@
 """The speeds in docs/performance.md: rows are those of the results, and older code is marked."""
 
 import importlib
-import json
-import re
 import sys
 from pathlib import Path
 
@@ -54,12 +52,12 @@ def test_old_code_and_misses_are_marked(performance_page):
         "code": {"commit": "c0ffee", "digests": performance_page.digests(code)},
     }
     older = {"lines": lines, "code": {"commit": "c0ffee", "digests": {"store/file_bytes": "0"}}}
-    row = performance_page.Row("what", "script")
+    row = performance_page.Row("what", "script", bounds=("1", "2"))
     rows = [performance_page.line_of(row, r) for r in (fresh, older, {"lines": lines})]
     assert rows == [
-        "| what | ≥ 0.75 | **0.5** | c0ffee | script |",
-        "| what | ≥ 0.75 | **0.5** | c0ffee † | script |",
-        "| what | ≥ 0.75 | **0.5** | unknown † | script |",
+        "| what | ≥ 0.75 | **0.5** | 1; 2 | c0ffee | script |",
+        "| what | ≥ 0.75 | **0.5** | 1; 2 | c0ffee † | script |",
+        "| what | ≥ 0.75 | **0.5** | 1; 2 | unknown † | script |",
     ]
 
 
@@ -77,17 +75,6 @@ def test_a_change_of_code_changes_the_digest_and_one_of_a_docstring_does_not(
     assert found[0] == found[1] != found[2]
 
 
-def test_dates_a_second_on_a_gpu_come_from_the_result():
-    page = (ROOT / "docs" / "gpu.md").read_text()
-    result = json.loads((ROOT / "benchmarks" / "results" / "cuda.json").read_text())
-    assert result["about"]["measured on"] == "CUDA"
-    assert result["about"]["device"]["name"].removeprefix("NVIDIA ") in page
-    rows = re.findall(
-        r"^\| `(\w+)`[^|]*\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) GB", page, re.M
-    )
-    assert len(rows) == 5
-    for name, *told in rows:
-        variants = ("float32", "float32, 4 dates", "bfloat16, 4 dates")
-        steps = [result["parts"]["steps"][f"{name}, {variant}"] for variant in variants]
-        measured = [step["samples a second"] for step in steps] + [steps[-1]["peak memory, GB"]]
-        assert [float(value) for value in told] == pytest.approx(measured, rel=0.05)
+def test_a_result_knows_its_script_and_all_rows_do(performance_page):
+    for name in {row.script for row in performance_page.rows()}:
+        assert f"benchmarks/{name}" in performance_page.results()[name]["code"]["digests"]
