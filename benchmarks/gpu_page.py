@@ -13,6 +13,7 @@ from typing import Any
 
 import cuda_steps as made
 import numpy as np
+import torch
 
 from ens10 import catalog
 from ens10.climate import Normaliser
@@ -49,6 +50,8 @@ _GAPS = "sst"  # the one variable of ENS-10 with gaps
 def size_of_dates(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[str, Any]:
     """Returns channels of a date, and bytes of all dates; None where batches are no fields.
 
+    Bytes are those of features in float32, and of features in bfloat16.
+
     Args:
         name: of the configuration.
         grid: rows and columns.
@@ -70,7 +73,35 @@ def size_of_dates(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -
         normaliser=Normaliser(tuple(names), zeros, zeros + 1), **options,
     )  # fmt: skip
     batches.index = np.arange(dates)
-    return {"kind": kind, "channels": len(batches.channels), "bytes": resident_size(batches)}
+    sizes = {
+        "bytes": resident_size(batches),
+        "bytes in bfloat16": resident_size(batches, half=True),
+    }
+    return {"kind": kind, "channels": len(batches.channels), **sizes}
+
+
+def takes_rounded_features(name: str, grid: tuple[int, int] = (16, 24)) -> bool | None:
+    """Returns whether outputs in bfloat16 are those of features that were rounded to it before.
+
+    On the CPU, with weights that are moved away from zero; None for several heads on one network.
+
+    Args:
+        name: of the configuration.
+        grid: rows and columns.
+    """
+    if name in _LEFT_OUT and name != "deep_ensemble":
+        return None
+    network, _, _ = made.model(name, grid)
+    generator = torch.Generator().manual_seed(0)
+    features = made.date(network, grid, 2)["features"]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for parameter in network.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+        outputs = []
+        for given in (features, features.bfloat16().float()):
+            torch.manual_seed(0)  # networks that draw numbers
+            outputs.append(network(given))
+    return torch.equal(*outputs)
 
 
 def _samples(data: dict[str, Any], grid: tuple[int, int]) -> made.MemorySamples:
@@ -167,16 +198,21 @@ def _milliseconds(measured: dict[str, Any], name: str) -> list[str]:
 
 def sizes_table(sizes: dict[str, Any]) -> str:
     """Returns the bytes of dates as Markdown: whether they stay on a device by `auto`."""
-    lines = [f"| configuration | channels | MB a date | GB | {' | '.join(DEVICES)} |"]
-    lines.append("|---|---:|---:|---:|" + "---|" * len(DEVICES))
+    titles = ["channels", "MB a date", "GB", *DEVICES, "GB in bfloat16", "same outputs"]
+    lines = [f"| configuration | {' | '.join(titles)} |"]
+    lines.append("|---|---:|---:|---:|" + "---|" * len(DEVICES) + "---:|---|")
     for name, row in sorted(sizes.items()):
         if row["bytes"] is None:
-            lines.append(f"| `{name}` ({row['kind']}) | – | – | – | no | no |")
+            lines.append(f"| `{name}` ({row['kind']}) | – | – | – | no | no | – | – |")
             continue
         fits = ["yes" if row["bytes"] <= _SHARE_OF_GPU * m else "no" for m in DEVICES.values()]
         date = f"{row['bytes'] / DATES / 1e6:.1f} | {row['bytes'] / 1e9:.0f}"
         many = f" ({row['kind']})" if row["kind"] == "members" else ""
-        lines.append(f"| `{name}`{many} | {row['channels']} | {date} | {' | '.join(fits)} |")
+        same = {True: "yes", False: "no", None: "–"}[row["takes rounded features"]]
+        half = f"{row['bytes in bfloat16'] / 1e9:.0f} | {same}"
+        lines.append(
+            f"| `{name}`{many} | {row['channels']} | {date} | {' | '.join(fits)} | {half} |"
+        )
     return "\n".join(lines)
 
 
@@ -192,7 +228,10 @@ def page(text: str, counts: dict[str, Any], measured: dict[str, Any], steps: dic
 def main() -> None:
     """Computes the bytes of dates, and writes the page."""
     counts = json.loads(COUNTS.read_text())
-    counts["resident"] = {name: size_of_dates(name) for name in made.networks()}
+    counts["resident"] = {
+        name: {**size_of_dates(name), "takes rounded features": takes_rounded_features(name)}
+        for name in made.networks()
+    }
     COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
     measured, steps = (json.loads(path.read_text()) for path in (MEASURED, STEPS))
     PAGE.write_text(page(PAGE.read_text(), counts, measured, steps))

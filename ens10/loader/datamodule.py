@@ -69,7 +69,8 @@ class EnsembleDataModule(pl.LightningDataModule):
             learned together: each date counts once for each, and the lead time is a feature.
         resident: "auto" keeps the dates of training and validation in memory after their first
             reading where they fit: on the GPU, or in this machine's memory. True asks for it, and
-            False reads them in each epoch. Batches are the same.
+            False reads them in each epoch. Batches are the same. "bfloat16" keeps features in this
+            precision, in half the memory; they are rounded to 8 bits.
     """
 
     def __init__(
@@ -274,7 +275,7 @@ class EnsembleDataModule(pl.LightningDataModule):
     def _resident(self, split: Split) -> TorchBatches | None:
         """Return batches that stay in memory, if this is a training and they fit."""
         trainer, asked = self.trainer, self.resident
-        if self.cache is not None and asked is True:
+        if self.cache is not None and asked in (True, "bfloat16"):
             raise ArgumentError("cache", "data.resident keeps all dates", "Give one of the two")
         if not isinstance(trainer, pl.Trainer) or trainer.state.fn != "fit":
             return None

@@ -2,7 +2,8 @@
 
 Later epochs put their batches together from what is kept, where the model is: nothing is read,
 decoded or sent, or (from pinned memory) sent alone. Numbers are those that were read, in float32,
-so that a training gives the same results wherever its data lie.
+so that a training gives the same results wherever its data lie. Features that are kept in bfloat16
+take half the memory, and are rounded to 8 bits.
 """
 
 import os
@@ -25,7 +26,7 @@ from ens10.loader.tensors import TorchBatches, as_tensors
 if TYPE_CHECKING:
     import pytorch_lightning as pl
 
-Resident = Literal["auto"] | bool
+Resident = Literal["auto", "bfloat16"] | bool
 _SHARE_OF_GPU = 0.5  # the rest is for the model and its activations
 _SHARE_OF_HOST = 0.25
 _GROUP = Path("/sys/fs/cgroup")  # limits of a container or of a job
@@ -43,43 +44,57 @@ def resident_batches(
         device: where the model is.
         resident: False to read each time. "auto" keeps dates on a GPU if they take at most half of
             its free memory, else (and without a GPU) in the memory of this machine if they take at
-            most a quarter of what is free. True asks for it.
+            most a quarter of what is free. True asks for it, and "bfloat16" for features that are
+            kept in this precision.
         processes: of this training on this machine, which share its memory.
 
     Raises:
-        ArgumentError: True with batches of patches, points or views, which differ in each epoch.
-        ResourceError: True, and the dates fit nowhere.
+        ArgumentError: asked for with batches of patches, points or views, which differ in each
+            epoch.
+        ResourceError: asked for, and the dates fit nowhere.
     """
     if resident is False:
         return None
+    is_required, half = resident != "auto", resident == "bfloat16"
     if not isinstance(batches.kind, Fields):
-        if resident is True:
+        if is_required:
             reason = "patches, points and views are made anew in each epoch, and cannot be kept"
             raise ArgumentError("resident", reason, "Leave it out, or train on fields")
         return None
-    size = resident_size(batches)
+    size = resident_size(batches, half)
     on_gpu = device.type == "cuda"
     if on_gpu and size <= _SHARE_OF_GPU * torch.cuda.mem_get_info(device)[0]:
-        return ResidentBatches(batches, trainer, device, device)
+        return ResidentBatches(batches, trainer, device, device, half)
     if size <= _SHARE_OF_HOST * free_memory() / processes:
-        return ResidentBatches(batches, trainer, torch.device("cpu"), device)
-    if resident is True:
+        return ResidentBatches(batches, trainer, torch.device("cpu"), device, half)
+    if is_required:
         words = (
             f"the dates of a split take {size / 1e9:.1f} GB in each of {processes} processes, "
             "together more than a quarter of what is free"
         )
-        remedy = "Set data.resident to auto or false, choose fewer inputs, or split the samples"
+        less = "auto or false" if half else "auto, false or bfloat16"
+        remedy = f"Set data.resident to {less}, choose fewer inputs, or split the samples"
         raise ResourceError(words, remedy)
     return None
 
 
-def resident_size(batches: Batches) -> int:
-    """Return the bytes that the dates of a split take; fields that are constant count once."""
+def resident_size(batches: Batches, half: bool = False) -> int:
+    """Return the bytes that the dates of a split take; fields that are constant count once.
+
+    Args:
+        batches: numpy batches.
+        half: whether features are kept in two bytes.
+    """
+    return BufferLayout(_kept_arrays(batches, half)).size
+
+
+def _kept_arrays(batches: Batches, half: bool) -> dict[str, Any]:
+    """Return shapes and dtypes of what is kept; float16 stands for bfloat16."""
     head = len(batches.channels) - len(_extra_names(batches))
     arrays = batches.kind.arrays(batches.content, len(batches.index))
     shape, dtype = arrays["features"]
-    arrays["features"] = (*shape[:-3], head, *shape[-2:]), dtype
-    return BufferLayout(arrays).size
+    kept = (*shape[:-3], head, *shape[-2:]), np.float16 if half else dtype
+    return arrays | {"features": kept}
 
 
 def free_memory() -> int:
@@ -101,20 +116,21 @@ class ResidentBatches(TorchBatches):
         trainer: its `current_epoch` sets the order; None for the epoch of `batches`.
         place: where the dates stay: a GPU, or the CPU, in pinned memory if the model is on a GPU.
         device: where the model is, and the batches are made.
+        half: whether features are kept in bfloat16.
     """
 
     def __init__(
         self, batches: Batches, trainer: "pl.Trainer | None", place: torch.device,
-        device: torch.device,
+        device: torch.device, half: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(batches, trainer, pinned=device.type == "cuda")
-        self.place, self.device = place, device
+        self.place, self.device, self.half = place, device, half
         self._dates: _Dates | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self._set_epoch()
         if self._dates is None:
-            self._dates = _Dates(self.batches, self.place, self.device)
+            self._dates = _Dates(self.batches, self.place, self.device, self.half)
         dates = self._dates
         progress, jobs, _ = self.batches.begin()
         unread = [job for job in jobs if not dates.hold(job)]
@@ -146,7 +162,9 @@ def _on(batch: Batch, device: torch.device) -> Batch:
 class _Dates:
     """The arrays of all dates of a split, as far as they have been read."""
 
-    def __init__(self, batches: Batches, place: torch.device, device: torch.device) -> None:
+    def __init__(
+        self, batches: Batches, place: torch.device, device: torch.device, half: bool
+    ) -> None:
         self._device = device
         self._rows = {date: row for row, date in enumerate(batches.index.tolist())}
         self._held = np.zeros(len(self._rows), np.bool_)
@@ -157,10 +175,9 @@ class _Dates:
             self._head + n: None for n, name in enumerate(self._extras) if name in static
         }
         self._numbers = np.empty((len(self._rows), len(batches.channels)), np.float32)
-        arrays = batches.kind.arrays(batches.content, len(self._rows))
-        shape, dtype = arrays["features"]
-        self._shape = shape[1:]
-        arrays["features"] = (*shape[:-3], self._head, *shape[-2:]), dtype
+        arrays = _kept_arrays(batches, half)
+        shape, _ = arrays["features"]
+        self._shape = (*shape[1:-3], len(batches.channels), *shape[-2:])
         pinned = device.type == "cuda" and place.type == "cpu"
         self._kept = {
             key: torch.empty(shape, dtype=_DTYPES[np.dtype(dtype)], device=place, pin_memory=pinned)
@@ -205,6 +222,7 @@ class _Dates:
         """Return the batch of a job, in memory of its own."""
         rows = self._places(job)
         batch = {key: self._together(kept, rows) for key, kept in self._kept.items()}
+        batch["features"] = batch["features"].float()
         if self._extras:
             batch["features"] = self._with_extras(batch["features"], rows)
         for n in np.flatnonzero(job.is_repeat).tolist():
@@ -233,6 +251,7 @@ class _Dates:
 
 
 _DTYPES = {
+    np.dtype(np.float16): torch.bfloat16,
     np.dtype(np.float32): torch.float32,
     np.dtype(np.int64): torch.int64,
 }

@@ -6,6 +6,7 @@ import torch
 
 from ens10.errors import ArgumentError, ResourceError
 from ens10.loader import Batches, EnsembleDataModule, resident
+from ens10.loader.content import EXTRA_NAMES
 from ens10.loader.resident import ResidentBatches, resident_batches, resident_size
 from ens10.loader.tensors import TorchBatches
 from ens10.models import PostProcessor, ResidualNormalHead
@@ -49,6 +50,33 @@ def test_batches_are_those_that_are_read(store, name, place, device):
     assert epoch(loader, 0) == epoch(read, 0)
     assert kept.bytes_read == counted > 0
     assert {str(b["features"].device) for b in loader} == {str(device)}
+
+
+@pytest.mark.parametrize("name", ["extras", "members", "targets"])
+def test_features_that_are_kept_in_bfloat16_are_rounded_and_nothing_else_is(store, name):
+    kept = batches_of(store, **SETTINGS[name])
+    loader = ResidentBatches(kept, None, CPU, CPU, half=True)
+    read = TorchBatches(batches_of(store, **SETTINGS[name]), None)
+    extras = sum(len(EXTRA_NAMES[extra]) for extra in kept.extras)
+    for number in range(2):
+        for one in (loader, read):
+            one.batches.set_epoch(number)
+        for ours, theirs in zip(loader, read, strict=True):
+            channels = ours["features"].shape[-3] - extras
+            wanted = theirs["features"].clone()
+            head = wanted[..., :channels, :, :]
+            head.copy_(head.bfloat16())
+            assert torch.equal(ours["features"], wanted)
+            assert ours["features"].dtype == torch.float32
+            assert all(torch.equal(ours[key], theirs[key]) for key in theirs if key != "features")
+
+
+def test_features_in_bfloat16_take_half(store):
+    batches = batches_of(store, inputs=INPUTS, extras=EXTRAS)
+    points = len(batches.samples.latitude) * len(batches.samples.longitude)
+    saved = resident_size(batches) - resident_size(batches, half=True)
+    # mean and deviation of three inputs, and the mask of sst, of each date
+    assert saved == pytest.approx(len(batches.index) * 7 * 2 * points, rel=0.01)
 
 
 def test_a_rank_without_dates_repeats_one_of_another(store):
@@ -106,8 +134,9 @@ def test_where_dates_stay(store, monkeypatch):
 def test_patches_are_not_kept(store):
     batches = batches_of(store, kind="points")
     assert resident_batches(batches, None, CPU, "auto") is None
-    with pytest.raises(ArgumentError, match="anew in each epoch"):
-        resident_batches(batches, None, CPU, True)
+    for asked in (True, "bfloat16"):
+        with pytest.raises(ArgumentError, match="anew in each epoch"):
+            resident_batches(batches, None, CPU, asked)
 
 
 def test_free_memory_is_that_of_the_group(tmp_path, monkeypatch):
@@ -143,3 +172,6 @@ def test_a_training_gives_the_same_weights(store, tmp_path):
     assert arrays > 0
     with pytest.raises(ArgumentError, match="Give one of the two"):
         trained(store, tmp_path, resident=True, cache=0.5)
+    rounded, other = trained(store, tmp_path, resident="bfloat16")
+    assert rounded.bytes_read == kept.bytes_read
+    assert other != weights
