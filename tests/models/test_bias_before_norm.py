@@ -66,7 +66,7 @@ def test_an_old_training_goes_on_with_the_state_of_its_optimiser():
 
     steps(plain, optimisers[1], batches[:3])
     ours.load_state_dict(plain.state_dict())
-    optimisers[0].load_state_dict(optimisers[1].state_dict())
+    optimisers[0].load_state_dict(copy.deepcopy(optimisers[1].state_dict()))
     for model, optimiser in zip((ours, plain), optimisers, strict=True):
         steps(model, optimiser, batches[3:])
     # the plain bias follows the rounding of its gradient, which no output of the training shows
