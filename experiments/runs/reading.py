@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from ens10.errors import Ens10Error, FileError, MissingDataError, UnknownNameError, printable
+from ens10.channels import field_of
+from ens10.errors import Ens10Error, FileError, MissingDataError, printable
 from ens10.experiments.runs import provenance
 from ens10.stations import STATION
 from ens10.store.opening import has_manifest, root_attributes
@@ -83,7 +84,8 @@ def open_truth(path: Path | str, variable: str | None = None) -> xr.DataArray:
 
     Args:
         path: of the store or file.
-        variable: its name there; None for the only one, or the one called "truth".
+        variable: its name or channel there ("t_850" of "t" with levels); None for the only one, or
+            the one called "truth".
 
     Raises:
         FileError: no such store or file, or several variables and none is named.
@@ -93,13 +95,13 @@ def open_truth(path: Path | str, variable: str | None = None) -> xr.DataArray:
     if dataset is None:
         dataset = _open_dataset(Path(path), dask=False)
     names = [str(name) for name in dataset.data_vars]
+    dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
     if variable is not None and variable not in names:
-        raise UnknownNameError("variable", variable, names)
+        return field_of(dataset, variable, "variable")
     if variable is None and len(names) != 1 and "truth" not in names:
         reason = f"holds {len(names)} variables: {', '.join(names)}"
         raise FileError(path, reason, "Name the truth with --variable")
     truth_name = variable or (names[0] if len(names) == 1 else "truth")
-    dataset = dataset.assign_coords({name: dataset[name].load() for name in dataset.coords})
     return dataset[truth_name]
 
 

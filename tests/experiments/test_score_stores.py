@@ -122,6 +122,18 @@ def test_truth_of_a_prepared_store(store, runs, tmp_path):
     np.testing.assert_allclose(apart["crps_sum"], beside["crps_sum"], rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["z500", "z_500"])  # a run's target has the second name
+def test_truth_of_a_pressure_level_is_found(tmp_path, name):
+    values = np.random.default_rng(0).normal(size=(2, 2, 3))
+    fields = xr.Dataset({"z": (("time", "level", "longitude"), values)}, {"level": [500, 850]})
+    fields.assign(t2m=fields["z"][:, 0]).to_netcdf(tmp_path / "truth.nc")
+    found = open_truth(tmp_path / "truth.nc", name)
+    np.testing.assert_array_equal(found, values[:, 0])
+    assert found.dims == ("time", "longitude")
+    with pytest.raises(UnknownNameError, match="Known: t2m, z_500, z_850"):
+        open_truth(tmp_path / "truth.nc", "z300")
+
+
 def test_anomalies_events_and_intervals(store, runs, tmp_path, capsys):
     names = ["acc", "csi_280", "interval_score_0.9"]
     out = ("--out", tmp_path)
