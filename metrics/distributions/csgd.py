@@ -47,7 +47,16 @@ def _points(scale: Any, shift: Any, y: Any, ops: Any = NUMPY) -> tuple[Any, Any,
 
 
 def _tail(k: Any, t: Any, above: Any, change: Any, half: Any, double: Any) -> Any:
-    """Return the integral of (1 - F)^2 above t; `double` is Q of twice the shape and twice t."""
+    """Return the integral of (1 - F)^2 above t, for the gamma distribution F of shape k and scale 1.
+
+    Args:
+        k: shape.
+        t: lower limit.
+        above: Q(k, t) = 1 - F(t).
+        change: P(k, t) - P(k + 1, t).
+        half: `half_beta` of k.
+        double: Q(2 k, 2 t).
+    """
     return (k - t) * above**2 + 2 * k * above * change - half * double
 
 

@@ -42,7 +42,13 @@ UNIT_POINTS, UNIT_WEIGHTS = 0.5 * (_POINTS + 1), 0.5 * _WEIGHTS  # of the interv
 
 
 def functions_for(ops: Any) -> Any:
-    """Return the module of `lower`, `upper`, `step` and derivatives for arrays or for tensors."""
+    """Return the module with the functions of this one, for arrays or for tensors.
+
+    Formulas that are written once, over `ops`, take `lower`, `upper` and `step` from it.
+
+    Args:
+        ops: `NUMPY` for arrays, and this module; else for tensors, `gamma_functions_torch`.
+    """
     return sys.modules[__name__] if ops is NUMPY else import_module(f"{__name__}_torch")
 
 
