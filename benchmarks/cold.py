@@ -16,11 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import VARIABLES, Line, run, store
+from common import LOADER, VARIABLES, Line, run, store
 
 from ens10.loader import Batches
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 
 def drop(path: Path) -> None:

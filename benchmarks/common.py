@@ -29,6 +29,11 @@ import numpy.typing as npt
 GRID = "361x720"
 DATES = 16
 VARIABLES = ("sst", "tcw", "tcwv", "cp", "msl", "tcc", "u10", "v10", "t2m", "tp", "skt")
+# what reads batches from a store, for the list of what a benchmark measures
+LOADER = (
+    "store/chunks", "store/file_bytes", "loader/batches", "loader/batch_layouts", "loader/buffers",
+    "loader/content", "loader/order", "loader/samples", "loader/store_samples", "loader/tensors",
+)  # fmt: skip
 _ROOT = Path(__file__).resolve().parents[1]
 _SCRIPTS = "benchmarks"
 _PACKAGES = ("ens10", "numpy", "numba", "zarr", "xarray", "dask", "eccodes", "torch", "cfgrib")
@@ -145,7 +150,9 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 
 def _names_code(node: ast.stmt) -> bool:
-    """Whether a line of a script says what it measures."""
+    """Whether a line of a script says what it measures, or imports from this module."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "common"
     return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CODE"
 
 

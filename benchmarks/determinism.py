@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from common import VARIABLES, Line, run, store
+from common import LOADER, VARIABLES, Line, run, store
 
 from ens10.loader import Batches, Patches, Slabs
 
-CODE = ("store/chunks", "store/file_bytes", "packed16", "loader")
+CODE = (*LOADER, "packed16")
 
 
 def digests(batches: Iterable[Any]) -> list[str]:

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import VARIABLES, Line, run, store
+from common import LOADER, VARIABLES, Line, run, store
 from longstores import lengthened
 
 from ens10.loader import Batches
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 RING = 3
 SAMPLES = 60

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from common import VARIABLES, Line, interleave, mapped_copy, run, store
+from common import LOADER, VARIABLES, Line, interleave, mapped_copy, run, store
 
 from ens10 import open_store
 from ens10.loader import Batches
 from ens10.store.chunks import open_reader
 
-CODE = ("store/chunks", "store/file_bytes", "past_caches", "loader")
+CODE = (*LOADER, "past_caches")
 
 DATE = 3
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from common import VARIABLES, Line, interleave, run, store
+from common import LOADER, VARIABLES, Line, interleave, run, store
 
 from ens10 import open_store
 from ens10.loader import Batches, Points
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 PICKED = 512
 

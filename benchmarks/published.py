@@ -20,13 +20,13 @@ import netCDF4
 import numpy as np
 import torch
 import xarray as xr
-from common import DATES, VARIABLES, Line, interleave, run, store
+from common import DATES, LOADER, VARIABLES, Line, interleave, run, store
 from longstores import lengthened
 
 from ens10 import open_store
 from ens10.loader import Batches
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 MANY = 400
 _FACTORS = {"mean": 1.0, "std": np.float32(0.9**0.5)}  # the paper's deviation is that with n = 10

@@ -18,13 +18,13 @@ from unittest import mock
 
 import numpy as np
 import xarray as xr
-from common import Line, interleave, run
+from common import LOADER, Line, interleave, run
 
 from ens10 import prepare
 from ens10.loader import Batches
 from ens10.protocol import Protocol
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 DATES, MEMBERS, LEAD = 3617, 51, 48
 RULES = Protocol(train=list(range(2014, 2022)), val=[2022], test=[2023])

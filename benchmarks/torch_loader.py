@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import VARIABLES, Line, interleave, run, store
+from common import LOADER, VARIABLES, Line, interleave, run, store
 from torch.utils.data import DataLoader, Dataset
 
 from ens10.loader import Batches
 from ens10.store.chunks import open_reader
 
-CODE = ("store/chunks", "store/file_bytes", "loader")
+CODE = LOADER
 
 
 class Members(Dataset[torch.Tensor]):

@@ -47,7 +47,7 @@ def _points(scale: Any, shift: Any, y: Any, ops: Any = NUMPY) -> tuple[Any, Any,
 
 
 def _tail(k: Any, t: Any, above: Any, change: Any, half: Any, double: Any) -> Any:
-    """Return the integral of (1 - F)^2 above t, for the gamma distribution F of shape k and scale 1.
+    """Return the integral of (1 - F)^2 above t, F being the gamma distribution of shape k, scale 1.
 
     Args:
         k: shape.
