@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from ens10.metrics import benjamini_hochberg, holm, interval
+from ens10.metrics import Interval, benjamini_hochberg, holm, interval
 
 Floats = npt.NDArray[np.float64]
 CONTRAST_COLUMNS = ("lower", "upper", "by seed", "p", "verdict")  # after words and value
@@ -63,11 +63,22 @@ def over_trainings(gains: Sequence[Floats], variance: float = 0.0) -> Contrast:
         variance: of the mean gain over trainings, s_A^2 / n_A + s_B^2 / n_B.
     """
     by_seed = tuple(float(np.mean(part)) for part in gains)
-    value, dates = float(np.mean(by_seed)), interval(np.mean(gains, axis=0))
+    return with_trainings(interval(np.mean(gains, axis=0)), variance, by_seed)
+
+
+def with_trainings(dates: Interval, variance: float, by_seed: Sequence[float]) -> Contrast:
+    """Return the contrast of a gain whose interval over dates is known.
+
+    Args:
+        dates: of the mean gain over seeds, in percent.
+        variance: of that mean over trainings, s_A^2 / n_A + s_B^2 / n_B.
+        by_seed: the gain of each seed.
+    """
     quantile = float(ndtri(0.975))
     error = float(np.hypot((dates.upper - dates.lower) / 2 / quantile, sqrt(variance)))
+    value, half = dates.value, quantile * error
     p = 2 * float(ndtr(-abs(value) / error)) if error else float(value == 0)
-    return Contrast(value, value - quantile * error, value + quantile * error, p, by_seed)
+    return Contrast(value, value - half, value + half, p, tuple(by_seed))
 
 
 def pooled_variance(trainings: Sequence[Sequence[float]]) -> float:
