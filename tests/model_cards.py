@@ -28,6 +28,11 @@ WORLDS = {
     "displaced": ("displaced", "attained", "way to the best possible"),
     "pointwise": ("models", "attained", "way to the best possible"),
 }
+LEVEL = (
+    "In parentheses: not distinguished from the nearest better value of its column that has none, "
+    "or a tie with it, by the verdicts of the comparisons at the end of each table; the p values "
+    "of all pairs of a column are corrected by the method of Benjamini and Hochberg."
+)
 LABELS = ("Source", "Published", "Our choice", "Compared with")
 GRID = (46, 96)
 
@@ -99,6 +104,11 @@ def measured(name, world, target):
     means = (mean(float(row[key]) for row in rows) for key in ("crps", "cpu_seconds"))
     crps, seconds = means
     return len(rows), crps, skill, seconds, any(row["still_improving"] == "1" for row in rows)
+
+
+def level(name, world, target):
+    """Whether a value is not distinguished from a better one of its column (`level_with`)."""
+    return any(row.get("level_with") for row in table(world, target) if row["model"] == name)
 
 
 def gains(name, base, world, target):
@@ -255,10 +265,16 @@ def all_targets(world):
 
     yield from table_head(("model", *targets, "fit (s)"), 1)
     for name in sorted(found, key=order):
-        cells = [f"{one[2]:.1f}{' (+)' if one[4] else ''}" if one else "–" for one in found[name]]
+        values = ("({:.1f})" if level(name, world, one) else "{:.1f}" for one in targets)
+        cells = [
+            f"{value.format(one[2])}{' (+)' if one[4] else ''}" if one else "–"
+            for value, one in zip(values, found[name], strict=True)
+        ]
         seconds = f"{found[name][0][3]:.0f}" if found[name][0] else "–"
         link = f"[`{name}`](../../../docs/cards/{name}.md)"
         yield f"| {link} | {' | '.join((*cells, seconds))} |"
+    if any(level(name, world, target) for name in found for target in targets):
+        yield f"\n{LEVEL}"
 
 
 def variables():

@@ -9,23 +9,18 @@ import xarray as xr
 
 from ens10.durable import clear_leftovers, write_whole
 from ens10.errors import MissingDataError
-from ens10.experiments.scoring.contrasts import (
-    CONTRAST_COLUMNS,
-    contrast_row,
-    corrected,
-    over_trainings,
-    over_worlds,
-    pooled_variance,
+from ens10.experiments.runner.comparisons import (
+    contrasts_as_markdown,
+    families_of,
+    leaders_in,
 )
 from ens10.experiments.scoring.run_results import SCORES, FinishedRun, mean_score, read_runs
 from ens10.experiments.scoring.score import EVENTS
 from ens10.experiments.scoring.tables import ScoreRow, decimals, interval_of, score_table
 from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of, number
-from ens10.metrics import Interval, paired_differences, summarise
-from ens10.metrics.uncertainty import Floats, blocks_in_words
-from ens10.untrusted import read_mapping
+from ens10.metrics import Interval, summarise
+from ens10.metrics.uncertainty import blocks_in_words
 
-COMPARISONS = read_mapping(Path(__file__).with_name("comparisons.yaml"))
 TABLE = "table"
 _KINDS = {"reference": 0, "model": 1, "optimum": 2}
 _WORLDS = "Means over the seeds, each a world and a training of its own"
@@ -59,17 +54,6 @@ _UNFITTED = (
 )
 _UNEQUAL_SEEDS = (
     "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
-)
-_WORLDS_NOTE = "Bounds: 95 %, Student's t over the seeds, each a pair of models on its own world."
-_TRAININGS_NOTE = (
-    "Bounds: 95 %, from the variance over the test dates (block bootstrap) plus that over "
-    "trainings, pooled over networks of one class; methods without random numbers have none."
-)
-_VERDICTS_NOTE = (
-    "p is corrected for the number of comparisons: those of the primary list, which "
-    "`experiments/runner/comparisons.yaml` names, by Holm's method, the others by that of "
-    "Benjamini and Hochberg. What is not significant at 0.05 is a tie if its bounds lie within "
-    "0.3 %."
 )
 _STILL_IMPROVING = (
     "(+): still improving when its training ended, with at least one seed: the best validation "
@@ -148,12 +132,13 @@ def write_summary(
     note = _note(entries, same_data)
     if any(entry.still_improving for model_entries in entries for entry in model_entries):
         note = f"{note}{_STILL_IMPROVING}\n"
-    families = _families(cells_folder, models)
+    families = families_of(cells_folder, models)
     contrasts = contrasts_as_markdown(runs, families, same_data=same_data)
+    level = leaders_in(runs, families, same_data=same_data)
     parts = [as_markdown(entries), note, events_as_markdown(runs), contrasts]
     parts.append(sizes_as_markdown(runs))
     text = "\n".join(part for part in parts if part)
-    write_files(out, {f"{name}.md": text, f"{name}.csv": as_csv(entries)})
+    write_files(out, {f"{name}.md": text, f"{name}.csv": as_csv(entries, level)})
     return text
 
 
@@ -356,8 +341,13 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
     return markdown_of(columns_of(heads, rows))
 
 
-def as_csv(models: Sequence[Sequence[Entry]]) -> str:
-    """Return the scores of each model and seed as CSV, with bounds of their intervals."""
+def as_csv(models: Sequence[Sequence[Entry]], level: Mapping[str, str]) -> str:
+    """Return the scores of each model and seed as CSV, with bounds of their intervals.
+
+    Args:
+        models: entries of each model.
+        level: see `leaders`; its names are in the last column.
+    """
     names = ("crps", "crpss", "attained")
     bounds = [f"{name}{part}" for name in names for part in ("", "_lower", "_upper")]
     costs = [
@@ -381,77 +371,11 @@ def as_csv(models: Sequence[Sequence[Entry]]) -> str:
             entry.memory,
             int(entry.still_improving),
         ]
-        rows.append([row.model, entry.seed, *values, row.parameters, row.dates])
-    return csv_of(["model", "seed", *bounds, *costs, "parameters", "dates"], rows, ".6g")
-
-
-def _families(cells_folder: Path, models: Sequence[str]) -> dict[str, str]:
-    """Return the class of each model's network, "" without one."""
-    families = {}
-    for model in models:
-        for file in sorted(cells_folder.glob(f"seed*/{model}/config.yaml"))[:1]:
-            network = read_mapping(file)["model"]["init_args"].get("network")
-            families[model] = str(network["class_path"]) if isinstance(network, dict) else ""
-    return families
-
-
-def contrasts_as_markdown(
-    runs: Mapping[int, Sequence[FinishedRun]], families: Mapping[str, str], *, same_data: bool
-) -> str:
-    """Markdown: contrasts of the pairs of `comparisons.yaml`; "" if no seed has one.
-
-    Args:
-        runs: of each seed.
-        families: name of each model's family, whose variance over trainings is pooled; "" for
-            methods without random numbers.
-        same_data: whether seeds are trainings on the same data; otherwise they are worlds.
-    """
-    daily = [{run.name: _daily(run) for run in seed_runs} for seed_runs in runs.values()]
-    rows = []
-    for kind, pairs in COMPARISONS.items():
-        contrasts = {}
-        for better, worse in pairs:
-            both = [seed for seed in daily if better in seed and worse in seed]
-            gains = [gain_in_percent(seed[better], seed[worse]) for seed in both]
-            words = f"{better} against {worse}"
-            if both and same_data:
-                variance = sum(_training_variance(daily, families, n) for n in (better, worse))
-                unit = float(np.mean([seed[worse].mean() for seed in both])) / 100
-                contrasts[words] = over_trainings(gains, variance / len(both) / unit**2)
-            elif both:
-                contrasts[words] = over_worlds(gains)
-        p_values = corrected(list(contrasts.values()), primary=kind == "primary")
-        for (words, one), p in zip(contrasts.items(), p_values, strict=True):
-            rows.append([*contrast_row(words, one, p), kind])
-    if not rows:
-        return ""
-    heads = ["Comparison", "Lower CRPS (%)", *CONTRAST_COLUMNS, "list"]
-    note = _TRAININGS_NOTE if same_data else _WORLDS_NOTE
-    table = markdown_of(columns_of(heads, rows, text=(0, 6, 7)), escape=False)
-    return f"{table}\n{note} {_VERDICTS_NOTE}\n"
-
-
-def _daily(run: FinishedRun) -> xr.DataArray:
-    """Return the CRPS of each date, times its share of the weight and the number of dates."""
-    total, weight = run.states["crps_sum"], run.states["crps_weight"]
-    return (total / weight.mean()).sortby("time")
-
-
-def gain_in_percent(better: xr.DataArray, worse: xr.DataArray) -> Floats:
-    """Return what each date adds to the gain on the worse, in percent of its mean CRPS."""
-    gain = -paired_differences(better, worse).to_numpy()
-    return 100 * np.asarray(gain, np.float64) / float(worse.mean())
-
-
-def _training_variance(
-    daily: Sequence[Mapping[str, xr.DataArray]], families: Mapping[str, str], model: str
-) -> float:
-    """Return the variance of the mean CRPS over trainings, pooled over a model's family."""
-    family = families.get(model, "")
-    members = [name for name, other in families.items() if family and other == family]
-    return pooled_variance(
-        [[float(seed[n].mean()) for seed in daily if n in seed] for n in members]
-    )
+        rows.append(
+            [row.model, entry.seed, *values, row.parameters, row.dates, level.get(row.model)]
+        )
+    heads = ["model", "seed", *bounds, *costs, "parameters", "dates", "level_with"]
+    return csv_of(heads, rows, ".6g")
 
 
 def comparisons(runs: dict[int, list[FinishedRun]], pairs: Sequence[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@ data, the variance is that over dates (block bootstrap of the mean over seeds) p
 trainings, s_A^2 / n_A + s_B^2 / n_B; it is 0 for methods without random numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, sqrt
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from ens10.metrics import benjamini_hochberg, holm, interval
+from ens10.metrics import Interval, benjamini_hochberg, holm, interval
 
 Floats = npt.NDArray[np.float64]
 CONTRAST_COLUMNS = ("lower", "upper", "by seed", "p", "verdict")  # after words and value
@@ -63,11 +63,22 @@ def over_trainings(gains: Sequence[Floats], variance: float = 0.0) -> Contrast:
         variance: of the mean gain over trainings, s_A^2 / n_A + s_B^2 / n_B.
     """
     by_seed = tuple(float(np.mean(part)) for part in gains)
-    value, dates = float(np.mean(by_seed)), interval(np.mean(gains, axis=0))
+    return with_trainings(interval(np.mean(gains, axis=0)), variance, by_seed)
+
+
+def with_trainings(dates: Interval, variance: float, by_seed: Sequence[float]) -> Contrast:
+    """Return the contrast of a gain whose interval over dates is known.
+
+    Args:
+        dates: of the mean gain over seeds, in percent.
+        variance: of that mean over trainings, s_A^2 / n_A + s_B^2 / n_B.
+        by_seed: the gain of each seed.
+    """
     quantile = float(ndtri(0.975))
     error = float(np.hypot((dates.upper - dates.lower) / 2 / quantile, sqrt(variance)))
+    value, half = dates.value, quantile * error
     p = 2 * float(ndtr(-abs(value) / error)) if error else float(value == 0)
-    return Contrast(value, value - quantile * error, value + quantile * error, p, by_seed)
+    return Contrast(value, value - half, value + half, p, tuple(by_seed))
 
 
 def pooled_variance(trainings: Sequence[Sequence[float]]) -> float:
@@ -112,6 +123,40 @@ def verdict(lower: float, upper: float, p: float | None = None) -> str:
         if upper < 0:
             return "loses"
     return "tie" if lower > -TIE and upper < TIE else "not distinguished"
+
+
+def leaders(models: Sequence[str], contrasts: Mapping[tuple[str, str], Contrast]) -> dict[str, str]:
+    """Return for each model that is level with a better one the name of that leader.
+
+    From the best model down, the leader is the last model on which the leader before it gains. A
+    model that the leader does not gain on is level with it: the verdict is "tie" or "not
+    distinguished". So a long chain of small differences has several leaders.
+
+    Args:
+        models: names, the best first.
+        contrasts: what the better model of each pair gains on the worse, for all pairs of names
+            in their order; their p values are corrected together.
+
+    Examples:
+        >>> from ens10.experiments.scoring.contrasts import Contrast, leaders
+        >>> level = Contrast(0.1, -0.1, 0.3, 0.4, (0.1,))
+        >>> apart = Contrast(2.0, 1.5, 2.5, 1e-9, (2.0,))
+        >>> leaders("ABC", {("A", "B"): level, ("A", "C"): apart, ("B", "C"): apart})
+        {'B': 'A'}
+    """
+    p_values = corrected(list(contrasts.values()), primary=False)
+    gains = {
+        pair
+        for (pair, one), p in zip(contrasts.items(), p_values, strict=True)
+        if verdict(one.lower, one.upper, p) == "gains"
+    }
+    leader, found = models[0] if models else "", {}
+    for model in models[1:]:
+        if (leader, model) in gains:
+            leader = model
+        else:
+            found[model] = leader
+    return found
 
 
 def contrast_row(words: str, contrast: Contrast, p: float) -> list[str]:

@@ -6,7 +6,8 @@
 WORK keeps the runs and, without other prepared data (STORE), the displaced world. `location_unet`
 gives the distributions that ECC and the Schaake shuffle turn into members; `coherent_members` gives
 members itself, any number. All are scored on the test dates as ensembles (plain estimators), beside
-draws from the world's law, if its data are of such a world.
+draws from the world's law, if its data are of such a world. If OUT has folders `seed*` of several
+trainings on the same data, `--tables` writes their mean gains to OUT.
 """
 
 import shutil
@@ -36,8 +37,16 @@ from ens10.experiments.runner.tasks import (
 from ens10.experiments.runner.trainings import ModelCell
 from ens10.experiments.runs.commands import add_world_options, world_options_of
 from ens10.experiments.runs.reading import PREDICTIONS, open_predictions
+from ens10.experiments.scoring.contrasts import (
+    TIE,
+    Contrast,
+    corrected,
+    over_trainings,
+    pooled_variance,
+    verdict,
+)
 from ens10.experiments.scoring.run_results import read_run
-from ens10.experiments.scoring.writers import columns_of, markdown_of
+from ens10.experiments.scoring.writers import NOT_CLEAR, columns_of, markdown_of
 from ens10.experiments.studies import error_flow
 from ens10.experiments.studies.study import (
     compute,
@@ -50,6 +59,7 @@ from ens10.experiments.training.data_numbers import read_config, training_batche
 from ens10.experiments.training.run import run_stage
 from ens10.grid import area_weights
 from ens10.metrics import (
+    Interval,
     brier_ensemble,
     crps_ensemble,
     energy_score,
@@ -65,7 +75,7 @@ from ens10.usage import count, reports_errors
 
 Floats = npt.NDArray[np.floating[Any]]
 TARGET = "t2m"
-MARGINS, GENERATOR, FLOW = "location_unet", "coherent_members", "flow"
+MARGINS, GENERATOR, FLOW, LAW = "location_unet", "coherent_members", "flow", "law"
 SCORES, SPECTRA, EXAMPLE = "scores.nc", "spectra", "example"
 REFERENCE = f"{MARGINS}, ECC"
 REGION = (6, 8)  # rows and columns of the patches
@@ -97,6 +107,13 @@ _NOTE = (
     "points."
 )
 
+_TRAININGS_NOTE = (
+    "Means of {count} trainings. In brackets: 95 %, from the variance over the test dates (block "
+    "bootstrap) plus that over trainings, pooled over the forecasts of all networks. "
+    f"{NOT_CLEAR}: not distinguished, or a tie within {TIE} %; p values are corrected by the "
+    "method of Benjamini and Hochberg."
+)
+
 
 @reports_errors
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -117,6 +134,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(out: Path) -> str:
+    if files := sorted(out.glob(f"seed*/{SCORES}")):
+        text = trainings_table([xr.load_dataset(file) for file in files])
+        write_files(out, {"table.md": text})
+        return text
     with xr.open_dataset(out / SCORES) as scores:
         text = table_of(scores)
         write_files(out, {"table.md": text, "members.png": figure_of(scores)})
@@ -179,7 +200,7 @@ def members_of(cells: Sequence[ModelCell], flow_epochs: int) -> dict[str, xr.Dat
         members[f"{FLOW}, {name}"] = _like(members["truth"], fields)
     world = cells[0].folder / "world"
     if world.exists():
-        members["law, 50 draws"] = draws_of_law(World.load(world), members["truth"])
+        members[f"{LAW}, 50 draws"] = draws_of_law(World.load(world), members["truth"])
     return members
 
 
@@ -370,6 +391,48 @@ def table_of(scores: xr.Dataset) -> str:
 def _gain(score: xr.DataArray, reference: xr.DataArray) -> str:
     sums = {"score": score.to_numpy(), "reference": reference.to_numpy()}
     return with_bounds(interval(sums, lambda s: 100 * (1 - s["score"] / s["reference"])), ".1f")
+
+
+def trainings_table(scores: Sequence[xr.Dataset]) -> str:
+    """Return the mean gain over ECC of several trainings on the same data, as Markdown.
+
+    The variance over trainings of a score is pooled over the forecasts of all networks, which are
+    of one class. Members of the same training as the reference are compared training by training.
+
+    Args:
+        scores: of `score_all`, of each training.
+    """
+    names = [str(name) for name in scores[0]["forecast"].to_numpy()]
+    contrasts = {
+        (name, score): _contrast(scores, name, score)
+        for name in names
+        for score in _NAMES
+        if name != REFERENCE
+    }
+    p_values = corrected(list(contrasts.values()), primary=False)
+    cells = {}
+    for (place, one), p in zip(contrasts.items(), p_values, strict=True):
+        text = with_bounds(Interval(one.value, one.lower, one.upper), ".1f")
+        clear = verdict(one.lower, one.upper, p) in ("gains", "loses")
+        cells[place] = text if clear else f"{text} {NOT_CLEAR}"
+    rows = [[n, *(cells[n, score] for score in _NAMES)] for n in names if n != REFERENCE]
+    table = markdown_of(columns_of([f"Gain over {REFERENCE} (%)", *_NAMES.values()], rows))
+    return f"{table}\n{_TRAININGS_NOTE.format(count=len(scores))}\n"
+
+
+def _contrast(scores: Sequence[xr.Dataset], name: str, score: str) -> Contrast:
+    """Return the gain of a forecast over ECC, with its variance over dates and trainings."""
+    values = [one[score].transpose("forecast", "time") for one in scores]
+    unit = float(np.mean([one.sel(forecast=REFERENCE).mean() for one in values])) / 100
+    pairs = [(one.sel(forecast=name), one.sel(forecast=REFERENCE)) for one in values]
+    gains = [(other - own).to_numpy() / float(other.mean()) * 100 for own, other in pairs]
+    if name.split(",")[0] == MARGINS:  # of the same training
+        variance = pooled_variance([[float(gain.mean()) for gain in gains]])
+    else:
+        networks = [str(n) for n in scores[0]["forecast"].to_numpy() if not str(n).startswith(LAW)]
+        means = [[float(one.sel(forecast=n).mean()) for one in values] for n in networks]
+        variance = 2 * pooled_variance(means) / unit**2
+    return over_trainings(gains, variance / len(gains))
 
 
 def power_ratios(scores: xr.Dataset, name: str) -> tuple[float, float]:

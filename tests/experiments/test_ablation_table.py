@@ -1,17 +1,22 @@
 """The table of an ablation: paired differences over dates and seeds, on runs of known scores."""
 
 import csv
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from fakeruns import write_world
 
 from ens10.errors import MissingDataError
 from ens10.experiments.studies.ablation.spec import Ablation, Variant
 from ens10.experiments.studies.ablation.tables import (
     Difference,
+    Line,
     _notes,
+    add_trainings,
     difference,
     difference_figure,
     read_lines,
@@ -59,10 +64,10 @@ def test_differences_are_paired_over_the_dates_of_all_seeds(out):
     made = lines["unet"].differences["crps"]
     by_date = {s: daily(lines["unet"], s) - daily(lines["emos"], s) for s in (0, 1)}
     both = np.concatenate(list(by_date.values()))
-    assert made.over_dates.value == pytest.approx(both.mean(), rel=1e-6)
+    assert made.bounds.value == pytest.approx(both.mean(), rel=1e-6)
     assert made.by_seed == pytest.approx({s: d.mean() for s, d in by_date.items()}, rel=1e-6)
     half = 1.96 * both.std(ddof=1) / np.sqrt(both.size)  # dates are independent in these worlds
-    bounds = (made.over_dates.upper - made.over_dates.lower) / 2
+    bounds = (made.bounds.upper - made.bounds.lower) / 2
     assert bounds == pytest.approx(half, rel=0.35)
     assert made.is_clear
     assert made.other == pytest.approx(lines["emos"].crps, rel=1e-6)
@@ -79,14 +84,66 @@ def test_trainings_on_the_same_data_are_no_more_dates(out):
     one = lines_of(out, [0])["unet"]
     other = lines_of(out, [0])["emos"]
     twice = {0: one.runs[0], 1: one.runs[0]}, {0: other.runs[0], 1: other.runs[0]}
-    alone = difference(one.runs, other.runs, "crps", same_data=True).over_dates
-    same = difference(*twice, "crps", same_data=True).over_dates
+    alone = difference(one.runs, other.runs, "crps", same_data=True).bounds
+    same = difference(*twice, "crps", same_data=True).bounds
     assert (same.value, same.lower, same.upper) == pytest.approx(
         (alone.value, alone.lower, alone.upper)
     )
-    worlds = difference(*twice, "crps", same_data=False).over_dates
+    worlds = difference(*twice, "crps", same_data=False).bounds
     ratio = (worlds.upper - worlds.lower) / (alone.upper - alone.lower)
     assert ratio == pytest.approx(1 / np.sqrt(2), rel=0.2)
+
+
+def test_bounds_of_trainings_on_the_same_data_add_the_variance_over_trainings(out, tmp_path):
+    """half^2 = half over dates^2 + 1.96^2 (s_A^2 / 2 + s_B^2 / 2), s pooled within a family."""
+    shutil.copytree(out / "own", tmp_path / "own")
+    network = {"model": {"init_args": {"network": {"class_path": "ens10.models.UNet"}}}}
+    for seed in (0, 1):  # `raw` has no network, and no variance
+        for name in ("emos", "unet"):
+            config = tmp_path / "own" / f"seed{seed}" / name / "config.yaml"
+            config.write_text(yaml.safe_dump(network))
+    lines = lines_of(tmp_path, same_data=True)
+    scores = {name: [daily(lines[name], seed).mean() for seed in (0, 1)] for name in NAMES}
+    pooled = (np.var(scores["emos"], ddof=1) + np.var(scores["unet"], ddof=1)) / 2
+    for name, variance in (("unet", 2 * pooled / 2), ("emos", pooled / 2)):
+        made = lines[name].differences["crps"]
+        pair = lines[name].runs, lines[lines[name].reference].runs
+        dates = difference(*pair, "crps", same_data=True)
+        half = np.sqrt(
+            ((dates.bounds.upper - dates.bounds.lower) / 2) ** 2 + 1.959964**2 * variance
+        )
+        assert made.bounds.value == dates.bounds.value
+        bounds = made.bounds.value + np.array([-half, half])
+        assert (made.bounds.lower, made.bounds.upper) == pytest.approx(bounds, rel=1e-5)
+        expected = {True: "loses", False: "not distinguished"}[made.bounds.lower > 0]
+        assert made.verdict == ("gains" if made.bounds.upper < 0 else expected)
+    alone = lines_of(tmp_path, [0], same_data=True)["unet"].differences["crps"]
+    assert alone.verdict == ""  # the variation between trainings is not known
+    heads = [column.heading for column in table(list(lines.values()))]
+    assert "Verdict" in heads
+    assert "plus that over trainings" in " ".join(_notes(list(lines.values())))
+    assert "plus that over trainings" not in " ".join(_notes(list(lines_of(out).values())))
+
+
+def test_verdicts_are_corrected_for_the_number_of_differences(out):
+    base = lines_of(out)["raw"]
+    unclear = Difference(Interval(0.001, -0.01, 0.012), {0: 0.001, 1: 0.001}, 1.0)
+    weak = Difference(Interval(-0.01, -0.0195, -0.0005), {0: -0.01, 1: -0.01}, 1.0)  # p 0.039
+    tied = Difference(Interval(0.0, -0.002, 0.002), {0: 0.0, 1: 0.0}, 1.0)
+
+    def verdicts(**deltas):
+        lines = [Line(name, "raw", base.runs, {"crps": delta}) for name, delta in deltas.items()]
+        made = add_trainings([base, *lines], {})
+        return {line.name: line.differences["crps"].verdict for line in made[1:]}
+
+    assert verdicts(a=weak) == {"a": "gains"}
+    assert verdicts(a=weak, b=unclear, c=tied) == {
+        "a": "not distinguished",
+        "b": "not distinguished",
+        "c": "tie",
+    }
+    assert not replace(weak, verdict="not distinguished").is_clear
+    assert replace(weak, verdict="gains").is_clear
 
 
 def test_seeds_that_disagree_make_no_clear_difference(out):
@@ -121,13 +178,13 @@ def test_the_pages(out, tmp_path):
     assert "Which is best?" in text
     assert "Missing: gone, seed 0: broke" in text
     made = lines[2].differences["crps"]
-    assert f"−{-made.over_dates.value:.4f}"[:7] in rows[4]
+    assert f"−{-made.bounds.value:.4f}"[:7] in rows[4]
     with (tmp_path / "new" / "table.csv").open() as file:
         held = {(row["variant"], row["seed"]): row for row in csv.DictReader(file)}
     assert set(held) == {(name, seed) for name in NAMES for seed in ("0", "1", "")}
     row = held["unet", ""]
-    assert float(row["difference"]) == pytest.approx(made.over_dates.value)
-    assert float(row["difference_upper"]) == pytest.approx(made.over_dates.upper)
+    assert float(row["difference"]) == pytest.approx(made.bounds.value)
+    assert float(row["difference_upper"]) == pytest.approx(made.bounds.upper)
     assert float(held["unet", "1"]["difference"]) == pytest.approx(made.by_seed[1])
     assert float(held["unet", "1"]["crps"]) == pytest.approx(daily(lines[2], 1).mean(), rel=1e-6)
     assert (tmp_path / "new" / "differences.png").stat().st_size > 10_000

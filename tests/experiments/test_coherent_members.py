@@ -6,7 +6,7 @@ import xarray as xr
 
 from ens10.experiments.studies import coherent_members as study
 from ens10.grid import area_weights
-from ens10.metrics import crps_ensemble
+from ens10.metrics import crps_ensemble, interval
 
 
 @pytest.fixture
@@ -51,6 +51,44 @@ def test_the_spectrum_of_one_wave():
     power = study.spectrum(wave, truth)
     assert power.argmax() == 3
     np.testing.assert_allclose(np.delete(power, 3), 0, atol=1e-20)
+
+
+def test_gains_of_several_trainings_have_the_variance_of_dates_and_trainings(tmp_path):
+    rng = np.random.default_rng(4)
+    dates = rng.uniform(0.9, 1.1, size=80)
+    levels = {
+        study.REFERENCE: (1.0, 1.02, 0.98),
+        "location_unet, Schaake": (1.1, 1.122, 1.078),  # 10 % worse in each training
+        "coherent_members, 50 quantiles": (0.8, 0.81, 0.82),
+        "coherent_members, 10 quantiles": (1.001, 0.999, 1.0),
+    }
+    scores = []
+    for seed in range(3):
+        values = np.stack([level[seed] * dates for level in levels.values()])
+        one = xr.Dataset(dict.fromkeys(study._NAMES, (("forecast", "time"), values)))
+        scores.append(one.assign_coords(forecast=list(levels)))
+        (tmp_path / f"seed{seed}").mkdir()
+        scores[-1].to_netcdf(tmp_path / f"seed{seed}" / study.SCORES)
+    by_name = {name: study._contrast(scores, name, "crps") for name in levels}
+    better = by_name["coherent_members, 50 quantiles"]
+    gains = 100 * (1 - np.array([0.8, 0.81 / 1.02, 0.82 / 0.98]))
+    over_dates = interval(gains.mean() * dates / dates.mean())
+    pooled = 1e4 * np.mean([np.var(level, ddof=1) for level in levels.values()])
+    half = np.sqrt(((over_dates.upper - over_dates.lower) / 2) ** 2 + 1.959964**2 * 2 * pooled / 3)
+    assert better.value == pytest.approx(gains.mean())
+    assert (better.upper - better.lower) / 2 == pytest.approx(half, rel=2e-3)
+    worse = by_name["location_unet, Schaake"]  # of the same trainings: dates alone
+    over_dates = interval(10 * dates / dates.mean())
+    assert worse.lower - worse.value == pytest.approx(over_dates.value - over_dates.upper, rel=0.2)
+    text = study._write(tmp_path)
+    assert text == (tmp_path / "table.md").read_text()
+    assert "Means of 3 trainings" in text
+    marked = {row.split(" | ")[0]: "≈" in row for row in text.splitlines() if "[" in row}
+    assert [(name.split(", ")[1], level) for name, level in marked.items()] == [
+        ("Schaake", False),
+        ("50 quantiles", False),
+        ("10 quantiles", True),
+    ]
 
 
 @pytest.mark.long

@@ -1,16 +1,23 @@
 """Contrasts of methods: bounds against scipy and closed forms, corrections and verdicts."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import xarray as xr
 from scipy import stats
 
 from ens10.experiments.demo import config_path
-from ens10.experiments.runner.tables import COMPARISONS, contrasts_as_markdown
+from ens10.experiments.runner.comparisons import (
+    COMPARISONS,
+    contrasts_as_markdown,
+    leaders_in,
+)
 from ens10.experiments.scoring.contrasts import (
     Contrast,
     contrast_row,
     corrected,
+    leaders,
     over_trainings,
     over_worlds,
     pooled_variance,
@@ -110,3 +117,30 @@ def test_a_table_has_the_gains_in_percent_of_the_worse(same_data):
     else:
         half = stats.t.ppf(0.975, 2) * np.std(gains, ddof=1) / np.sqrt(3)
     assert float(cells[3]) - float(cells[1]) == pytest.approx(half, abs=0.011)
+
+
+def test_a_chain_of_small_differences_has_several_leaders():
+    level, apart = Contrast(0.1, -0.4, 0.6, 0.7, (0.1,)), Contrast(2.0, 1.5, 2.5, 1e-9, (2.0,))
+    near = {("a", "b"), ("b", "c"), ("c", "d")}  # a and c are apart, though b is between
+    pairs = combinations("abcd", 2)
+    contrasts = {pair: level if pair in near else apart for pair in pairs}
+    assert leaders("abcd", contrasts) == {"b": "a", "d": "c"}
+    # 0.03 is clear alone and not as one of six
+    weak = Contrast(0.1, 0.01, 0.2, 0.03, (0.1,))
+    assert leaders("ab", {("a", "b"): weak}) == {}
+    others = {pair: Contrast(0.1, -0.4, 0.6, 0.9, (0.1,)) for pair in combinations("acde", 2)}
+    assert leaders("ab", {("a", "b"): weak} | others)["b"] == "a"
+    assert leaders([], {}) == {}
+
+
+@pytest.mark.parametrize("same_data", [False, True])
+def test_models_of_a_table_are_level_with_the_last_leader(same_data):
+    rng = np.random.default_rng(3)
+    raw = rng.uniform(0.8, 1.2, size=len(TIME))
+    factors = {"best": (0.80, 0.81, 0.79), "level": (0.805, 0.795, 0.81), "worse": (0.9, 0.91, 0.9)}
+    runs = {
+        seed: [run_of("raw", raw), *(run_of(name, raw * f[seed]) for name, f in factors.items())]
+        for seed in range(3)
+    }
+    families = {"best": "A", "level": "B", "worse": "C"}
+    assert leaders_in(runs, families, same_data=same_data) == {"level": "best"}

@@ -64,6 +64,33 @@ def test_the_values_of_a_card_are_those_of_the_papers_and_tables():
     assert "14.0" in model_cards.results("lenet")[2]
 
 
+def test_values_that_are_level_with_a_better_one_are_in_parentheses(monkeypatch):
+    rows = [
+        {"model": name, "seed": "0", "crps": crps, "crpss": skill, "cpu_seconds": "1"}
+        | {"still_improving": improving, "level_with": level}
+        for name, crps, skill, improving, level in (
+            ("unet", "0.9", "0.1", "0", ""),
+            ("mlp", "0.91", "0.09", "1", "unet"),
+            ("lenet", "0.95", "0.05", "0", ""),
+        )
+    ]
+    kept = {
+        "t2m": rows,
+        "tp": [{k: v for k, v in row.items() if k != "level_with"} for row in rows],
+    }
+    monkeypatch.setattr(model_cards, "table", lambda world, target: kept.get(target, []))
+    lines = list(model_cards.all_targets("physical"))
+    cells = {line.split("`")[1]: line.split(" | ")[1:3] for line in lines if "`](" in line}
+    assert cells == {
+        "unet": ["10.0", "10.0"],
+        "mlp": ["(9.0) (+)", "9.0 (+)"],  # an earlier table has no such column
+        "lenet": ["5.0", "5.0"],
+    }
+    assert lines[-1].endswith(model_cards.LEVEL)
+    del kept["t2m"]
+    assert not list(model_cards.all_targets("physical"))[-1].endswith(model_cards.LEVEL)
+
+
 def test_statistical_methods_are_the_others():
     assert [n for n in MODELS if n not in CONFIGURED] == [n for n in MODELS if is_statistical(n)]
 

@@ -96,12 +96,12 @@ def answer_in_words(name: str, by_size: Mapping[int, Line], curves: Curves) -> s
     """Return from how many input members a model is better than the full raw ensemble."""
     raw = f"the raw {_member_count(curves)}"
     deltas = {s: line.differences[CRPS] for s, line in by_size.items() if CRPS in line.differences}
-    better = {size: delta for size, delta in deltas.items() if delta.over_dates.value < 0}
+    better = {size: delta for size, delta in deltas.items() if delta.bounds.value < 0}
     if not better:
         return f"{name}: none of these numbers of members is better with it than {raw}."
     fewest = min(better)
     note = " (the fewest that were tried)" if fewest == min(by_size) else ""
-    share = -100 * better[fewest].over_dates.value / better[fewest].other
+    share = -100 * better[fewest].bounds.value / better[fewest].other
     text = f"{name}: {fewest} members{note} have a CRPS {share:.1f} % below that of {raw} with it"
     clear = min((size for size, delta in better.items() if delta.is_clear), default=None)
     if clear is None:

@@ -10,8 +10,17 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ens10.experiments.reporting.report import png
+from ens10.experiments.runner.comparisons import families_of
 from ens10.experiments.runner.tables import write_files
 from ens10.experiments.runner.trainings import read_cell
+from ens10.experiments.scoring.contrasts import (
+    TIE,
+    Contrast,
+    corrected,
+    pooled_variance,
+    verdict,
+    with_trainings,
+)
 from ens10.experiments.scoring.run_results import SCORES, FinishedRun, check_comparable, mean_score
 from ens10.experiments.scoring.tables import FEW_DATES
 from ens10.experiments.scoring.writers import ABSENT, NOT_CLEAR, Column, csv_of, markdown_of, number
@@ -36,19 +45,27 @@ class Difference:
     """Difference of the scores of two variants on the same dates and seeds.
 
     Attributes:
-        over_dates: mean over seeds, with an interval over dates for these trainings.
+        bounds: mean over seeds, with an interval over dates for these trainings; with a verdict
+            over dates and trainings.
         by_seed: difference of each seed.
         other: mean score of the other variant.
+        verdict: see `add_trainings`; "" where each seed is a world of its own or there is one seed.
     """
 
-    over_dates: Interval
+    bounds: Interval
     by_seed: Mapping[int, float]
     other: float
+    verdict: str = ""
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes 0 and the difference has the same sign for all seeds."""
-        bounds = self.over_dates
+        """Whether the verdict is "gains" or "loses".
+
+        Without a verdict, whether the interval excludes 0 and all seeds have the same sign.
+        """
+        if self.verdict:
+            return self.verdict in ("gains", "loses")
+        bounds = self.bounds
         signs = {np.sign(value) for value in self.by_seed.values()}
         return bounds.lower * bounds.upper > 0 and len(signs) == 1
 
@@ -140,7 +157,63 @@ def read_lines(
         deltas = {score: difference(*pair, score, same_data=same_data) for score in (CRPS, EECRPS)}
         known = {score: delta for score, delta in deltas.items() if delta}
         lines.append(Line(variant.name, variant.reference, pair[0], known))
+    if same_data and any(len(line.runs) > 1 for line in lines):
+        return add_trainings(lines, families_of(cells_folder / ablation.name, list(runs)))
     return lines
+
+
+def add_trainings(lines: Sequence[Line], families: Mapping[str, str]) -> list[Line]:
+    """Return the lines with the variation between trainings in the bounds, and with verdicts.
+
+    Args:
+        lines: whose seeds are trainings on the same data.
+        families: class of each variant's network, over which the variance is pooled; "" for
+            methods without random numbers.
+    """
+    differences = {line.name: dict(line.differences) for line in lines}
+    for score in (CRPS, EECRPS):
+        variances = _training_variances(lines, families, score)
+        contrasts = {
+            line.name: _contrast(
+                line.differences[score], variances[line.name] + variances[line.reference]
+            )
+            for line in lines
+            if line.reference and score in line.differences
+        }
+        p_values = corrected(list(contrasts.values()), primary=False)
+        for (name, one), p in zip(contrasts.items(), p_values, strict=True):
+            delta = differences[name][score]
+            unit = -delta.other / 100  # of a gain in percent
+            bounds = replace(delta.bounds, lower=one.upper * unit, upper=one.lower * unit)
+            words = verdict(one.lower, one.upper, p)
+            differences[name][score] = replace(delta, bounds=bounds, verdict=words)
+    return [replace(line, differences=differences[line.name]) for line in lines]
+
+
+def _training_variances(
+    lines: Sequence[Line], families: Mapping[str, str], score: str
+) -> dict[str, float]:
+    """Return the variance of a score between the trainings of each line's family; 0 without one."""
+    trainings: dict[str, list[list[float]]] = {}
+    for line in lines:
+        states = [run.states_of(score) for run in line.runs.values()]
+        scores = [mean_score(one, score) for one in states if one is not None]
+        trainings.setdefault(families.get(line.name, ""), []).append(scores)
+    pooled = {family: pooled_variance(scores) for family, scores in trainings.items()} | {"": 0.0}
+    return {line.name: pooled[families.get(line.name, "")] for line in lines}
+
+
+def _contrast(delta: Difference, variance: float) -> Contrast:
+    """Return a difference as a gain in percent, given the variance of a training of both."""
+    unit = -delta.other / 100
+    dates = replace(
+        delta.bounds,
+        value=delta.bounds.value / unit,
+        lower=delta.bounds.upper / unit,
+        upper=delta.bounds.lower / unit,
+    )
+    by_seed = [value / unit for value in delta.by_seed.values()]
+    return with_trainings(dates, variance / len(by_seed) / unit**2, by_seed)
 
 
 def difference(
@@ -236,6 +309,7 @@ def table(lines: Sequence[Line]) -> list[Column]:
         f"CRPS{units}": lambda line: f"{line.crps:.{digits}f}",
         f"Δ CRPS{units}": lambda line: _bounds(line, CRPS, change),
         "Δ (%)": _percent,
+        "Verdict": lambda line: _verdict(line) or ABSENT,
     }
     if any(len(line.runs) > 1 for line in lines):
         cells[f"By seed{units}"] = lambda line: _seeds(line, change)
@@ -246,7 +320,7 @@ def table(lines: Sequence[Line]) -> list[Column]:
     for heading, key, form in _COSTS:
         cells[heading] = lambda line, key=key, form=form: number(line.cost(key), form)  # type: ignore[misc]
     columns = [
-        Column(heading, tuple(map(cell, lines)), heading not in ("Variant", "Against"))
+        Column(heading, tuple(map(cell, lines)), heading not in ("Variant", "Against", "Verdict"))
         for heading, cell in cells.items()
     ]
     return [column for column in columns if set(column.cells) != {ABSENT}]
@@ -277,9 +351,9 @@ def difference_figure(lines: Sequence[Line]) -> Figure:
         for place, line in enumerate(rows):
             delta = line.differences[CRPS]
             colour = BLUE if delta.is_clear else GREY
-            bounds = [delta.over_dates.lower, delta.over_dates.upper]
+            bounds = [delta.bounds.lower, delta.bounds.upper]
             axes.plot(bounds, [place] * 2, color=colour, linewidth=2.5, solid_capstyle="butt")
-            axes.plot(delta.over_dates.value, place, "o", color=colour, markeredgecolor="white")
+            axes.plot(delta.bounds.value, place, "o", color=colour, markeredgecolor="white")
             values = list(delta.by_seed.values())
             if len(values) > 1:
                 axes.plot(values, [place + 0.27] * len(values), "|", color=colour, markersize=6)
@@ -298,14 +372,24 @@ def difference_figure(lines: Sequence[Line]) -> Figure:
 def _notes(lines: Sequence[Line]) -> list[str]:
     others = list(dict.fromkeys(line.reference for line in lines if line.reference))
     other = others[0] if len(others) == 1 else "the variant under Against"
-    notes = [
-        f"Δ: less that of {other}, on the same dates; below 0 it is better. In brackets: 95 % over "
-        f"the {lines[0].dates} test dates of each seed, which says nothing of what another "
-        "training would give; the differences by seed do "
-        f"({blocks_in_words(d.over_dates for line in lines for d in line.differences.values())}).",
-        f"{NOT_CLEAR} marks a difference whose interval holds 0, or whose sign differs between "
-        "seeds.",
-    ]
+    blocks = blocks_in_words(d.bounds for line in lines for d in line.differences.values())
+    delta = f"Δ: less that of {other}, on the same dates; below 0 it is better. In brackets: 95 %"
+    if any(map(_verdict, lines)):
+        notes = [
+            f"{delta}, from the variance over the {lines[0].dates} test dates ({blocks}) plus that "
+            "over trainings, pooled over networks of one class; methods without random numbers "
+            "have none.",
+            "Verdict: on the CRPS; p values are corrected by the method of Benjamini and Hochberg. "
+            "What is not significant at 0.05 is a tie if its bounds lie within "
+            f"{TIE} % of the other's score. {NOT_CLEAR} marks both.",
+        ]
+    else:
+        notes = [
+            f"{delta} over the {lines[0].dates} test dates of each seed, which says nothing of "
+            f"what another training would give; the differences by seed do ({blocks}).",
+            f"{NOT_CLEAR} marks a difference whose interval holds 0, or whose sign differs between "
+            "seeds.",
+        ]
     most = max(len(line.runs) for line in lines)
     few = [f"{x.name} ({len(x.runs)} of {most})" for x in lines if len(x.runs) < most]
     if few:
@@ -321,7 +405,7 @@ def _bounds(line: Line, score: str, form: str) -> str:
     delta = line.differences.get(score)
     if delta is None:
         return ABSENT
-    bounds = delta.over_dates
+    bounds = delta.bounds
     text, lower, upper = (number(x, form) for x in (bounds.value, bounds.lower, bounds.upper))
     text += "" if math.isnan(bounds.lower) else f" [{lower}, {upper}]"
     return text if delta.is_clear else f"{text} {NOT_CLEAR}"
@@ -329,7 +413,12 @@ def _bounds(line: Line, score: str, form: str) -> str:
 
 def _percent(line: Line) -> str:
     delta = line.differences.get(CRPS)
-    return ABSENT if delta is None else number(100 * delta.over_dates.value / delta.other, "+.1f")
+    return ABSENT if delta is None else number(100 * delta.bounds.value / delta.other, "+.1f")
+
+
+def _verdict(line: Line) -> str:
+    delta = line.differences.get(CRPS)
+    return delta.verdict if delta else ""
 
 
 def _seeds(line: Line, form: str) -> str:
@@ -345,4 +434,4 @@ def _with_bounds(line: Line, score: str, seed: int | None) -> list[float]:
         return [math.nan] * 3
     if seed is not None:
         return [delta.by_seed.get(seed, math.nan), math.nan, math.nan]
-    return [delta.over_dates.value, delta.over_dates.lower, delta.over_dates.upper]
+    return [delta.bounds.value, delta.bounds.lower, delta.bounds.upper]
