@@ -81,13 +81,17 @@ def arm_rows(scores: Scores, target: str) -> list[list[str]]:
         improving = any(own[seed]["epoch"] == own[seed]["epochs"] for seed in seeds)
         epochs = " ".join(str(own[seed]["epoch"]) for seed in seeds)
         row = [
-            *options_of(arm)["labels"].values(), f"{crps.mean():.4f}", f"{gain.mean():.2f}",
+            *options_of(arm)["labels"].values(), _four_digits(crps.mean()), f"{gain.mean():.2f}",
             "–" if np.isnan(attained).any() else f"{attained.mean():.1f}",
             epochs + (" (+)" if improving else ""), str(len(seeds)),
             f"{own[seeds[0]]['parameters']:,}",
         ]  # fmt: skip
         rows.append((gain.mean(), row))
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0])]
+
+
+def _four_digits(value: float) -> str:
+    return f"{value:.4f}" if value >= 0.01 else f"{value:.4g}"  # of m of precipitation
 
 
 def _data_seed(scores: Scores, seed: int) -> int:
