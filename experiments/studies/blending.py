@@ -57,9 +57,9 @@ class BlendCell(JsonCell):
         """Return the training of the method on each store."""
         cells = []
         for name, store in zip(RUNS, self.stores, strict=True):
-            task = replace(self.task, members=members_of(store, self.task.target, self.task.step))
-            configs, work = config_path(self.variant).parent, self.work / name
-            where = (work, self.out, configs, self.budget, task, store)
+            members = members_of(store, self.task.target, self.task.step, self.task.protocol)
+            task, configs = replace(self.task, members=members), config_path(self.variant).parent
+            where = (self.work / name, self.out, configs, self.budget, task, store)
             cells += find_cells([self.variant], [self.seed], *where)
         return cells
 

@@ -20,7 +20,9 @@ ONE, NONE = "emos_global", study.NONE
 def done(tmp_path_factory):
     """The folder of the study, of six members and of four others of a world."""
     folder = tmp_path_factory.mktemp("blending")
-    world = World("8x16", range(2000, 2006), 8, ["t2m", "u10"], steps=(48,)).write(folder / "world")
+    years = range(2000, 2003)  # too few for the usual protocol
+    world = World("8x16", years, 16, ["t2m", "u10"], steps=(48,)).write(folder / "world")
+    (folder / "halves.yaml").write_text("{name: halves, train: 0.5, val: 0, test: 0.5}")
     for name, members in (("six", range(1, 7)), ("four", range(7, 11))):
         prepare(world, folder / f"{name}.zarr", truth=world / "truth", members=members)
     assert study.main(command(folder)) == 0
@@ -29,7 +31,8 @@ def done(tmp_path_factory):
 
 def command(folder):
     stores = ["--stores", str(folder / "six.zarr"), str(folder / "four.zarr")]
-    return [str(folder / "work"), *stores, "--out", str(folder / "out"), "--methods", ONE]
+    options = ["--out", str(folder / "out"), "--protocol", str(folder / "halves.yaml")]
+    return [str(folder / "work"), *stores, *options, "--methods", ONE]
 
 
 def scores_of(done):
