@@ -127,7 +127,11 @@ def rows_of(results: Iterable[Result]) -> list[list[Any]]:
 
 def _write(options: Namespace, cells_folder: Path, _: Outcome) -> str:
     rows = rows_of(read_json_cells(cells_folder).values())
-    shown = [[*r[:3], f"{r[3]:.4f}", with_bounds(r[4], ".2f"), f"{100 * r[5]:.1f}"] for r in rows]
+    gains = [with_bounds(r[4], ".2f") if r[4].lower < r[4].upper else "–" for r in rows]
+    shown = [
+        [*r[:3], f"{r[3]:.4f}", gain, f"{100 * r[5]:.1f}"]
+        for r, gain in zip(rows, gains, strict=True)
+    ]
     text = markdown_of(columns_of([*HEADS, "CRPS", "gain (%)", "coverage (%)"], shown, (0, 1, 2)))
     numbers = [[*r[:4], r[4].value, r[4].lower, r[4].upper, r[5]] for r in rows]
     heads = (*HEADS, "crps", "gain", "lower", "upper", "coverage")

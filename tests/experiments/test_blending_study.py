@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +11,13 @@ import pytest
 from ens10.convert import prepare
 from ens10.experiments.forecasts.blend import blend_runs
 from ens10.experiments.runner.results import Results
+from ens10.experiments.scoring.writers import fill_section
 from ens10.experiments.studies import blending as study
 from ens10.experiments.studies.json_cells import read_json_cells
 from ens10.synthetic import World
 
 ONE, NONE = "emos_global", study.NONE
+RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "blending"
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +92,17 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(done, tmp_path):
     assert list(weights) == [str(run) for run in runs]
     stored = json.loads((tmp_path / "b.zarr" / "zarr.json").read_text())["attributes"]
     assert stored["blend_of"] == list(weights)
+
+
+@pytest.mark.parametrize("folder", ["", "five_members/one_model", "five_members/two_models"])
+def test_the_kept_tables_are_those_of_the_cells(folder, tmp_path):
+    shutil.copy(RESULTS / folder / "cells.zip", tmp_path)
+    stores = ["--stores", "a.zarr", "b.zarr", "--tables"]
+    assert study.main([str(tmp_path / "work"), *stores, "--out", str(tmp_path)]) == 0
+    for name in ("table.md", "table.csv"):
+        assert (RESULTS / folder / name).read_text() == (tmp_path / name).read_text()
+
+
+def test_the_page_has_the_kept_table():
+    page, table = ((RESULTS / name).read_text() for name in ("README.md", "table.md"))
+    assert fill_section(page, "table", table) == page
