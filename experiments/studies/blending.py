@@ -41,7 +41,7 @@ HEADS = ("method", "forecast", "missing")
 
 @dataclass(frozen=True)
 class BlendCell(JsonCell):
-    """One method with one seed: a run of each store, and all blends of the two.
+    """One method: a run of each store, and all blends of the two.
 
     Args:
         stores: two, with one truth.
@@ -156,4 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # by its name, as the cells of other studies: their classes are found there
+    from ens10.experiments.studies import blending
+
+    sys.exit(blending.main())
