@@ -67,6 +67,8 @@ def blend_runs(
     with partial.lock("ens10 blend", hold=hold_lock), stoppable():
         partial.clear()
         names = [source.name for source in sources]
+        if len(set(names)) < len(names):  # such as one method on two ensembles
+            names = [str(run) for run in runs]
         blended = _blended(sources, blend).assign_attrs(blend_of=names, blended_by=options.method)
         as_stations(blended).chunk(time=1).to_zarr(result, mode="w", consolidated=False)
         consolidate(result)

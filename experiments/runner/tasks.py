@@ -112,7 +112,8 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     if ensemble is not None and ensemble > task.members:
         remedy = f"Leave the model out, or give --members {ensemble}"
         raise ArgumentError("members", f"{task.members}, but the model is of {ensemble}", remedy)
-    stored_members = members_of(store, task.target, changes.get("step", data.get("step")))
+    step = changes.get("step", data.get("step"))
+    stored_members = members_of(store, task.target, step, task.protocol)
     if task.members > stored_members:
         raise ArgumentError("members", f"{task.members}, but {store} has {stored_members}")
     if ensemble is None and task.members != stored_members:
@@ -144,9 +145,10 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
 
 
 @cache
-def members_of(store: Path, target: str, step: int | None = None) -> int:
+def members_of(store: Path, target: str, step: int | None = None, protocol: str = "clean") -> int:
     """Return the number of members that a store has of a target."""
-    return Batches(store, target, [target], "train", step=step).samples.members
+    batches = Batches(store, target, [target], "train", step=step, protocol=protocol)
+    return batches.samples.members
 
 
 def load_budget(name: str | None) -> dict[str, tuple[str, ...]]:

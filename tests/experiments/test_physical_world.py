@@ -3,11 +3,16 @@
 import csv
 import datetime as dt
 import json
+import os
+import runpy
 import subprocess
 import sys
 import time
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pandas as pd
@@ -16,7 +21,7 @@ import pytest
 from scipy.optimize import curve_fit
 
 from ens10.channels import field_of
-from ens10.errors import ArgumentError, FileError, MissingDataError
+from ens10.errors import ArgumentError, FileError, MissingDataError, UnknownNameError
 from ens10.experiments.runs.claims import claim
 from ens10.experiments.studies.physical_world import evaluation, fields, files, production
 from ens10.experiments.studies.physical_world.__main__ import main
@@ -423,6 +428,120 @@ def test_writing_refuses_missing_units_and_existing_folders(tmp_path, complete, 
     assert files.write_world(tmp_path, tmp_path / "world", available=True) == 1
     names = sorted(path.name for path in (tmp_path / "world").iterdir())
     assert names == ["output.pl.20180104", "output.sfc.20180104", "truth"]
+
+
+# --- variants of the forecast model -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FakeScheme:
+    trcnv: float = 6.0
+    chl: float = 1.2e-3
+
+
+@dataclass(frozen=True)
+class FakeParameters:
+    convection: FakeScheme = field(default_factory=FakeScheme)
+    surface_flux: FakeScheme = field(default_factory=FakeScheme)
+
+    @classmethod
+    def default(cls):
+        return cls()
+
+
+@pytest.fixture
+def simulation(monkeypatch):
+    """The module of the simulation, with stand-ins for jax and jcm."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    names = """jax jax.numpy jax_datetime jcm jcm.date jcm.diffusion jcm.dycore
+        jcm.dycore.dinosaur jcm.dycore.dinosaur.dycore jcm.forcing jcm.model jcm.physics
+        jcm.physics.speedy jcm.physics.speedy.params jcm.physics.speedy.speedy_coords
+        jcm.physics.speedy.speedy_terms jcm.terrain"""
+    modules = {name: MagicMock(__file__="jcm.py") for name in names.split()}
+    modules["jax"].numpy = modules["jax.numpy"]
+    modules["jax"].tree_util.tree_flatten = lambda state: ([state], None)
+    modules["jax"].tree_util.tree_unflatten = lambda _, parts: parts[0]
+    modules["jax.numpy"].asarray = lambda x, *_: np.asarray(x)
+    modules["jcm.physics.speedy.params"].Parameters = FakeParameters
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    with warnings.catch_warnings():
+        path = Path(production.__file__).with_name("simulation.py")
+        return SimpleNamespace(**runpy.run_path(str(path)))
+
+
+@pytest.mark.parametrize("variant", production.CHANGES)
+def test_a_variant_changes_the_forecast_model_and_leaves_nature_alone(simulation, variant):
+    changes = {
+        scheme: {name: value for name, value in values.items() if hasattr(FakeScheme, name)}
+        for scheme, values in production.CHANGES[variant].items()
+        if hasattr(FakeParameters(), scheme)
+    }
+    settings = {"time_step": 2700, "diffusion": 0.8, "model_error": 0.5, "changes": changes}
+    physics = simulation.Simulator.__init__.__globals__["speedy_physics"]
+    simulation.Simulator(settings, perturbed=False)
+    assert physics.call_args.args == (FakeParameters(),)
+    simulation.Simulator(settings, perturbed=True)
+    (moved,) = physics.call_args.args
+    half = (6.0 + production.CHANGES[variant]["convection"]["trcnv"]) / 2
+    assert moved.convection.trcnv == pytest.approx(half)
+    assert moved.convection.chl == 1.2e-3
+    flux = (1.2e-3 + production.CHANGES[variant]["surface_flux"]["chl"]) / 2
+    assert moved.surface_flux.chl == pytest.approx(flux)
+    # from the other side of nature than the other variant
+    assert (half > 6.0) == (flux > 1.2e-3) == (variant == "first")
+
+
+def test_variants_have_one_analysis_and_members_of_their_own(simulation):
+    base = (np.full(1, 280.0), None, [[np.full(1, float(n))] for n in range(40)])
+    members = {}
+    for stream in (1, 2):
+        settings = {"amplitude": 1.0, "members": 2000, "lead_days": 0, "stream": stream}
+        worker = simulation.Worker(settings)
+        worker._models["forecast"] = SimpleNamespace(advance=lambda x, c, _: (x, c, (x,)))
+        runs = worker._ensemble("forecast", base, 0, [0, 2002, 104])
+        members[stream] = np.array([run[0][0][0] for run in runs])
+    window = np.arange(35.0) - 17.0
+    weights = np.random.default_rng([0, 2002, 104, 1]).standard_normal(35) / np.sqrt(34)
+    deviation = np.sqrt((window**2).sum() / 34)
+    for values in members.values():
+        analysis = 280 + weights @ window
+        assert values.mean() == pytest.approx(analysis, abs=4 * deviation / np.sqrt(2000))
+        assert values.std() == pytest.approx(deviation, rel=0.06)
+    assert abs(np.corrcoef(members[1], members[2])[0, 1]) < 0.1
+
+
+def test_the_variant_is_an_option_that_the_simulation_receives(tmp_path, capsys):
+    python, work = tmp_path / "environment" / "bin" / "python", tmp_path / "work"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\necho "$2" > {tmp_path}/settings.json\n')
+    python.chmod(0o755)
+    command = ["simulate", str(work), "--environment", str(tmp_path / "environment")]
+    command += ["--years", "1998", "--perfect-years", "none", "--dates", "0104"]
+    sent = {}
+    for variant in production.CHANGES:
+        folder = [word.replace(str(work), f"{work}-{variant}") for word in command]
+        assert main([*folder, "--variant", variant]) == 1  # the stand-in simulates nothing
+        assert "the worker ended" in capsys.readouterr().err
+        sent[variant] = json.loads((tmp_path / "settings.json").read_text())
+        assert sent[variant].pop("changes") == production.CHANGES[variant]
+    assert (sent["first"].pop("stream"), sent["second"].pop("stream")) == (1, 2)
+    own = {name for name in sent["first"] if sent["first"][name] != sent["second"][name]}
+    assert own == {"variant", "cache"}
+    assert PhysicalWorld.load(tmp_path / "work-second").variant == "second"
+    with pytest.raises(UnknownNameError, match="first, second"):
+        PhysicalWorld((1998,), variant="third")
+
+
+def test_worlds_from_before_variants_are_of_the_first(tmp_path):
+    WORLD.save(tmp_path)
+    path = tmp_path / "world.json"
+    settings = json.loads(path.read_text())
+    assert settings.pop("variant") == "first"
+    path.write_text(json.dumps(settings))
+    assert PhysicalWorld.load(tmp_path) == WORLD
+    assert "variant" not in production.describe(WORLD)
+    assert "variant second" in production.describe(replace(WORLD, variant="second"))
 
 
 # --- evaluation ---------------------------------------------------------------------------------

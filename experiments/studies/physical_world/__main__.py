@@ -21,6 +21,7 @@ from ens10.experiments.studies.physical_world.evaluation import (
 )
 from ens10.experiments.studies.physical_world.files import write_world
 from ens10.experiments.studies.physical_world.production import (
+    CHANGES,
     DATES,
     JcmProcess,
     PhysicalWorld,
@@ -67,6 +68,8 @@ def _add_simulate(parser: Parser) -> None:
     parser.add_argument("--perfect-years", default="2004-2005", help=text)
     text = "default: 52, a week apart"
     parser.add_argument("--dates", nargs="+", default=list(DATES), metavar="MMDD", help=text)
+    text = "of the forecast model (default: %(default)s)"
+    parser.add_argument("--variant", choices=CHANGES, default=PhysicalWorld.variant, help=text)
     defaults = {field.name: field.default for field in fields(PhysicalWorld)}
     for name in _SETTINGS:
         default = defaults[name]
@@ -81,7 +84,7 @@ def _simulate(options: Namespace) -> int:
     if not python.exists():
         raise FileError(options.environment, "no environment", "Make one with jcm and pass it")
     perfect = () if options.perfect_years == "none" else _years(options.perfect_years)
-    settings: dict[str, Any] = {name: options[name] for name in _SETTINGS}
+    settings: dict[str, Any] = {name: options[name] for name in (*_SETTINGS, "variant")}
     world = PhysicalWorld(
         _years(options.years), tuple(options.dates), perfect_years=perfect, **settings
     )

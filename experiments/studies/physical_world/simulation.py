@@ -56,29 +56,23 @@ WINDOW = 35  # days of nature's past that the analysis errors are drawn from
 GAP = 5  # days between the last of them and the analysis
 GRAVITY = 9.80665
 
-# Parameters of the forecast model at model_error = 1; 0 is nature. Relaxation times in hours. Heat
-# exchange with the land (chl, clambda) gives T2m a bias and hardly changes Z500; that with the sea
-# (chs) makes Z500 drift.
-CHANGES = {
-    "convection": {"trcnv": 7.5, "entmax": 0.425, "rhbl": 0.88},
-    "condensation": {"trlsc": 5.0, "rhlsc": 0.915},
-    "shortwave_radiation": {"albcl": 0.405, "rhcl1": 0.325},
-    "surface_flux": {"cdl": 2.1e-3, "chl": 1.75e-3, "chs": 0.94e-3, "clambda": 3.5},
-    "vertical_diffusion": {"trshc": 7.5, "trvdi": 30.0},
-}
 
+def forecast_parameters(changes, strength):
+    """Return nature's parameters moved by the fraction `strength` towards those of a variant.
 
-def forecast_parameters(strength):
-    """Return nature's parameters moved towards CHANGES by the fraction `strength`."""
+    Args:
+        changes: value at a strength of 1 by scheme and parameter; see `production.CHANGES`.
+        strength: 0 for nature.
+    """
     default = Parameters.default()
     schemes = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    for scheme, changes in CHANGES.items():
+    for scheme, values in changes.items():
         old = schemes[scheme]
         new = {
             name: jnp.asarray(
                 float(getattr(old, name)) + strength * (value - float(getattr(old, name)))
             )
-            for name, value in changes.items()
+            for name, value in values.items()
         }
         schemes[scheme] = dataclasses.replace(old, **new)
     return Parameters(**schemes)
@@ -88,7 +82,8 @@ class Simulator:
     """One model, compiled to advance by a day.
 
     Args:
-        settings: `time_step` (s), `model_error` and `diffusion` (factor of the diffusion's times).
+        settings: `time_step` (s), `changes` and `model_error` (see `forecast_parameters`), and
+            `diffusion` (factor of the diffusion's times).
         perturbed: build the forecast model, not nature.
     """
 
@@ -97,7 +92,7 @@ class Simulator:
         self._forcing = ForcingData.from_file(CLIMATE / "forcing.nc", coords=COORDINATES)
         parameters, diffusion = Parameters.default(), DiffusionFilter.default()
         if perturbed:
-            parameters = forecast_parameters(settings["model_error"])
+            parameters = forecast_parameters(settings["changes"], settings["model_error"])
             diffusion = diffusion.scaled(settings["diffusion"])
         self._step_seconds = int(settings["time_step"])
         core = DinosaurDycore(
@@ -151,7 +146,8 @@ class Worker:
     """Nature and the forecast model, which are compiled on first use.
 
     Args:
-        settings: `members`, `lead_days`, `amplitude`, `spin_up` (days), and those of `Simulator`.
+        settings: `members`, `lead_days`, `amplitude`, `spin_up` (days), `stream` (of the members'
+            random numbers), and those of `Simulator`.
     """
 
     def __init__(self, settings):
@@ -209,16 +205,18 @@ class Worker:
         past = window[-(WINDOW + GAP) : -GAP]
         leaves, tree = jax.tree_util.tree_flatten(state)
         anomalies = [np.stack(parts) - np.mean(parts, axis=0) for parts in zip(*past, strict=True)]
-        rng = np.random.default_rng([*seed, 1])
         scale = self._settings["amplitude"] / np.sqrt(len(past) - 1)
 
-        def error():
+        def error(rng):
             weights = scale * rng.standard_normal(len(past)).astype(np.float32)
             return [np.tensordot(weights, part, 1) for part in anomalies]
 
-        analysis, runs = error(), []
+        rng, runs = np.random.default_rng([*seed, 1]), []
+        analysis = error(rng)
+        if self._settings["stream"] > 1:  # another ensemble of the same analysis
+            rng = np.random.default_rng([*seed, self._settings["stream"]])
         for _ in range(self._settings["members"]):
-            member_error, fields = error(), []
+            member_error, fields = error(rng), []
             parts = [
                 jnp.asarray(leaf + a + e, jnp.float32) if np.ndim(leaf) else leaf
                 for leaf, a, e in zip(leaves, analysis, member_error, strict=True)
