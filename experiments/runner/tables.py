@@ -61,6 +61,9 @@ _UNEQUAL_SEEDS = (
     "Lines of fewer seeds are of fewer worlds: do not compare their CRPS with the others'."
 )
 _WORLDS_NOTE = "Bounds: 95 %, Student's t over the seeds, each a pair of models on its own world."
+_ONE_WORLD_NOTE = (
+    "Bounds: 95 %, over the test dates (block bootstrap) of one world and one training of each."
+)
 _TRAININGS_NOTE = (
     "Bounds: 95 %, from the variance over the test dates (block bootstrap) plus that over "
     "trainings, pooled over networks of one class; methods without random numbers have none."
@@ -426,7 +429,8 @@ def contrasts_as_markdown(
     if not rows:
         return ""
     heads = ["Comparison", "Lower CRPS (%)", *CONTRAST_COLUMNS, "list"]
-    note = _TRAININGS_NOTE if same_data else _WORLDS_NOTE
+    note = _WORLDS_NOTE if len(runs) > 1 else _ONE_WORLD_NOTE
+    note = _TRAININGS_NOTE if same_data else note
     table = markdown_of(columns_of(heads, rows, text=(0, 6, 7)), escape=False)
     return f"{table}\n{note} {_VERDICTS_NOTE}\n"
 
