@@ -28,6 +28,9 @@ from ens10.untrusted import read_mapping
 
 COMPARISONS = read_mapping(Path(__file__).with_name("comparisons.yaml"))
 _WORLDS_NOTE = "Bounds: 95 %, Student's t over the seeds, each a pair of models on its own world."
+_ONE_WORLD_NOTE = (
+    "Bounds: 95 %, over the test dates (block bootstrap) of one world and one training of each."
+)
 _TRAININGS_NOTE = (
     "Bounds: 95 %, from the variance over the test dates (block bootstrap) plus that over "
     "trainings, pooled over networks of one class; methods without random numbers have none."
@@ -75,7 +78,8 @@ def contrasts_as_markdown(
     if not rows:
         return ""
     heads = ["Comparison", "Lower CRPS (%)", *CONTRAST_COLUMNS, "list"]
-    note = _TRAININGS_NOTE if same_data else _WORLDS_NOTE
+    note = _WORLDS_NOTE if len(runs) > 1 else _ONE_WORLD_NOTE
+    note = _TRAININGS_NOTE if same_data else note
     table = markdown_of(columns_of(heads, rows, text=(0, 6, 7)), escape=False)
     return f"{table}\n{note} {_VERDICTS_NOTE}\n"
 

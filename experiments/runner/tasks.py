@@ -1,5 +1,6 @@
 """Tasks, budgets and synthetic worlds: the data of a configuration, and how long it trains."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -72,7 +73,8 @@ def task_options(config: Path, task: Task, store: Path) -> tuple[str, ...]:
     """Return the options for `ens10 fit` that carry a configuration over to a task and a store.
 
     A configuration is written for one target and grid. Its inputs, the number of its channels and
-    its grid follow the task and the store; what cannot follow by itself is refused. A
+    its grid follow the task and the store; what cannot follow by itself is refused. Inputs that are
+    the target and the wind at its level become those of a target on a pressure level. A
     configuration of fewer members than the task's keeps its number of them.
 
     Args:
@@ -100,10 +102,13 @@ def _changed_data(data: dict[str, Any], task: Task, store: Path) -> dict[str, An
     if data.get("protocol", "clean") != task.protocol:
         changes["protocol"] = task.protocol
     target_alone = data.get("inputs") == [data["target"]]
+    with_wind = [data["target"], *_wind_at(data["target"])]
     if data["target"] != task.target:
         changes["target"] = task.target
         if target_alone:
             changes["inputs"] = [task.target]
+        elif data.get("inputs") == with_wind and _wind_at(task.target) != with_wind[1:]:
+            changes["inputs"] = [task.target, *_wind_at(task.target)]
     if task.inputs and not target_alone:
         changes["inputs"] = list(task.inputs)
     if task.step is not None:
@@ -142,6 +147,14 @@ def network_options(model: dict[str, Any], data: dict[str, Any], store: Path) ->
         raise ArgumentError("network", reason, "Write a configuration for this target and grid")
     numbers = numbers_of_network(model, shape_of(data, store))
     return {key: n for key, n in numbers.items() if value_at({"model": model}, key) != n}
+
+
+def _wind_at(target: str) -> list[str]:
+    """Return the channels of the wind at the level of a target, such as "z500" or "z_500"."""
+    match = re.fullmatch(r"(.+?)_?(\d+)", target)
+    if match is None or target in catalog.VARIABLES or match[1] not in catalog.names_of_kind("pl"):
+        return ["u10", "v10"]
+    return [f"u{match[2]}", f"v{match[2]}"]
 
 
 @cache

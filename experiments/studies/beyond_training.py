@@ -27,6 +27,7 @@ from ens10.models.statistical import (
     IsotonicRegression,
     MemberByMember,
     Raw,
+    RawNormal,
     SeasonalEMOS,
     StatisticalMethod,
     fit,
@@ -35,6 +36,7 @@ from ens10.usage import command_parser, count, reports_errors
 
 METHODS: Mapping[str, StatisticalMethod] = {
     "raw": Raw(),
+    "raw_normal": RawNormal(),
     "climatology": Climatology(),
     "emos_local": EMOS(local=True),
     "emos_seasonal": SeasonalEMOS(),

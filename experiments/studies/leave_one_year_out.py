@@ -30,7 +30,7 @@ from ens10.loader.batches import Batches
 from ens10.loader.datamodule import as_tensors
 from ens10.metrics import Interval, score_states, summarise
 from ens10.metrics.uncertainty import Method
-from ens10.models.statistical import EMOS, Climatology, Raw
+from ens10.models.statistical import EMOS, Climatology, Raw, RawNormal
 from ens10.models.statistical.base import StatisticalMethod
 from ens10.protocol import Protocol
 from ens10.store import open_store
@@ -38,6 +38,7 @@ from ens10.usage import reports_errors
 
 METHODS: dict[str, Callable[[], StatisticalMethod]] = {
     "raw": Raw,
+    "raw_normal": RawNormal,
     "climatology": Climatology,
     "emos_global": EMOS,
     "emos_local": lambda: EMOS(local=True),

@@ -24,7 +24,7 @@ from ens10.experiments.runs.commands import refuse_file
 from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
 from ens10.loader.batches import open_samples
 from ens10.metrics import score_states
-from ens10.models.statistical import EMOS, AnomalyEMOS, Raw, StatisticalMethod, fit
+from ens10.models.statistical import EMOS, AnomalyEMOS, Raw, RawNormal, StatisticalMethod, fit
 from ens10.models.statistical.place_regression import chords, places_in, unit_vectors
 from ens10.stations import as_row, as_stations, has_stations
 from ens10.store import open_store
@@ -33,6 +33,7 @@ from ens10.usage import command_parser, reports_errors
 Array = npt.NDArray[Any]
 METHODS: Mapping[str, StatisticalMethod] = {
     "raw": Raw(),
+    "raw_normal": RawNormal(),
     "emos_global": EMOS(),
     "emos_samos": AnomalyEMOS(),
 }

@@ -81,6 +81,7 @@ def test_inputs_channels_and_members_follow_the_task(work):
         "data.inputs": "[z500]",
         "data.ensemble": "5",
     }
+    assert options(work, "emos_neighbours", "clean", "z500", 5)["data.inputs"] == "[z500,u500,v500]"
     # the parameters of the paper: 22 and 14 channels, and three of the location
     assert options(work, "paper_unet", "paper", "z500") == {"data.target": "z500", key: "14"}
     assert options(work, "paper_mlp", "paper", "t2m") == {}

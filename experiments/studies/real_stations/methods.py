@@ -22,6 +22,7 @@ Methods = Mapping[str, StatisticalMethod | str]
 # a configuration by its name, or a method with other arguments than any configuration
 FRANKFURT: Methods = {
     "raw": "raw",
+    "raw_censored": "raw_censored",
     "emos_csg": "emos_csg",
     "emos_gev": "emos_gev",
     "isotonic": "isotonic",
@@ -30,6 +31,7 @@ FRANKFURT: Methods = {
 INNSBRUCK: Mapping[str, Methods] = {
     "temp": {
         "raw": "raw",
+        "raw_normal": "raw_normal",
         "emos_local": "emos_local",
         "emos_local by likelihood": EMOS(local=True, criterion="likelihood"),
         "emos_seasonal": "emos_seasonal",
@@ -37,6 +39,7 @@ INNSBRUCK: Mapping[str, Methods] = {
     },
     "rain": {
         "raw": "raw",
+        "raw_censored": "raw_censored",
         "emos_censored": "emos_censored",
         "emos_censored without a season": SeasonalEMOS(
             harmonics=0, family="censored_logistic", lower=0.0
@@ -44,7 +47,7 @@ INNSBRUCK: Mapping[str, Methods] = {
         "isotonic, 32 nodes": IsotonicRegression(nodes=32),
     },
 }
-STATISTICAL = ("raw", "emos_local", "emos_seasonal")  # on EUPPBench
+STATISTICAL = ("raw", "raw_normal", "emos_local", "emos_seasonal")  # on EUPPBench
 STEPS = (24, 72, 120)  # hours
 VARIABLES = ("t2m", "tcc", "tcw", "tcwv", "u10", "v10")  # of EUPPBench, predictors of the network
 YEARS: Mapping[str, list[int]] = {
