@@ -100,6 +100,6 @@ def test_the_tables_of_the_page_are_those_of_the_results(gpu_page):
 
 
 def test_bytes_of_dates_are_those_of_a_product_by_hand(gpu_page):
-    # 18 features, and mean, deviation, target and weights in float32; and a valid date
+    # 22 features, and mean, deviation, target and weights in float32; and a valid date
     found = gpu_page.size_of_dates("paper_unet", (40, 60), 64)
-    assert found == {"kind": "fields", "channels": 18, "bytes": 64 * (22 * 40 * 60 * 4 + 8)}
+    assert found == {"kind": "fields", "channels": 22, "bytes": 64 * (26 * 40 * 60 * 4 + 8)}
