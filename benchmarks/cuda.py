@@ -7,11 +7,12 @@ It needs torch with CUDA and the light dependencies of the package, no installat
 missing is listed and done without. The parts, in their order:
 
     tests    the tests marked `cuda`
-    train    networks fitted, applied and scored by the command line, against the CPU
+    epochs   ten epochs of ENS-10's size of four networks, from steps over a sample of dates
     steps    a training step of five networks at 361 x 720: seconds, memory, share of the roofline
     scores   kernels of scores against a copy of the same bytes on the device
+    train    networks fitted, applied and scored by the command line, against the CPU
     loader   what a step waits for the loader's pinned ring
-    split    two processes on the one device against the serial step
+    split    two processes against the serial step, on two devices where there are two
     profile  the operators of the U-Net's step
 
 Each part runs in a process of its own, within its share of the time. The result is written after
@@ -35,15 +36,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARES = {
-    "tests": 110,
-    "train": 90,
-    "steps": 170,
-    "scores": 45,
-    "loader": 45,
-    "split": 60,
-    "profile": 30,
+    "tests": 100,
+    "epochs": 60,
+    "steps": 150,
+    "scores": 35,
+    "train": 50,
+    "loader": 30,
+    "split": 35,
+    "profile": 20,
 }
-"""Parts, and their shares of the time; what one leaves goes to those that follow."""
+"""Parts, the most valuable first, and their seconds of eight minutes; the rest goes to the next."""
 NEEDED = ("torch", "numpy", "scipy", "xarray", "numba", "yaml")
 USED = ("pytest", "pytorch_lightning", "torchmetrics", "rich", "zarr", "dask", "numcodecs",
         "crc32c", "jsonargparse", "netCDF4", "eccodes", "safetensors")  # fmt: skip
@@ -106,7 +108,10 @@ def written(result: dict[str, Any], path: Path | None) -> None:
 
 
 def carried_out(part: str, seconds: float, options: argparse.Namespace) -> dict[str, Any]:
-    """Runs a part in a process of its own; what it had written counts however it ends."""
+    """Runs a part in a process of its own; what it had written counts however it ends.
+
+    A part that ends before its time is up may write its status itself.
+    """
     with tempfile.TemporaryDirectory() as folder:
         kept, log = Path(folder) / "result.json", Path(folder) / "log"
         command = [sys.executable, str(ROOT / "benchmarks" / "cuda_parts.py"), part]

@@ -6,6 +6,7 @@ python benchmarks/cuda_parts.py PART --device cuda --seconds 60 --out FILE [--ti
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -26,9 +27,28 @@ import cuda_steps as made  # noqa: E402
 import torch  # noqa: E402
 from cuda_steps import CONFIGS  # noqa: E402
 
+from ens10.loader.resident import (  # noqa: E402
+    ResidentBatches,
+    resident_batches,
+    resident_size,
+)
+from ens10.loader.tensors import TorchBatches  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[1]
 NETWORKS = ("unet", "smoe_unet", "location_unet", "saet_calibrated", "spline", "deep_ensemble")
 ROUNDS = 20  # most repetitions of a timed function
+TO_REPORT = 10.0  # seconds that tests have to report what ran
+VARIANTS = (
+    "bfloat16, 4 dates",
+    "float32, 4 dates",
+    "bfloat16",
+    "float32",
+    "bfloat16, 4 dates, cudnn.benchmark",
+    "bfloat16, 4 dates, compiled",
+    "bfloat16, compiled",
+)
+COUNTS = ROOT / "benchmarks" / "results" / "step_counts.json"
+SHARE_OF_K = 0.5  # at least
 
 
 @dataclass
@@ -104,17 +124,29 @@ class Run:
 
 
 def tests(run: Run) -> None:
-    """The tests marked `cuda`; on the CPU those of the emulated device alone."""
-    folder = ROOT / "tests" / "devices"
-    chosen = [str(folder), "-m", "cuda"]
+    """The tests marked `cuda`; on the CPU those of the emulated device alone.
+
+    Tests that there is no time for are left out of the counts, and the status says so.
+    """
+    folder = ROOT / "tests"
+    chosen = [str(folder), "-m", "cuda", "-o", f"python_files={' '.join(_marked(folder))}"]
     if run.device == "cpu":
-        chosen = [str(folder / "test_emulated.py")]
+        chosen = [str(folder / "devices" / "test_emulated.py")]
     report = run.out.with_name("tests.xml")
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(ROOT), *chosen]
-    command += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=run.left, check=False)
+    # files that need a package which is not here are errors, and the others run
+    command += ["-q", "--continue-on-collection-errors", f"--junitxml={report}"]
+    command += ["-p", "no:cacheprovider", "-p", "no:xdist"]
+    out, error = subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(command, stdout=out, stderr=error, text=True) as process:
+        try:
+            words, _ = process.communicate(timeout=max(run.left - TO_REPORT, 1))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # then it reports what ran
+            words, _ = process.communicate()
+            run.add("status", "stopped: out of time")
     if not report.exists():
-        run.add("failed", done.stdout.splitlines()[-5:] + done.stderr.splitlines()[-5:])
+        run.add("failed", words.splitlines()[-10:])
         sys.exit(1)
     suite = ElementTree.parse(report).getroot()[0]
     counts = {key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")}
@@ -128,8 +160,17 @@ def tests(run: Run) -> None:
                 )
     run.add("tests", counts)
     run.add("wrong", wrong)
-    if done.returncode not in (0, 5):
+    if process.returncode not in (0, 5):
         sys.exit(1)
+
+
+def _marked(folder: Path) -> list[str]:
+    """Patterns of the files with tests marked `cuda`: the others are not even imported."""
+    paths = [path for path in sorted(folder.rglob("*.py")) if "mark.cuda" in path.read_text()]
+    whole = {path.parent for path in paths if path.name == "conftest.py"}
+    files = [path for path in paths if path.parent not in whole]
+    patterns = [*(path / "test_*.py" for path in whole), *files]
+    return [path.relative_to(folder.parent).as_posix() for path in patterns]
 
 
 def train(run: Run) -> None:
@@ -237,40 +278,53 @@ def peaks(run: Run) -> dict[str, float]:
 
 
 def steps(run: Run) -> None:
-    """A training step of each network, in its variants; the compiled ones last."""
+    """A training step of each network, in its variants: those with goals first, compiled last."""
     bounds = peaks(run)
-    rows: dict[str, Any] = {}
-    variants = (
-        "float32",
-        "bfloat16",
-        "float32, 4 dates",
-        "bfloat16, 4 dates",
-        "bfloat16, compiled",
-    )
-    for variant in variants:
+    for variant in VARIANTS:
+        kind = "tf32" if variant.startswith("float32") else "bfloat16"
+        peak = bounds.get(f"TFLOP/s, {kind}")
         for name in CONFIGS:
             key = f"{name}, {variant}"
             if run.left < (35 if "compiled" in variant and not run.tiny else 2):
                 run.add(key, {"skipped": "out of time"})
                 continue
-            with run.recorded(key):
-                row = measured_step(run, name, variant, rows.get(name))
-                rows.setdefault(name, row["FLOPs"] // row["dates"])
-                peak = bounds.get(
-                    "TFLOP/s, " + ("tf32" if variant.startswith("float32") else "bfloat16")
-                )
+            with run.recorded(key), cudnn_benchmark("cudnn.benchmark" in variant):
+                row = measured_step(run, name, variant)
                 row["share of the matrix product"] = (
                     round(row["TFLOP/s"] / peak, 4) if peak else None
                 )
-                run.add(key, row)
+                run.add(key, row | share_of_k(name, variant, run.grid, row["milliseconds"]))
 
 
-def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[str, Any]:
-    """Seconds, memory and arithmetic of a step; the latter per date, if it is known."""
+@contextmanager
+def cudnn_benchmark(chosen: bool) -> Iterator[None]:
+    """Lets cuDNN choose its algorithms by timing them, if that is chosen."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = chosen
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def share_of_k(
+    name: str, variant: str, grid: tuple[int, int], milliseconds: float
+) -> dict[str, float]:
+    """K of a step, counted by `step_counts.py`, and its share; nothing of a step not counted."""
+    counts = json.loads(COUNTS.read_text())
+    is_counted = counts["grid"] == "x".join(map(str, grid))
+    if not is_counted or not variant.startswith(f"bfloat16, {counts['dates']} dates"):
+        return {}
+    k = counts["rows"][name]["K, ms"]
+    share = round(k / milliseconds, 4)
+    return {"K, milliseconds": k, "share of K": share, "goal, share of K": SHARE_OF_K}
+
+
+def measured_step(run: Run, name: str, variant: str) -> dict[str, Any]:
+    """Seconds, memory and arithmetic of a step."""
     start = time.perf_counter()
-    step = made.step(name, run.grid, run.device, variant, tiny=run.tiny)
+    step = made.step(name, run.grid, run.device, variant, tiny=run.tiny, checks=True)
     dates = len(step.batch["target"])
-    flops = made.flops(step) if flops is None else flops * dates
     if run.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     losses = [step()]
@@ -283,16 +337,77 @@ def measured_step(run: Run, name: str, variant: str, flops: int | None) -> dict[
         "samples a second": round(dates / seconds, 2),
         "milliseconds": round(1e3 * seconds, 3),
         "seconds until the second step": round(first, 1),
-        "FLOPs": flops,
-        "TFLOP/s": round(flops / seconds / 1e12, 3),
         "losses, first and last": [round(float(loss), 5) for loss in losses],
     }
-    if not all(torch.isfinite(loss) for loss in losses):
-        raise ArithmeticError(f"a loss is not finite: {found['losses, first and last']}")
     if run.device == "cuda":
         found["peak memory, GB"] = round(torch.cuda.max_memory_allocated() / 1e9, 3)
         found["tf32 of convolutions"] = torch.backends.cudnn.allow_tf32
+    # of this very step: products of embeddings are the same for any number of dates
+    found["FLOPs"] = made.flops(step)
+    found["TFLOP/s"] = round(found["FLOPs"] / seconds / 1e12, 3)
     return found
+
+
+def epochs(run: Run) -> None:
+    """Ten epochs of ENS-10's size in bfloat16, four dates a step, beside the goals on an H200."""
+    for name, goal in made.GOALS.items():
+        if run.left < 5:
+            run.add(name, {"skipped": "out of time"})
+            continue
+        with run.recorded(name):
+            run.add(name, ten_epochs(run, name) | {"goal, seconds": goal})
+
+
+def ten_epochs(run: Run, name: str) -> dict[str, Any]:
+    """Seconds of ten epochs from steps over a sample of dates.
+
+    The dates stay where `--data.resident auto` keeps those of ENS-10, if they fit there; and come
+    through the ring of buffers.
+    """
+    count, rounds = (8, 1) if run.tiny else (48, 2)
+    device = torch.device(run.device)
+    step = made.step(name, run.grid, run.device, "bfloat16, 4 dates", tiny=run.tiny, checks=True)
+
+    def trained(batch: dict[str, torch.Tensor]) -> None:
+        step.batch = batch
+        step()
+
+    def sample() -> Any:
+        return made.configured_batches(name, run.grid, count, 4)
+
+    whole = made.configured_batches(name, run.grid, made.DATES, 4)
+    kept = resident_batches(whole, None, device, "auto")
+    found: dict[str, Any] = {
+        "dates": 10 * made.DATES,
+        "dates of the sample": count,
+        "from": "arrays in memory",
+        "features": len(whole.channels),
+        "GB of the dates of an epoch": round(resident_size(whole) / 1e9, 3),
+        "dates stay": kept.place.type if kept else "nowhere: they do not fit",
+    }
+    forms = {"through the ring": TorchBatches(sample(), None, pinned=run.device == "cuda")}
+    if kept is not None:
+        forms["dates that stay"] = ResidentBatches(sample(), None, kept.place, device)
+    for form, batches in forms.items():
+        one_epoch(run, batches, trained)  # buffers are made, and dates read
+        seconds = median(one_epoch(run, batches, trained) for _ in range(rounds))
+        found[f"seconds, {form}"] = round(found["dates"] / 4 * seconds, 1)
+    return found
+
+
+def one_epoch(run: Run, batches: Any, work: Callable[[dict[str, torch.Tensor]], Any]) -> float:
+    """Seconds of a batch: of its way to the device, and of the work with it."""
+    start = time.perf_counter()
+    for batch in on_device(run, batches):
+        work(batch)
+    run.synchronise()
+    return (time.perf_counter() - start) / len(batches)
+
+
+def on_device(run: Run, batches: Any) -> Iterator[dict[str, torch.Tensor]]:
+    """The batches on the device."""
+    for batch in batches:
+        yield {key: value.to(run.device, non_blocking=True) for key, value in batch.items()}
 
 
 def scores(run: Run) -> None:
@@ -353,23 +468,10 @@ def scores(run: Run) -> None:
 def loader(run: Run) -> None:
     """What a step waits for batches: through the ring of buffers, and of dates on the device."""
     count, rounds = (4, 1) if run.tiny else (24, 3)
-    device = torch.device(run.device)
-
-    def on_device(batches: Any) -> Iterator[dict[str, torch.Tensor]]:
-        for batch in batches:
-            yield {key: value.to(device, non_blocking=True) for key, value in batch.items()}
-
-    def epoch(batches: Any, work: Callable[[dict[str, torch.Tensor]], Any]) -> float:
-        start = time.perf_counter()
-        for batch in on_device(batches):
-            work(batch)
-        run.synchronise()
-        return (time.perf_counter() - start) / len(batches)
-
     for size in (1, 4):
         words = f"{size} date{'s' * (size > 1)} a batch"
         variant = "bfloat16, 4 dates" if size > 1 else "bfloat16"
-        step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny)
+        step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny, checks=True)
 
         def trained(batch: dict[str, torch.Tensor], step: Any = step) -> None:
             step.batch = batch
@@ -377,34 +479,34 @@ def loader(run: Run) -> None:
 
         ring = made.batches(run.grid, count, pinned=run.device == "cuda", size=size)
         kept = made.resident(run.grid, count, run.device, size)
-        step.batch = next(on_device(ring))
+        step.batch = next(on_device(run, ring))
         bytes_of_batch = sum(value.nbytes for value in step.batch.values())
         content = {"dates": count, "bytes": bytes_of_batch, "from": "arrays in memory"}
         run.add(f"batches, {words}", content)
         for batches in (ring, kept):
-            epoch(batches, trained)  # the dates are on the device afterwards
+            one_epoch(run, batches, trained)  # the dates are on the device afterwards
         alone = run.timed(step)
         run.add(f"milliseconds of the step alone, {words}", round(1e3 * alone, 3))
         for name, batches in (("through the ring", ring), ("on the device", kept)):
-            both = median(epoch(batches, trained) for _ in range(rounds))
-            only = median(epoch(batches, lambda _: None) for _ in range(rounds))
+            both = median(one_epoch(run, batches, trained) for _ in range(rounds))
+            only = median(one_epoch(run, batches, lambda _: None) for _ in range(rounds))
             where = f"{name}, {words}"
             run.add(f"milliseconds with the loader, {where}", round(1e3 * both, 3))
             run.add(f"share of the time that the step waits, {where}", round(1 - alone / both, 4))
             run.add(f"milliseconds of the loader alone, {where}", round(1e3 * only, 3))
-            if name == "on the device":
-                seconds = 17840 / size * both
-                run.add(f"seconds of ten epochs of ENS-10, {where}", round(seconds, 1))
 
 
 def split(run: Run) -> None:
-    """Two processes on the one device against the serial step, over gloo through the host."""
+    """Two processes against the serial step: over NCCL, or on one device over gloo by the host."""
     from spatial import _distance
     from spatial_ranks import Processes, results, timed
 
-    run.add("backend", "gloo: NCCL refuses two processes on one device")
+    several = run.device == "cuda" and torch.cuda.device_count() > 1
+    backend = "nccl" if several else "gloo"
+    reason = "a device for each process" if several else "NCCL refuses two processes on one device"
+    run.add("backend", f"{backend}: {reason}")
     wide = (37, 48)
-    with Processes(2) as processes:
+    with Processes(2, backend=backend) as processes:
         outputs, gradients = processes(1, results, wide, torch.float64, run.device)[0]
         ranks = processes(2, results, wide, torch.float64, run.device)
         joined = torch.cat([torch.from_numpy(one[0]) for one in ranks], 2).numpy()
@@ -429,7 +531,9 @@ def profile(run: Run) -> None:
     cuda = run.device == "cuda"
     for variant in ("float32, 4 dates", "bfloat16, 4 dates"):
         with run.recorded(variant):
-            step = made.step("paper_unet", run.grid, run.device, variant, tiny=run.tiny)
+            step = made.step(
+                "paper_unet", run.grid, run.device, variant, tiny=run.tiny, checks=True
+            )
             for _ in range(3):
                 step()
             run.synchronise()
@@ -460,9 +564,10 @@ def _rows(events: Any, cuda: bool) -> list[dict[str, Any]]:
 
 PARTS: dict[str, Callable[[Run], None]] = {
     "tests": tests,
-    "train": train,
+    "epochs": epochs,
     "steps": steps,
     "scores": scores,
+    "train": train,
     "loader": loader,
     "split": split,
     "profile": profile,

@@ -12,39 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import cuda_steps as made
-import numpy as np
 import torch
 
-from ens10 import catalog
-from ens10.climate import Normaliser
 from ens10.experiments.scoring.writers import fill_section
 from ens10.experiments.training.data_numbers import read_config
-from ens10.loader import Batches
-from ens10.loader.batch_layouts import uses_members
-from ens10.loader.content import labels, parse_inputs
 from ens10.loader.resident import _SHARE_OF_GPU, resident_size
-from ens10.protocol import protocol_of
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ROOT / "benchmarks" / "results" / "step_counts.json"
 MEASURED = ROOT / "benchmarks" / "results" / "second_device" / "step_reductions.json"
 STEPS = ROOT / "benchmarks" / "results" / "second_device" / "today.json"
 PAGE = ROOT / "docs" / "gpu.md"
-ENS10_DATES = 17840  # of ten epochs
-GOALS = {  # seconds for them on an H200
-    "paper_unet": 25,
-    "location_unet": 25,
-    "transformer_neighbours": 110,
-    "transformer": 375,
-}
-GRID, DATES = (361, 720), 1784  # of ENS-10, and of its training
+GRID, DATES = (361, 720), made.DATES
 # bytes: of an H100 as its users report them, of an H200 as in second_device/loader.json
 DEVICES = {"H100": 78 * 2**30, "H200": 150_109_880_320}
 _LEFT_OUT = {
     "deep_ensemble": "a step trains five networks; of one of them see `location_unet`",
     "shared_trunk": "a step trains several heads on one network",
 }
-_GAPS = "sst"  # the one variable of ENS-10 with gaps
 
 
 def size_of_dates(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -> dict[str, Any]:
@@ -57,22 +42,10 @@ def size_of_dates(name: str, grid: tuple[int, int] = GRID, dates: int = DATES) -
         grid: rows and columns.
         dates: of the training.
     """
-    data = read_config(made._FOLDER / f"{name}.yaml")["data"]
-    kind = "members" if uses_members(data) else data.get("kind", "fields")
+    batches = made.configured_batches(name, grid, dates)
+    kind = made.kind_of(read_config(made._FOLDER / f"{name}.yaml")["data"])
     if kind not in ("fields", "members"):
         return {"kind": kind, "bytes": None}
-    samples = _samples(data, grid)
-    protocol = protocol_of(data.get("protocol") or "clean")
-    inputs = parse_inputs(data.get("inputs"), samples)
-    names = [f"{n}:{moment}" for moment in ("mean", "std") for n in labels(inputs, samples.step)]
-    names += [f"{_GAPS}:mask"] if protocol.masks and (_GAPS, samples.step) in inputs else []
-    zeros = np.broadcast_to(np.float32(0), (len(names), *grid))
-    options = {key: data[key] for key in ("extras", "members") if key in data}
-    batches = Batches(
-        samples, data["target"], data.get("inputs"), kind=kind, protocol=protocol,
-        normaliser=Normaliser(tuple(names), zeros, zeros + 1), **options,
-    )  # fmt: skip
-    batches.index = np.arange(dates)
     sizes = {
         "bytes": resident_size(batches),
         "bytes in bfloat16": resident_size(batches, half=True),
@@ -104,22 +77,6 @@ def takes_rounded_features(name: str, grid: tuple[int, int] = (16, 24)) -> bool 
     return torch.equal(*outputs)
 
 
-def _samples(data: dict[str, Any], grid: tuple[int, int]) -> made.MemorySamples:
-    """Returns samples of all variables of ENS-10, of which only names and shapes are used."""
-    surface = [*catalog.names_of_kind("sfc"), catalog.WIND_SPEED.name]
-    upper = {f"{v}{p}": p for v in catalog.names_of_kind("pl") for p in catalog.LEVELS_HPA}
-    samples = made.MemorySamples((2, 4), DATES, [*surface, *upper])
-    samples.levels = dict.fromkeys(surface) | upper
-    if data.get("inputs") is None:  # wind speed is derived, and no input by itself
-        samples.channels = tuple(c for c in samples.channels if c != catalog.WIND_SPEED.name)
-    samples.target, samples.members = data["target"], data.get("ensemble") or made.MEMBERS
-    samples.latitude = np.linspace(90, -90, grid[0])
-    samples.longitude = np.arange(grid[1]) * 360 / grid[1]
-    samples.degrees = np.meshgrid(samples.latitude, samples.longitude, indexing="ij")
-    samples.steps = list(catalog.STEPS_HOURS)
-    return samples
-
-
 def steps_table(measured: dict[str, Any], counts: dict[str, Any]) -> str:
     """Returns dates a second of each network, peak memory, and K's share of the time."""
     steps = measured["parts"]["steps"]
@@ -141,8 +98,8 @@ def steps_table(measured: dict[str, Any], counts: dict[str, Any]) -> str:
 def epochs_table(counts: dict[str, Any]) -> str:
     """Returns the seconds of ten epochs of ENS-10, predicted from the counts, and the goals."""
     lines = ["| network | at K (s) | at twice K (s) | goal (s) |", "|---|---:|---:|---:|"]
-    for name, goal in GOALS.items():
-        seconds = counts["rows"][name]["K, ms"] / 1e3 * ENS10_DATES / counts["dates"]
+    for name, goal in made.GOALS.items():
+        seconds = counts["rows"][name]["K, ms"] / 1e3 * 10 * DATES / counts["dates"]
         lines.append(f"| `{name}` | {seconds:.1f} | {2 * seconds:.1f} | {goal} |")
     return "\n".join(lines)
 

@@ -1,6 +1,6 @@
 """Processes that run the paper's U-Net: the first of them on the whole grid, or some on its parts.
 
-Each has one thread, and all of them belong to one gloo group; of N parts the first N take theirs.
+Each has one thread, and all of them belong to one group; of N parts the first N take theirs.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ class Subject:
         parts: of the rows; with 1, the whole grid.
         grid: rows and columns.
         dtype: of all numbers, which are drawn in float64.
-        device: where it runs; parts on one GPU exchange through the host.
+        device: where it runs; parts on one GPU exchange through the host, by gloo.
     """
 
     def __init__(self, parts: int, grid: Grid, dtype: torch.dtype, device: str = "cpu") -> None:
@@ -145,11 +145,13 @@ def _status(key: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
 
 
-def _work(pipe: Connection, rank: int, world: int, meeting: str) -> None:
+def _work(pipe: Connection, rank: int, world: int, meeting: str, backend: str) -> None:
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)  # what "cuda" means in this process
     store = dist.FileStore(meeting, world)  # type: ignore[attr-defined]
     wait = timedelta(seconds=120)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=wait)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=wait)
     for parts in range(2, world + 1):
         _groups[parts] = dist.new_group(list(range(parts)))
     while (job := pipe.recv()) is not None:
@@ -168,9 +170,10 @@ class Processes:
         world: how many.
         returns_memory: whether larger arrays go back to the system as soon as they are freed: for
             peaks of memory; it costs time.
+        backend: "gloo", or "nccl", with a GPU for each process.
     """
 
-    def __init__(self, world: int, *, returns_memory: bool = False) -> None:
+    def __init__(self, world: int, *, returns_memory: bool = False, backend: str = "gloo") -> None:
         context = multiprocessing.get_context("spawn")
         self._folder = tempfile.TemporaryDirectory()
         meeting = str(Path(self._folder.name) / "meeting")
@@ -179,7 +182,7 @@ class Processes:
             for rank in range(world):
                 mine, theirs = context.Pipe()
                 process = context.Process(
-                    target=_work, args=(theirs, rank, world, meeting), daemon=True
+                    target=_work, args=(theirs, rank, world, meeting, backend), daemon=True
                 )
                 process.start()
                 self._pipes.append(mine)

@@ -17,7 +17,7 @@ from pytorch_lightning.cli import LRSchedulerCallable, OptimizerCallable
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ens10.errors import ArgumentError, DataNote, FileError, listing
+from ens10.errors import ArgumentError, DataNote, FileError, UnknownNameError, listing
 from ens10.loader.batch import Batch
 from ens10.loader.batch_layouts import Points, Views, batch_layout
 from ens10.loader.datamodule import EnsembleDataModule
@@ -80,6 +80,7 @@ class WeightedMean(Metric):
 
 
 Stage = Literal["train", "val", "test"]
+Compiled = Literal["graphs"] | bool
 _RECORD = "ens10_model"  # of a checkpoint: class and arguments
 _ROUTING, _ROUTING_INTERVAL = "train_routing_loss", 50
 _METRIC_NAMES = ("train_loss", "val_loss", "val_crps", "test_loss", "test_crps", _ROUTING)
@@ -535,10 +536,7 @@ class TrainedModule(_ForecastModule):
             optimizer = self._optimizer([{"params": params} for _, params in groups])
             for (factor, _), group in zip(groups, optimizer.param_groups, strict=True):
                 group["lr"] *= factor
-        if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
-            for group in optimizer.param_groups:
-                if group["fused"] is group["foreach"] is None and not group["differentiable"]:
-                    group["fused"] = True  # a third of the time
+        use_fused(optimizer)
         if self._scheduler is None:
             return optimizer
         scheduler = self._scheduler(optimizer)
@@ -546,6 +544,14 @@ class TrainedModule(_ForecastModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"},
         }
+
+
+def use_fused(optimizer: torch.optim.Optimizer) -> None:
+    """Set Adam and AdamW to torch's fused form, a third of the time, unless a form is chosen."""
+    if isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW):
+        for group in optimizer.param_groups:
+            if group["fused"] is group["foreach"] is None and not group["differentiable"]:
+                group["fused"] = True
 
 
 class PostProcessor(TrainedModule):
@@ -560,7 +566,8 @@ class PostProcessor(TrainedModule):
         scheduler: makes a learning rate schedule from the optimiser, stepped once an epoch.
         compiled: True to compile network, head and loss as one by `torch.compile` before a fit. It
             takes a minute and needs a C++ compiler on a CPU; `benchmarks/networks.py` measures what
-            it is worth.
+            it is worth. "graphs" also replays each pass as a CUDA graph where its shapes are fixed,
+            which saves the launches of a GPU's kernels.
         learning_rates: factors of the optimiser's learning rate for parts of the model, by a part
             of the parameters' dotted names: {"gate": 30} for all gates, {"embedding": 3}.
 
@@ -577,6 +584,7 @@ class PostProcessor(TrainedModule):
     Raises:
         ArgumentError: the channels of network and head differ, or only one of them works on
             members.
+        UnknownNameError: a `compiled` that is not known.
     """
 
     splittable = True
@@ -588,18 +596,31 @@ class PostProcessor(TrainedModule):
         loss: Loss | None = None,
         optimizer: OptimizerCallable = adam,
         scheduler: LRSchedulerCallable | None = None,
-        compiled: bool = False,
+        compiled: Compiled = False,
         learning_rates: dict[str, float] | None = None,
     ) -> None:
         super().__init__(head, loss, optimizer, scheduler, learning_rates)
         require_match(network, head)
-        self.network, self._compile_network = network, compiled
+        if compiled not in (True, False, "graphs"):
+            raise UnknownNameError("compiled", compiled, ("true", "false", "graphs"))
+        self.network, self._compiled = network, compiled
 
     def setup(self, stage: str) -> None:
-        """Compile network, head and loss as one before a fit if `compiled` is True."""
+        """Compile network, head and loss as one before a fit if `compiled` asks for it.
+
+        Raises:
+            ArgumentError: CUDA graphs with accumulated gradients.
+        """
         super().setup(stage)
-        if stage == "fit" and self._compile_network:
-            self._loss_map = torch.compile(super()._loss_map)  # type: ignore[method-assign]
+        if stage != "fit" or not self._compiled:
+            return
+        mode = "reduce-overhead" if self._compiled == "graphs" else None
+        if mode and self.trainer.accumulate_grad_batches > 1:
+            # torch keeps the gradients in the graph's memory, which the next batch overwrites
+            reason = "CUDA graphs cannot accumulate gradients over batches"
+            remedy = "Set accumulate_grad_batches to 1, or compiled to true"
+            raise ArgumentError("compiled", reason, remedy)
+        self._loss_map = torch.compile(super()._loss_map, mode=mode)  # type: ignore[method-assign]
 
     def teardown(self, stage: str) -> None:
         """Discard the compiled code, which cannot be copied or pickled."""

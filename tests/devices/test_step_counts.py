@@ -117,8 +117,8 @@ def test_features_that_are_rounded_before_change_what_the_page_says(gpu_page, na
 
 
 def test_bytes_of_dates_are_those_of_a_product_by_hand(gpu_page):
-    # 18 features, and mean, deviation, target and weights in float32; and a valid date
+    # 22 features, and mean, deviation, target and weights in float32; and a valid date
     found = gpu_page.size_of_dates("paper_unet", (40, 60), 64)
-    assert found["channels"] == 18
-    assert found["bytes"] == 64 * (22 * 40 * 60 * 4 + 8)
-    assert found["bytes in bfloat16"] == 64 * ((18 * 2 + 4 * 4) * 40 * 60 + 8)
+    assert found["channels"] == 22
+    assert found["bytes"] == 64 * (26 * 40 * 60 * 4 + 8)
+    assert found["bytes in bfloat16"] == 64 * ((22 * 2 + 4 * 4) * 40 * 60 + 8)

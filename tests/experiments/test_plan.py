@@ -41,7 +41,8 @@ def kept_steps():
         content = json.loads((ROOT / f"benchmarks/results/{folder}cuda.json").read_text())
         for key, step in content["parts"]["steps"].items():
             name, _, kind = key.partition(", ")
-            if kind and "milliseconds" in step and "compiled" not in kind:
+            is_plain = "compiled" not in kind and "cudnn" not in kind
+            if kind and "milliseconds" in step and is_plain:
                 precision = "bf16" if kind.startswith("bfloat16") else "32"
                 place = found.setdefault((name, precision, step["dates"]), [])
                 place.append(step["milliseconds"] / 1e3 / step["dates"])

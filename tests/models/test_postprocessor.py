@@ -8,7 +8,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader
 
-from ens10.errors import ArgumentError
+from ens10.errors import ArgumentError, UnknownNameError
 from ens10.models import (
     CRPSLoss,
     PostProcessor,
@@ -18,6 +18,8 @@ from ens10.models import (
 from ens10.models.losses import Loss
 from ens10.models.networks import MLP, UNet
 from ens10.models.statistical import EMOS, Climatology, Raw
+
+LOSSES = ("train_loss", "val_loss")
 
 
 def sgd(parameters):
@@ -110,22 +112,46 @@ def test_fit_checkpoint_test_and_predict(name, make_batches, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch itself
-def test_a_compiled_network_trains_as_the_plain_one(make_batches, tmp_path):
-    def weights(compiled):
+@pytest.mark.parametrize("form", [True, "graphs"])
+def test_a_compiled_network_trains_as_the_plain_one(form, make_batches, tmp_path):
+    def fitted(compiled):
         torch.manual_seed(0)
         torch._dynamo.reset()
         counters.clear()
         model = PostProcessor(MLP(4), ResidualNormalHead(), optimizer=sgd, compiled=compiled)
         train = trainer(tmp_path / str(compiled))
         train.fit(model, loader(make_batches(grid=(9, 13))), loader(make_batches(1)))
-        assert (counters["stats"]["unique_graphs"] > 0) is compiled
+        assert (counters["stats"]["unique_graphs"] > 0) is bool(compiled)
         assert not counters["graph_break"]
         assert "_loss_map" not in vars(model)  # the model can be copied
-        return model.state_dict()
+        return model.state_dict(), {name: train.callback_metrics[name] for name in LOSSES}
 
-    compiled, plain = weights(True), weights(False)
+    (compiled, losses), (plain, plain_losses) = fitted(form), fitted(False)
     assert list(compiled) == list(plain)
     torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(losses, plain_losses, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("compiled", "mode"), [(True, None), ("graphs", "reduce-overhead")])
+def test_graphs_are_a_mode_of_the_compiler(compiled, mode, make_batches, monkeypatch, tmp_path):
+    modes = []
+    monkeypatch.setattr(torch, "compile", lambda f, mode: modes.append(mode) or f)
+    model = PostProcessor(MLP(4), ResidualNormalHead(), compiled=compiled)
+    trainer(tmp_path).fit(model, loader(make_batches(1)), loader(make_batches(1)))
+    assert modes == [mode]
+
+
+def test_graphs_do_not_accumulate(make_batches, tmp_path):
+    """Torch keeps gradients in the graph's memory, which the next batch overwrites."""
+    model = PostProcessor(MLP(4), ResidualNormalHead(), compiled="graphs")
+    train = trainer(tmp_path, accumulate_grad_batches=2)
+    with pytest.raises(ArgumentError, match="compiled: CUDA graphs cannot accumulate"):
+        train.fit(model, loader(make_batches(2)))
+
+
+def test_a_wrong_word_for_compiled():
+    with pytest.raises(UnknownNameError, match="did you mean 'graphs'"):
+        PostProcessor(MLP(4), ResidualNormalHead(), compiled="graph")
 
 
 def test_emos_beats_raw_and_climatology(make_batches, tmp_path):
