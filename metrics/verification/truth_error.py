@@ -14,7 +14,7 @@ from ens10.metrics.distributions.registry import kind_of
 TRUTH_ERROR = "truth_error"  # attribute of a forecast of the truth with its error
 
 
-def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
+def with_truth_error(forecast: xr.Dataset, error: float | xr.DataArray) -> xr.Dataset:
     """Return the forecast of the truth with its error: the distribution convolved with the error's.
 
     A proper score of it against the truth with errors is least, on average, for the distribution of
@@ -23,21 +23,23 @@ def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
 
     Args:
         forecast: of kind "normal", "ensemble" or "normal_mixture", as for `score_states`.
-        error: standard deviation of normal, unbiased errors, target units; with 0, or if it was
-            done before with the same error, the forecast is unchanged.
+        error: standard deviation of normal, unbiased errors, target units, or a map of it, whose
+            root mean square the attribute of the result holds; with 0, or if it was done before
+            with the same error, the forecast is unchanged.
 
     Raises:
         ArgumentError: a negative error, another kind of forecast, or one that has another error.
         MissingDataError: variables that the forecast lacks.
+        ValueError: a map of other places.
     """
-    value: Any = error
-    if not (isinstance(value, Real) and 0 <= float(value) < math.inf):
-        raise ArgumentError(TRUTH_ERROR, f"{error} is no standard deviation", "Pass 0 or more")
-    if error == 0 or forecast.attrs.get(TRUTH_ERROR) == error:
+    size = _size_of(error)
+    if isinstance(error, xr.DataArray):
+        xr.align(forecast, error, join="exact")  # arithmetic would drop other places
+    if size == 0 or forecast.attrs.get(TRUTH_ERROR) == size:
         return forecast
     if TRUTH_ERROR in forecast.attrs:
         reason = f"the forecast has an error of {forecast.attrs[TRUTH_ERROR]} already"
-        raise ArgumentError(TRUTH_ERROR, f"{reason}, not {error}", "Pass the forecast without")
+        raise ArgumentError(TRUTH_ERROR, f"{reason}, not {size}", "Pass the forecast without")
     found = kind_of(forecast)
     kind, names = found.kind, found.stored_variables(forecast)
     if kind not in ("normal", "normal_mixture", "ensemble"):
@@ -45,7 +47,7 @@ def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
         raise ArgumentError(TRUTH_ERROR, reason, "Score a normal, a mixture of normals or members")
     if absent := [name for name in names if name not in forecast]:
         raise MissingDataError(f"{kind} forecast", absent)
-    attributes = {**forecast.attrs, TRUTH_ERROR: float(error)}
+    attributes = {**forecast.attrs, TRUTH_ERROR: size}
     if kind != "ensemble":
         old = forecast["sigma"]
         wide = ((old**2 + error**2) ** 0.5).astype(old.dtype)
@@ -53,9 +55,21 @@ def with_truth_error(forecast: xr.Dataset, error: float) -> xr.Dataset:
         return forecast.assign(sigma=sigma).assign_attrs(attributes)
     mu = forecast["members"].rename(number="component")
     shares = xr.full_like(mu, 1 / mu.sizes["component"]).assign_attrs(units="1")
-    fields = {"mu": mu, "sigma": xr.full_like(mu, error), "component_weights": shares}
+    sigma = (xr.zeros_like(mu) + error).astype(mu.dtype).assign_attrs(mu.attrs)
+    fields = {"mu": mu, "sigma": sigma, "component_weights": shares}
     others = forecast.drop_dims("number").drop_vars("members", errors="ignore")
     return others.assign(fields).assign_attrs({**attributes, "forecast_kind": "normal_mixture"})
+
+
+def _size_of(error: Any) -> float:
+    """Return a standard deviation, or the root mean square of a map of it, after a check."""
+    is_map = isinstance(error, xr.DataArray)
+    if is_map and bool(((error >= 0) & (error < math.inf)).all()):
+        return math.sqrt(float((error**2).mean()))
+    if is_map or not (isinstance(error, Real) and 0 <= float(error) < math.inf):
+        text = "a map with values below 0 or without a value" if is_map else error
+        raise ArgumentError(TRUTH_ERROR, f"{text} is no standard deviation", "Pass 0 or more")
+    return float(error)
 
 
 def corrected_crps_normal(mu: Any, sigma: Any, y: Any, error: float) -> Any:

@@ -162,3 +162,26 @@ def test_scores_with_an_error_are_kept_apart_from_those_of_a_run(world, tmp_path
     (tmp_path / "file" / "provenance.json").write_text("{}")
     with pytest.raises(FileError, match=r"scores of the truth with an error of 0\.8 are not"):
         read_runs([tmp_path / "file"])
+
+
+def test_a_map_of_errors_is_one_error_for_each_place(world):
+    forecast, _, analysis = world
+    size = xr.DataArray([0.8, 0.3], {"station": ["a", "b"]}, "station")
+    members = forecast["mu"].expand_dims(number=3) + xr.DataArray([-1.0, 0.0, 2.0], dims="number")
+    ensemble = xr.Dataset({"members": members}, attrs={"forecast_kind": "ensemble"})
+    for one in (forecast, ensemble.isel(time=slice(0, 50))):
+        aware = with_truth_error(one, size)
+        truth = analysis.isel(time=slice(0, len(one["time"])))
+        for n, error in enumerate(size.to_numpy()):
+            place = {"station": slice(n, n + 1)}
+            found, expected = (
+                score_states(f.isel(place), truth.isel(place), ["crps"], weights="none")["crps_sum"]
+                for f in (aware, with_truth_error(one, float(error)))
+            )
+            np.testing.assert_allclose(found, expected, rtol=1e-6)
+        assert aware.attrs["truth_error"] == pytest.approx(np.sqrt((0.64 + 0.09) / 2))
+        xr.testing.assert_identical(with_truth_error(aware, size), aware)
+    with pytest.raises(ArgumentError, match="a map with values below 0"):
+        with_truth_error(forecast, -size)
+    with pytest.raises(ValueError, match="join='exact'"):
+        with_truth_error(forecast, size.isel(station=[0]))
