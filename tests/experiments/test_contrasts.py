@@ -116,6 +116,9 @@ def test_a_table_has_the_gains_in_percent_of_the_worse(same_data):
         half = np.sqrt(((dates.upper - dates.lower) / 2) ** 2 + 1.959964**2 * training)
     else:
         half = stats.t.ppf(0.975, 2) * np.std(gains, ddof=1) / np.sqrt(3)
+        alone = contrasts_as_markdown({0: runs[0]}, families, same_data=False)
+        assert "over the test dates (block bootstrap) of one world" in alone
+        assert "over the test dates" not in text
     assert float(cells[3]) - float(cells[1]) == pytest.approx(half, abs=0.011)
 
 

@@ -96,7 +96,7 @@ def test_the_table_holds_them_and_the_optimum(done):
     )
     assert rows["raw"]["eecrpss"] == rows["optimum"]["eecrpss"] == ""
     assert "emos_global against raw" in (out / "table.md").read_text()
-    assert "Student's t over the seeds, each a pair of models" in (out / "table.md").read_text()
+    assert "of one world and one training of each" in (out / "table.md").read_text()
 
 
 def test_the_table_tells_what_ten_members_cost_the_raw_ensemble(done, tmp_path):
