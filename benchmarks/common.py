@@ -134,12 +134,13 @@ def digests(code: Sequence[str]) -> dict[str, str]:
     for name in code:
         place = _ROOT / ("" if name.startswith(_SCRIPTS) else "ens10") / name
         paths = sorted(place.rglob("*.py")) or [place.with_suffix(".py")]
-        trees = [ast.dump(_without_docstrings(ast.parse(path.read_text()))) for path in paths]
+        trees = [ast.dump(_what_counts(ast.parse(path.read_text()))) for path in paths]
         found[name] = hashlib.sha256("".join(trees).encode()).hexdigest()[:16]
     return found
 
 
-def _without_docstrings(tree: ast.Module) -> ast.Module:
+def _what_counts(tree: ast.Module) -> ast.Module:
+    """The code without docstrings, and without the list of what a script measures."""
     tree.body = [node for node in tree.body if not _names_code(node)]
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(

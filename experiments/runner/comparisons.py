@@ -44,7 +44,7 @@ _VERDICTS_NOTE = (
 
 
 def families_of(cells_folder: Path, models: Sequence[str]) -> dict[str, str]:
-    """Return the class of each model's network, "" without one."""
+    """Return the class path of the network of each model; "" for a method without a network."""
     families = {}
     for model in models:
         for file in sorted(cells_folder.glob(f"seed*/{model}/config.yaml"))[:1]:

@@ -342,11 +342,12 @@ def sizes_as_markdown(runs: dict[int, list[FinishedRun]]) -> str:
 
 
 def as_csv(models: Sequence[Sequence[Entry]], level: Mapping[str, str]) -> str:
-    """Return the scores of each model and seed as CSV, with bounds of their intervals.
+    """Return a CSV with a line for each model and seed: its scores with bounds, and its costs.
 
     Args:
         models: entries of each model.
-        level: see `leaders`; its names are in the last column.
+        level: the better model that a model is not distinguished from, see `leaders`; it is in the
+            last column.
     """
     names = ("crps", "crpss", "attained")
     bounds = [f"{name}{part}" for name in names for part in ("", "_lower", "_upper")]

@@ -67,7 +67,7 @@ def over_trainings(gains: Sequence[Floats], variance: float = 0.0) -> Contrast:
 
 
 def with_trainings(dates: Interval, variance: float, by_seed: Sequence[float]) -> Contrast:
-    """Return the contrast of a gain whose interval over dates is known.
+    """Add the variance over trainings to an interval over dates, and return both as a contrast.
 
     Args:
         dates: of the mean gain over seeds, in percent.

@@ -1,19 +1,18 @@
-"""Skill of runs for what is extreme at each place: its local 95 and 99 % quantile of the truth.
+"""Skill of runs above local thresholds: what is extreme differs from place to place.
 
     python -m ens10.experiments.studies.local_extremes OUT RUN... --references RAW...
         --climatology STORE
 
-Thresholds are quantiles of the truth at each point and calendar month, of years that are not
-scored.
-Skill is the share of the raw ensemble's score that a run removes, with 95 % bounds over dates.
+Thresholds are the 95 and 99 % quantiles of the truth at each point and calendar month, of years
+that are not scored. Skill is the share of the raw ensemble's score that a run removes, in percent,
+with 95 % bounds over dates.
 """
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from ens10.errors import MissingDataError
 from ens10.experiments.runner.tables import write_files
@@ -21,6 +20,8 @@ from ens10.experiments.runs.commands import refuse_file
 from ens10.experiments.runs.provenance import read_provenance
 from ens10.experiments.scoring.score import score_forecast
 from ens10.experiments.scoring.writers import columns_of, csv_of, markdown_of
+from ens10.experiments.studies.study import with_bounds
+from ens10.metrics import Interval
 from ens10.usage import command_parser, reports_errors
 
 SKILLS = {
@@ -41,17 +42,15 @@ def skills_of(run: Path, raw: Path, climatology: Path) -> list[str]:
         raw: run of the raw ensemble of the same target.
         climatology: prepared store with truth of other years.
     """
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:  # the run keeps its own scores
         score_forecast(run, reference=raw, climatology=climatology, out=folder)
         with (Path(folder) / "scores.csv").open() as file:
             scores = {row["score"]: row for row in csv.DictReader(file)}
-    target = str(read_provenance(run)["target"])
-    return [target, run.name, *(_percent(scores[name]) for name in SKILLS.values())]
-
-
-def _percent(row: Mapping[str, Any]) -> str:
-    value, lower, upper = (100 * float(row[key]) for key in ("value", "lower", "upper"))
-    return f"{value:.1f} [{lower:.1f}, {upper:.1f}]"
+    skills = [
+        Interval(*(100 * float(scores[name][key]) for key in ("value", "lower", "upper")))
+        for name in SKILLS.values()
+    ]
+    return [read_provenance(run)["target"], run.name, *(with_bounds(s, ".1f") for s in skills)]
 
 
 @reports_errors
@@ -73,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if target not in raw:
             raise MissingDataError(run, [f"a raw run of {target}"], "Add it to --references")
         rows.append(skills_of(run, raw[target], options.climatology))
+    rows.sort()
     text = markdown_of(columns_of(HEADINGS, rows, text=[0, 1]))
     write_files(options.out, {"table.md": text, "table.csv": csv_of(HEADINGS, rows)})
     print(text)

@@ -117,6 +117,23 @@ def test_the_search_varies_one_part_at_a_time_from_the_best():
     assert best == Form((1,), 2.0, 8)
 
 
+def test_a_search_ends_where_another_process_computes(tmp_path, monkeypatch):
+    calls = []
+
+    def compute(cells, _):
+        calls.append([cell.name for cell in cells])
+        assert len(calls) < 3  # it would go on for ever
+        return running.Outcome(missing={calls[-1][0]: "another process computes it"})
+
+    def cells_of(arms, seeds):
+        return [SimpleNamespace(name=f"{arm} {seed}") for arm in arms for seed in seeds]
+
+    monkeypatch.setattr(experts, "compute", compute)
+    monkeypatch.setattr(experts, "_read", lambda *_: ({}, []))
+    outcome = experts._search(SimpleNamespace(out=tmp_path, seeds=1), "t2m", cells_of)
+    assert (len(calls), outcome.failed) == (1, False)
+
+
 @pytest.mark.parametrize("target", ["t850", "tp"])
 def test_network_and_head_of_each_arm_match(target, tmp_path):
     data = SimpleNamespace(channels=["a", "b"], grid=(8, 16))

@@ -204,7 +204,12 @@ def _training_variances(
 
 
 def _contrast(delta: Difference, variance: float) -> Contrast:
-    """Return a difference as a gain in percent, given the variance of a training of both."""
+    """Return a difference of scores as a gain in percent, with bounds over dates and trainings.
+
+    Args:
+        delta: of the scores of two variants.
+        variance: over trainings, of one training of the first plus that of one of the second.
+    """
     unit = -delta.other / 100
     dates = replace(
         delta.bounds,

@@ -116,7 +116,11 @@ def _search(
     target: str,
     cells: Callable[[Sequence[str], Sequence[int]], list[ExpertCell]],
 ) -> Outcome:
-    """Try the forms of experts with the first seed, and train the best with all seeds."""
+    """Search the best form of experts, and train it and the network without experts.
+
+    Forms are tried with the first seed, the best one is trained with all. The search ends early if
+    a cell fails or another process computes it: the next call goes on.
+    """
     best = None
     while best is None:
         scores, _ = _read(options, target)
@@ -125,7 +129,7 @@ def _search(
         if best:
             arms.append(tables.trunk_of(target)["plain"])
         outcome = compute(cells(arms, range(options.seeds) if best else [0]), options)
-        if outcome.failed:
+        if outcome.missing:
             break
     return outcome
 

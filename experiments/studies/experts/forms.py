@@ -29,7 +29,7 @@ class Form:
 
     @property
     def label(self) -> str:
-        """The form in words."""
+        """Levels, filters and E / k of the experts in words, for tables."""
         levels = " and ".join(map(str, self.levels))
         ratio = "k" if self.per_selected == 1 else f"{self.per_selected:g}k"
         return f"levels {levels}: {self.filters} filters, E = {ratio}"

@@ -1,4 +1,4 @@
-"""The command: a table of made-up stations, or with `--store` the study on prepared data."""
+"""The command: methods at made-up stations; with `--store`, models on prepared data."""
 
 import sys
 from collections.abc import Sequence

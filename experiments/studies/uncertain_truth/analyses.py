@@ -1,4 +1,4 @@
-"""Analyses: the true state with errors, and stores of forecasts whose truth they are."""
+"""Analyses, which are the true state with errors; and stores that have them for the truth."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -46,7 +46,7 @@ class AnalysisCell(ModelCell):
 
     @property
     def folder(self) -> Path:
-        """Folder of the runs with this kind of errors."""
+        """Folder of this seed's runs, trained on analyses with this kind of errors."""
         return self.work / self.case / f"seed{self.seed}"
 
     @property
@@ -55,7 +55,7 @@ class AnalysisCell(ModelCell):
         return f"{self.case}/{super().place}"
 
     def current_key(self) -> Key:
-        """Return the key, which includes the version of this study."""
+        """Return the key of the training, and with it the version of this study's results."""
         key = super().current_key()
         key["versions"]["ens10.experiments.studies.uncertain_truth"] = RESULT_VERSION
         return key

@@ -1,11 +1,17 @@
 """Methods that are fitted to and scored against analyses at made-up stations."""
 
 from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import xarray as xr
 
-from ens10.experiments.studies.uncertain_truth.analyses import AGAINST, analysis
+from ens10.experiments.studies.uncertain_truth.analyses import (
+    AGAINST,
+    CORRELATIONS,
+    NONE,
+    analysis,
+)
 from ens10.experiments.studies.unseen_places import make_stations
 from ens10.metrics import score_states
 from ens10.models.statistical import EMOS, AnomalyEMOS, Raw, StatisticalMethod, fit
@@ -16,20 +22,17 @@ METHODS: Mapping[str, StatisticalMethod] = {
     "emos_local": EMOS(local=True),
     "emos_samos": AnomalyEMOS(),
 }
-CASES = (  # deviation of the analysis error (K), its kind, correlation with the model's error
-    (0.0, "none", 0.0),
-    (0.5, "random", 0.0),
-    (0.5, "correlated", 0.7),
-    (1.0, "random", 0.0),
-    (1.0, "correlated", 0.7),
-)
+CASES = ((0.0, NONE), *product((0.5, 1.0), CORRELATIONS))  # deviation (K) and kind of the errors
 _TRAINING = 2 / 3  # of the dates
 
 
 def scores(
     members: xr.DataArray, truth: xr.DataArray, error: float, correlation: float
 ) -> dict[str, list[float]]:
-    """Return each method's CRPS against the true state, the analysis, and that with its error.
+    """Return the CRPS of each method that is fitted to analyses.
+
+    There are three of each: against the true state; against the analyses; and against these with
+    their error added to the forecast.
 
     Args:
         members: of the forecast.
@@ -58,8 +61,8 @@ def station_rows() -> list[list[str | float]]:
     """Return error of the analysis, what is scored against, and the CRPS of each method, by row."""
     members, truth = make_stations()
     rows: list[list[str | float]] = []
-    for error, kind, correlation in CASES:
-        found = scores(members, truth, error, correlation)
+    for error, kind in CASES:
+        found = scores(members, truth, error, CORRELATIONS.get(kind, 0.0))
         label = f"{error:g} K, {kind}" if error else "none"
         columns = [*zip(AGAINST, *found.values(), strict=True)]
         rows += [[label, *column] for column in (columns if error else columns[:1])]
